@@ -121,6 +121,44 @@ async def test_names_and_namespaces_are_aligned(browser):
         assert len({round(offset, 1) for offset in await page.evaluate(f"{ROWS}.map({bottoms_apart})")}) == 1
 
 
+async def test_uncertain_edges_of_an_observed_trace_are_faded(browser):
+    pods = TracedPods()
+    pods.observed("db-0")
+    pods.observed("old-0", reconstructed=True, owner="old")
+    now_ns = pods.clock.time_ns()
+    pods.clock_skew.timestamp("node-1", now_ns + 5_000_000_000, now_ns)
+    pull = "[...document.querySelectorAll('.span')].find(s => s.textContent.includes('image pull postgres:18'))"
+    schedule = pull.replace("image pull postgres:18", "schedule")
+    async with pods.running() as url, open_page(browser, f"{url}/traces") as page:
+        await wait_for(page, f"{NAMES}.length === 2")
+        assert (
+            await page.evaluate(f"{ROWS}.map(row => row.classList.contains('reconstructed')).sort().join()")
+            == "false,true"
+        )
+        assert (
+            await page.evaluate("document.getElementById('skew').textContent")
+            == "Clocks differ: node-1: 5.00 s or more ahead"
+        )
+        await page.keyboard.press("/")
+        await page.keyboard.insert_text("owner:statefulset/db")
+        await page.keyboard.press("Enter")
+        await wait_for(page, f"{pull} !== undefined")
+        assert await page.evaluate(f"[...{pull}.querySelectorAll('.edge')].map(edge => edge.title)") == [
+            "start: status of the container, up to 1.00 s earlier",
+            "end: Event, up to 1.00 s earlier",
+        ]
+        bars = f"[...{pull}.querySelectorAll('.track > *')].map(node => node.getBoundingClientRect())"
+        assert await page.evaluate(
+            f"(([bar, start, end]) => start.right <= bar.left + 1 && start.width > 5 && end.left > bar.left"
+            f" && Math.abs(end.right - bar.right) <= 1)({bars})"
+        )
+        assert await page.evaluate(f"{pull}.querySelector('.duration').textContent") == "2.20 s ±1.00 s"
+        assert await page.evaluate(f"{schedule}.querySelectorAll('.edge.end').length") == 0
+        origin = await page.evaluate("document.querySelector('.origin').textContent")
+        assert origin.startswith("Observed through watches")
+        assert "Clock of node-1: 5.00 s or more ahead" in origin
+
+
 async def test_paused_page_stops_requests_and_resumes(browser):
     pods = TracedPods()
     pods.pending("web-5f-1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import AsyncIterator
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -13,9 +14,38 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects import api_types
 from kubeloop.process.endpoint.server import EndpointServer
 from kubeloop.process.endpoint.trace_pages import add_trace_pages
+from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.provider import Tracing
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+from kubeloop.tracing.spans.pod_record import ObservedPhase, PodRecord
+from kubeloop.tracing.spans.traceparent import TraceContext
 from support.endpoints import serving
+
+_OBSERVED: Any = (  # name, seconds, source and uncertainty of the end, attributes, error
+    ("schedule", 1.2, "event", 0, {}, None),
+    (
+        "unschedulable",
+        2.5,
+        "arrival",
+        0.02,
+        {"kubeloop.message": "0/3 nodes are available: 3 Insufficient cpu."},
+        "0/3 nodes are available: 3 Insufficient cpu.",
+    ),
+    ("bind", 0.3, "condition", 1, {}, None),
+    ("start sandbox", 1.0, "condition", 1, {}, None),
+    ("init container", 1.5, "container", 1, {"k8s.container.name": "migrate"}, None),
+    (
+        "image pull",
+        2.2,
+        "event",
+        1,
+        {"container.image.name": "postgres:18", "kubeloop.image.size_bytes": 157_000_000},
+        None,
+    ),
+    ("container start", 0.8, "container", 1, {"k8s.container.name": "postgres"}, None),
+    ("crash back-off", 1.0, "event", 1, {"k8s.container.name": "postgres"}, "exit code 1"),
+    ("readiness probe", 1.2, "condition", 1, {"k8s.container.name": "postgres"}, None),
+)
 
 
 class TracedPods:
@@ -27,13 +57,14 @@ class TracedPods:
         self.pods: Store[api_types.Pod] = Store()
         self.deployments: Store[api_types.Deployment] = Store()
         self.traceparents: dict[str, str] = {}
+        self.clock_skew = ClockSkew()
         self.creator = ""  # traceparent of the reconcile that creates them
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[str]:
         """Run an endpoint with the trace pages and yield its URL."""
         endpoint = EndpointServer(CollectorRegistry(), clock=SystemClock())
-        add_trace_pages(endpoint, self.tracing, self.pods, self.deployments)
+        add_trace_pages(endpoint, self.tracing, self.pods, self.deployments, self.clock_skew)
         async with serving(endpoint) as url:
             yield url
 
@@ -71,6 +102,24 @@ class TracedPods:
         traces.bind_started(pod, node)
         traces.bind_finished(pod)
         traces.observed(self._put_pod(name, node=node))
+
+    def observed(self, name: str, *, reconstructed: bool = False, owner: str = "db") -> None:
+        """Add the trace of a pod of a StatefulSet that another control plane created, scheduled and started."""
+        second = 1_000_000_000
+        start_ns = self.clock.time_ns() - 12 * second
+        context = TraceContext(f"{abs(hash(name)):032x}"[:32], f"{abs(hash(name)):016x}"[:16], True)
+        record = PodRecord(context, start_ns, namespace="data", name=name, uid=f"uid of {name}", node="node-1")
+        record.owner_kind = record.top_owner_kind = "StatefulSet"
+        record.owner_name = record.top_owner_name = owner
+        record.is_observed, record.reconstructed = True, reconstructed
+        at_ns, edge = start_ns, ("creation", second)
+        for span, seconds, source, uncertain, attributes, error in _OBSERVED:
+            end_ns, end = at_ns + round(seconds * second), (source, round(uncertain * second))
+            record.facts.append(ObservedPhase(at_ns, span, end_ns, *edge, *end, attributes, error))
+            at_ns, edge = end_ns, end
+        record.observed_ns, record.bound_ns = start_ns, start_ns + 4 * second
+        record.finish("ready", at_ns)
+        self.tracing.recent.add(record)
 
     def untraced(self, name: str) -> None:
         self._put_pod(name, node="node-9")

@@ -17,6 +17,7 @@ class FeedResponse(msgspec.Struct, kw_only=True, rename="camel"):
     removed  keys of removed pods
     now_us   current time, microseconds since the epoch; lines of open traces end there
     pods     number of pods in the cluster
+    clock_skew  difference of clocks from that of this process, if it is certain: {"node-1": {"lowestMs", "highestMs"}}
     """
 
     cursor: str
@@ -26,3 +27,4 @@ class FeedResponse(msgspec.Struct, kw_only=True, rename="camel"):
     removed: list[str]
     now_us: int
     pods: int
+    clock_skew: dict[str, dict[str, int | None]] = {}

@@ -26,24 +26,40 @@ PHASES: Final = (
     Phase("create", "create", "create request, until its response", "blue", ("create",)),
     Phase("delivery", "delivery", "from creation until the watch event", "bright_blue", ("watch delivery",)),
     Phase("queue", "queue", "waiting in the active queue", "yellow", ("queue active",)),
-    Phase("waiting", "waiting", "unschedulable, in backoff or gated", "magenta", ("queue",)),
+    Phase("waiting", "waiting", "unschedulable, in backoff or gated", "magenta", ("queue", "unschedulable", "gated")),
     Phase(
         "scheduling",
         "scheduling",
-        "filtering, scoring, node selection",
+        "filtering, scoring, node selection; until the first decision of another scheduler",
         "cyan",
-        ("scheduling attempt", *_STEPS),
+        ("scheduling attempt", "schedule", *_STEPS),
+    ),
+    Phase(
+        "preemption", "preemption", "waiting until preempted pods have ended", "medium_violet_red", ("preemption wait",)
     ),
     Phase("permit", "permit", "reserve, permit and pre-bind", "bright_cyan", ("reserve", "permit", "pre-bind")),
     Phase("bind", "bind", "bind request, until its response", "bright_magenta", ("bind",)),
     Phase("confirmation", "confirm", "from binding until the watch event", "green", ("confirmation",)),
-    Phase("start", "start", "on its node, until it is ready", "bright_green", ("start ",)),
+    Phase("sandbox", "sandbox", "volumes, sandbox and network on the node", "dark_cyan", ("start sandbox",)),
+    Phase("init", "init", "init containers", "dark_olive_green3", ("start init", "init container")),
+    Phase("pull", "image pull", "pulling images on the node", "orange3", ("image pull",)),
+    Phase("start", "start", "containers start on the node", "bright_green", ("start containers", "container start")),
+    Phase(
+        "probes",
+        "probes",
+        "start-up and readiness probes, readiness gates",
+        "dark_sea_green",
+        ("startup probe", "readiness probe", "start readiness"),
+    ),
+    Phase("crash", "crash back-off", "waiting to restart a container that ended", "red3", ("crash back-off",)),
     Phase("loop", "event loop", "delayed while the event loop handled other pods", "bright_black", ("event loop",)),
+    Phase("unobserved", "not observed", "no events: a watch was interrupted", "grey50", ("not observed",)),
     Phase("other", "other", "not followed, other scheduler, or terminating", "white", ()),
 )
 OTHER: Final = len(PHASES) - 1
 KEYS: Final = tuple(phase.key for phase in PHASES)
-START: Final = KEYS.index("start")
+ON_NODE: Final = frozenset(map(KEYS.index, ("sandbox", "init", "pull", "start", "probes", "crash")))
+"""Phases after binding, until the pod is ready."""
 
 
 def phase_index(span_name: str) -> int:

@@ -194,7 +194,11 @@ class PodFeed:
         if entry.record is None:
             return None if entry.pod is None else untraced_line(key, entry.pod)
         line = pod_line(self._recent.document(entry.record))
-        if line is not None and line.stage in ("bound", "starting", "ready", "completed"):
+        if (
+            line is not None
+            and not entry.record.is_observed
+            and line.stage in ("bound", "starting", "ready", "completed")
+        ):
             line.stage = "gone" if entry.pod is None else stage_on_node(entry.pod)
         return line
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeloop.tracing.spans.owners import owner_text
-from kubeloop.tracing.views.phases import OTHER, START, phase_index
+from kubeloop.tracing.views.phases import ON_NODE, OTHER, phase_index
 
 Document = Mapping[str, Any]
 """{"traceId", "spans": [{"name", "spanId", "parentSpanId", "start", "end", "attributes", "links", "status"}]}."""
@@ -29,6 +29,11 @@ _NAMED_STAGES: Final = {
     "queue backoff": "backoff",
     "queue unschedulable": "unschedulable",
     "queue gated": "gated",
+    "schedule": "queued",
+    "unschedulable": "unschedulable",
+    "preemption wait": "unschedulable",
+    "gated": "gated",
+    "crash back-off": "crash back-off",
     "terminating": "terminating",
     "other scheduler": "other scheduler",
     "watch delivery": "delivery",
@@ -38,7 +43,7 @@ _OWNER_KINDS: Final = (
     *("cronjob", "deployment", "statefulset", "daemonset", "job"),
     *("replicaset", "replicationcontroller"),
 )  # from top to bottom
-_SAYS_NOTHING: Final = frozenset({"event loop", "not followed", "not recorded"})
+_SAYS_NOTHING: Final = frozenset({"event loop", "not followed", "not recorded", "not observed"})
 _OUTCOME_STAGES: Final = {
     "bound": "bound",
     "ready": "ready",
@@ -56,9 +61,10 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
     owner     topmost known owner: "deployment/web", "replicaset/web-5f"; "" for a pod without an owner
     lower_owners  further owners, down to the pod's controller
     stage     creating, delivery, queued, backoff, unschedulable, gated, scheduling, binding, bound, starting, running,
-              ready, completed, failed, terminating, deleted, "other scheduler"
+              ready, completed, failed, terminating, deleted, "crash back-off", "other scheduler"
     segments  phase, offset, duration; phase, offset, duration; ... in order of time, gaps as phase OTHER
     is_open   the trace has not ended
+    is_reconstructed  the pod is older than the process: times before are from the object and its Events
     reason    why the pod waits or failed: message of the scheduler or the API server
     """
 
@@ -77,6 +83,7 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
     reason: str = ""
     is_open: bool = False
     is_continued: bool = False
+    is_reconstructed: bool = False
 
     def triples(self) -> Iterator[tuple[int, int, int]]:
         """Iterate over phase, offset and duration of each segment."""
@@ -92,7 +99,7 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
     @property
     def bound_after_us(self) -> int:
         """Time from creation to binding of a bound pod, whose trace may continue until it is ready."""
-        return next((offset for phase, offset, _ in self.triples() if phase == START), self.duration_us)
+        return next((offset for phase, offset, _ in self.triples() if phase in ON_NODE), self.duration_us)
 
     @property
     def end_us(self) -> int:
@@ -134,6 +141,7 @@ def pod_line(document: Document) -> PodLine | None:
         reason=_reason(root, children, is_open)[:_MAX_REASON],
         is_open=is_open,
         is_continued=bool(attributes.get("kubeloop.continued")),
+        is_reconstructed=bool(attributes.get("kubeloop.reconstructed")),
     )
 
 
@@ -147,15 +155,15 @@ def owners_of(attributes: Mapping[str, Any]) -> list[str]:
 def segments_of(children: Sequence[Mapping[str, Any]], start_ns: int, duration_us: int) -> list[int]:
     """Return flat triples of phase, offset and duration (microseconds) that cover the whole duration.
 
-    children: the spans directly below the root, by start. Of overlapping spans the later one is cut.
+    children: the spans directly below the root, by start. Of overlapping spans the later one is cut; one that lies
+    within another is drawn over it.
     """
     segments: list[list[int]] = []
     covered_us = 0
     gap_us = max(_GAP_US, duration_us * _GAP_SHARE)
-    for span in children:
-        phase = phase_index(span["name"])
-        first = min(max(covered_us, (span["start"] - start_ns) // 1000), duration_us)
-        last = min((span["end"] - start_ns) // 1000, duration_us)
+    for phase, start_us, end_us in _without_overlaps(children, start_ns):
+        first = min(max(covered_us, start_us), duration_us)
+        last = min(end_us, duration_us)
         if last <= first:
             continue
         if first - covered_us > gap_us:
@@ -176,6 +184,20 @@ def segments_of(children: Sequence[Mapping[str, Any]], start_ns: int, duration_u
     return [number for segment in segments for number in segment]
 
 
+def _without_overlaps(children: Sequence[Mapping[str, Any]], start_ns: int) -> list[tuple[int, int, int]]:
+    """Return phase, start and end of each span (microseconds); one that contains others is split."""
+    parts: list[tuple[int, int, int]] = []
+    for span in children:
+        phase = phase_index(span["name"])
+        first, last = (span["start"] - start_ns) // 1000, (span["end"] - start_ns) // 1000
+        if parts and last > first >= parts[-1][1] and last <= parts[-1][2]:
+            around, around_first, around_last = parts.pop()
+            parts += [(around, around_first, first), (phase, first, last), (around, last, around_last)]
+        else:
+            parts.append((phase, first, last))
+    return parts
+
+
 def _open_stage(children: Sequence[Mapping[str, Any]]) -> str:
     """Return the stage of a pod whose trace is open, from the span that started last."""
     last = next((span["name"] for span in reversed(children) if span["name"] not in _SAYS_NOTHING), "")
@@ -185,7 +207,7 @@ def _open_stage(children: Sequence[Mapping[str, Any]]) -> str:
         return "scheduling"
     if last.startswith(("reserve", "permit", "pre-bind", "bind")):
         return "binding"
-    if last.startswith(("confirmation", "start ")):
+    if last.startswith("confirmation") or phase_index(last) in ON_NODE:
         return "starting"
     return "creating"
 

@@ -8,6 +8,15 @@ from typing import Any
 _REJECTED = "kubeloop.rejected."
 _BY_US = ("create", "reserve", "permit", "pre-bind", "bind")
 
+_OBJECT_ATTRIBUTES = {
+    "image pull": "container.image.name",
+    **dict.fromkeys(
+        ("init container", "container start", "startup probe", "readiness probe", "crash back-off"),
+        "k8s.container.name",
+    ),
+}
+_EXPLAINED = ("not followed", "not recorded", "not observed", "gated", "unschedulable", "preemption wait")
+
 Span = Mapping[str, Any]
 
 
@@ -21,6 +30,8 @@ def title(span: Span) -> str:
         return f"{name} {attributes['kubeloop.attempt']}"
     if name.startswith("reconcile ") and "kubeloop.key" in attributes:
         return f"{name} {attributes['kubeloop.key']}"
+    if name in _OBJECT_ATTRIBUTES and _OBJECT_ATTRIBUTES[name] in attributes:
+        return f"{name} {attributes[_OBJECT_ATTRIBUTES[name]]}"
     return str(attributes.get("kubeloop.action", name))
 
 
@@ -31,8 +42,11 @@ def span_details(span: Span) -> Iterator[str]:
     if name.startswith("queue") and attributes.get("kubeloop.reason"):
         woken_by = attributes.get("kubeloop.woken_by")
         yield f"{span_title}: {attributes['kubeloop.reason']}{f', woken by {woken_by}' if woken_by else ''}"
-    if name in ("not followed", "not recorded") and attributes.get("kubeloop.reason"):
-        yield f"{span_title}: {attributes['kubeloop.reason']}"
+    reason = attributes.get("kubeloop.message") or attributes.get("kubeloop.reason")
+    if name in _EXPLAINED and reason:
+        yield f"{span_title}: {reason}"
+    if name == "image pull":
+        yield from _pull_details(span)
     if name == "other scheduler":
         yield f"{span_title}: {attributes.get('kubeloop.scheduler', '')}"
     if name.startswith("scheduling attempt") and attributes.get("kubeloop.message"):
@@ -50,5 +64,14 @@ def span_details(span: Span) -> Iterator[str]:
     if name == "post-filter" and attributes.get("kubeloop.nominated_node"):
         victims = attributes.get("kubeloop.victims", 0)
         yield f"post-filter: preempts {victims} on {attributes['kubeloop.nominated_node']}"
-    if name in _BY_US and span["status"].get("code") == "ERROR":
+    if name in (*_BY_US, *_OBJECT_ATTRIBUTES, "start sandbox") and span["status"].get("code") == "ERROR":
         yield f"{span_title}: {span['status'].get('message')}"
+
+
+def _pull_details(span: Span) -> Iterator[str]:
+    attributes = span["attributes"]
+    size = attributes.get("kubeloop.image.size_bytes")
+    if attributes.get("kubeloop.image.already_present"):
+        yield f"{title(span)}: already present on the node"
+    elif size:
+        yield f"{title(span)}: {size / 1e6:.1f} MB"

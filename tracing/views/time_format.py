@@ -23,6 +23,17 @@ def format_duration(microseconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min"
 
 
+def format_skew(clock: str, lowest_ms: int, highest_ms: int | None) -> str:
+    """Format a certain difference of a clock, ahead of ours if positive: "node-1: 1.20 s to 2.00 s ahead"."""
+    if lowest_ms > 0:
+        text = format_duration(lowest_ms * 1000)
+        return (
+            f"{clock}: {text} {'or more' if highest_ms is None else f'to {format_duration(highest_ms * 1000)}'} ahead"
+        )
+    nearest_ms = -highest_ms if highest_ms is not None else 0
+    return f"{clock}: {format_duration(nearest_ms * 1000)} to {format_duration(-lowest_ms * 1000)} behind"
+
+
 def format_time(nanoseconds: int) -> str:
     """Format nanoseconds since the epoch: "2026-11-21 04:34:18.123 UTC"."""
     seconds, rest = divmod(nanoseconds, 1_000_000_000)

@@ -16,9 +16,10 @@ from rich.text import Text
 from kubeloop.tracing.views.phases import PHASES, phase_index
 from kubeloop.tracing.views.pod_lines import pod_line, pod_span
 from kubeloop.tracing.views.span_titles import span_details, title
-from kubeloop.tracing.views.time_format import format_duration, format_time
+from kubeloop.tracing.views.time_format import format_duration, format_skew, format_time
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
+_SHADED_BEFORE, _SHADED_END = "░▒"
 _MIN_BAR_COLUMNS = 16
 _MAX_BAR_COLUMNS = 80
 _FIRST_ROWS = 4  # always shown when rows are left out: the root and the first spans
@@ -50,7 +51,7 @@ class Waterfall:
         end = max(span["end"] for span in self._spans)
         labels = [f"{'  ' * depth}{title(span)}" for span, depth in rows]
         label_columns = min(max(map(len, labels)), max(20, options.max_width // 3))
-        bar_columns = options.max_width - label_columns - 14
+        bar_columns = options.max_width - label_columns - max(len(_duration(span)) for span, _ in rows) - 3
         bar_columns = max(_MIN_BAR_COLUMNS, min(_MAX_BAR_COLUMNS, bar_columns))
         table = Table.grid(padding=(0, 1))
         table.add_column(no_wrap=True, max_width=label_columns, overflow="ellipsis")
@@ -63,6 +64,10 @@ class Waterfall:
             table.add_row(Text(label, style=style), _bar(span, start, end, bar_columns), Text(_duration(span)))
         yield table
         details = [detail for span, _ in rows for detail in span_details(span)]
+        if any(uncertainty_ns(span, edge) for span, _ in rows for edge in ("start", "end")):
+            details.append(
+                f"{_SHADED_BEFORE} and {_SHADED_END}: an edge lies in here; ±: the uncertainty of a duration"
+            )
         yield Group(*(Padding(Text(detail, style="dim"), (0, 0, 0, 2)) for detail in details))
 
     def _title(self) -> Text:
@@ -79,8 +84,13 @@ class Waterfall:
         if attributes.get("kubeloop.continued"):
             heading.append("  (continued after a restart)", style="dim")
         if attributes.get("kubeloop.reconstructed"):
-            heading.append("  (from the object's timestamps: bound before this process started)", style="dim")
+            heading.append("  (reconstructed from the object: it is older than this process)", style="dim")
+        elif attributes.get("kubeloop.observed"):
+            heading.append("  (observed)", style="dim")
         heading.append(f"\ntrace {self._trace_id}", style="dim")
+        for clock, bounds in self._document.get("clockSkew", {}).items():
+            skew = format_skew(clock, bounds["lowestMs"], bounds["highestMs"])
+            heading.append(f"\nclock of {skew}; times that it set are shifted", style="yellow")
         return heading
 
     def _rows(self) -> Iterator[tuple[Span, int]]:
@@ -110,19 +120,37 @@ def _latest_first(spans: list[Span]) -> list[Span]:
 
 
 def _bar(span: Span, start: int, end: int, columns: int) -> Text:
-    """Draw a bar as long as the span, to an eighth of a column; a very short span is a thin line."""
+    """Draw a bar as long as the span, to an eighth of a column; a very short span is a thin line.
+
+    Before the bar and at its end, the intervals in which its true edges lie are shaded.
+    """
     total = max(1, end - start)
     first = (span["start"] - start) / total * columns
     last = (span["end"] - start) / total * columns
     left = min(int(first), columns - 1)
     eighths = round((last - first) * 8)
-    bar = _EIGHTHS[8] * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+    bar = (_EIGHTHS[8] * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")) or _EIGHTHS[1]
+    bar = bar[: columns - left]
+    before = min(left, round(uncertainty_ns(span, "start") / total * columns))
+    at_end = min(len(bar), round(uncertainty_ns(span, "end") / total * columns))
+    bar = bar[: len(bar) - at_end] + _SHADED_END * at_end
     color = "red" if _is_error(span) else PHASES[phase_index(span["name"])].color
-    return Text.assemble(" " * left, ((bar or _EIGHTHS[1])[: columns - left], color))
+    return Text.assemble(" " * (left - before), (_SHADED_BEFORE * before + bar, color))
+
+
+def uncertainty_ns(span: Span, edge: str) -> int:
+    """Return the uncertainty of "start" or "end" of an observed span; 0 for spans that kubeloop recorded itself.
+
+    The true time of the edge lies in [time - uncertainty, time].
+    """
+    milliseconds = span["attributes"].get(f"kubeloop.{edge}.uncertainty_ms", 0)
+    return int(milliseconds * 1_000_000) if isinstance(milliseconds, int | float) else 0
 
 
 def _duration(span: Span) -> str:
-    return format_duration((span["end"] - span["start"]) / 1000)
+    text = format_duration((span["end"] - span["start"]) / 1000)
+    uncertain_ns = max(uncertainty_ns(span, "start"), uncertainty_ns(span, "end"))
+    return f"{text} ±{format_duration(uncertain_ns / 1000)}" if uncertain_ns else text
 
 
 def _is_error(span: Span) -> bool:

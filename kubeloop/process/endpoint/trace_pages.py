@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.server import RawResponse
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH, TRACES_PATH, causes_of, resolve, resolve_owner
+from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew
 from kubeloop.tracing.spans.owners import owner_text
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION, parse_traceparent
 from kubeloop.tracing.views.browser_page import served_files, served_paths
 from kubeloop.tracing.views.pod_feed import MAX_LINES, PodFeed
+from kubeloop.tracing.views.pod_lines import pod_span
 
 if TYPE_CHECKING:
     from kubeloop.informers.store import Store
@@ -32,10 +34,14 @@ _HINT = "list pods with kubectl get pods -A; only the newest traces are stored"
 
 
 def add_trace_pages(
-    endpoint: EndpointServer, tracing: Tracing, pods: Store[Pod], deployments: Store[Deployment] | None = None
+    endpoint: EndpointServer,
+    tracing: Tracing,
+    pods: Store[Pod],
+    deployments: Store[Deployment] | None = None,
+    clock_skew: ClockSkew | None = None,
 ) -> None:
     """Add the trace pages and the web page to the endpoint. The parameters are those of TracePages."""
-    pages = TracePages(tracing, pods, deployments)
+    pages = TracePages(tracing, pods, deployments, clock_skew)
     endpoint.add_page(TRACES_PATH, pages.trace)
     endpoint.add_page(f"{TRACES_PATH}/lines", pages.lines)
     endpoint.add_page(f"{TRACES_PATH}/stream", pages.stream)
@@ -46,17 +52,47 @@ def add_trace_pages(
 class TracePages:
     """Pages over the traces of one process. Query parameters are untrusted strings; a missing one counts as ""."""
 
-    def __init__(self, tracing: Tracing, pods: Store[Pod], deployments: Store[Deployment] | None) -> None:
-        """`pods`: those of the cluster, as far as this process caches them; `deployments`: None if it caches none."""
+    def __init__(
+        self,
+        tracing: Tracing,
+        pods: Store[Pod],
+        deployments: Store[Deployment] | None = None,
+        clock_skew: ClockSkew | None = None,
+    ) -> None:
+        """
+        pods         those of the cluster, as far as this process caches them
+        deployments  None if this process caches none
+        clock_skew   None if this process observes no other clocks
+        """
         self._tracing = tracing
         self._memory = tracing.recent
         self._pods = pods
         self._deployments = deployments
+        self._clock_skew = clock_skew
         now_ns = tracing.pods.now_ns
         self._feed = PodFeed(self._memory, self._pods, now_ns=now_ns, instance=f"{now_ns():x}")
 
     async def trace(self, query: Mapping[str, str]) -> Any:
-        """Return a trace as a document. Raises UserError if there is none."""
+        """Return a trace as a document, with the skew of the clocks that set its times. Raises UserError if there is
+        none."""
+        document = await self._trace(query)
+        root = pod_span(document)
+        if self._clock_skew is not None and root is not None:
+            clocks = API_SERVER, root["attributes"].get("k8s.node.name", "")
+            skew = {clock: bounds for clock, bounds in self._certain_skew().items() if clock in clocks}
+            return {**document, "clockSkew": skew} if skew else document
+        return document
+
+    def _certain_skew(self) -> dict[str, dict[str, int | None]]:
+        """Return the clocks that differ for certain from that of this process, with the bounds of the difference."""
+        estimates = {} if self._clock_skew is None else self._clock_skew.document()
+        return {
+            clock: {"lowestMs": estimate["lowestMs"], "highestMs": estimate["highestMs"]}
+            for clock, estimate in estimates.items()
+            if estimate["isCertain"]
+        }
+
+    async def _trace(self, query: Mapping[str, str]) -> dict[str, Any]:
         await self._tracing.flush()
         namespace = query.get("namespace", "")
         if "key" in query:
@@ -84,11 +120,13 @@ class TracePages:
         if owner:
             namespace, owner = self._owner(namespace, owner)
         limit = query.get("limit", "")
-        return await self._feed.poll(
+        response = await self._feed.poll(
             query.get("cursor", ""),
             limit=int(limit) if limit.isascii() and limit.isdigit() else MAX_LINES,
             selects=lambda line: namespace in ("", line.namespace) and (not owner or owner in line.owners),
         )
+        response.clock_skew = self._certain_skew()
+        return response
 
     async def stream(self, query: Mapping[str, str]) -> AsyncGenerator[Any, None]:
         """Return a generator of trace documents. Raises UserError as trace() does, before the first document."""

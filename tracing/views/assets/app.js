@@ -31,7 +31,8 @@
     parts.name.lastChild.textContent = name.slice(tail);
     parts.namespace.textContent = line.namespace;
     parts.stage.textContent = line.stage;
-    row.title = [line.reason, line.attempts > 1 ? `${line.attempts} scheduling attempts` : ""].filter(Boolean).join("\n");
+    row.classList.toggle("reconstructed", line.isReconstructed);
+    row.title = [line.reason, line.isReconstructed ? "reconstructed: older than this process" : "", line.attempts > 1 ? `${line.attempts} scheduling attempts` : ""].filter(Boolean).join("\n");
     parts.node.textContent = line.node;
     parts.attempts.textContent = line.attempts > 1 ? `${line.attempts}×` : "";
     parts.fill.style.width = `${line.segments.length ? length(durationUs) : 0}%`;
@@ -117,6 +118,10 @@
       if (line.segments.length && line.shownUs > state.longestUs) state.longestUs = line.shownUs;
       if (line.owner) owners.add(`${line.namespace}/${line.owner}`);
     }
+    const skew = Object.entries(pods.clockSkew).map(([clock, bounds]) => Kubeloop.skew(clock, bounds));
+    find("skew").hidden = !skew.length;
+    find("skew").textContent = `Clocks differ: ${skew.slice(0, 3).join(", ")}${skew.length > 3 ? ` and ${skew.length - 3} more` : ""}`;
+    find("skew").title = skew.join("\n");
     find("pods-total").textContent = Kubeloop.count(matching.length);
     drawRate(selected);
     phases.draw(Kubeloop.phaseTimes(selected, pods));

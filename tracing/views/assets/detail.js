@@ -100,13 +100,29 @@ Kubeloop.Detail = class {
       this.waterfall = new Kubeloop.Waterfall();
       this.body.replaceChildren(this.waterfall.node);
       this.links = Kubeloop.element("p", { class: "links" });
-      this.body.append(this.links);
+      this.origin = Kubeloop.element("p", { class: "note origin", hidden: true });
+      this.body.append(this.origin, this.links);
     }
     this.waterfall.draw(this.trace);
+    this.drawOrigin();
     const links = this.trace.spans.flatMap((span) => (span.links || []).map((link) => [link.attributes?.["kubeloop.link"] || "trace", link.traceId]));
     const seen = new Set();
     this.links.replaceChildren(...links.filter(([, id]) => !seen.has(id) && seen.add(id)).slice(0, 20).map(([relation, id]) =>
       Kubeloop.element("a", { href: `#trace=${encodeURIComponent(id)}` }, relation === "reconcile" ? "the reconcile that created it" : `${relation} ${id.slice(0, 8)}`)));
+  }
+
+  /* How the times of an observed trace were obtained. */
+  drawOrigin() {
+    const root = this.trace.spans.find((span) => "kubeloop.outcome" in span.attributes);
+    const isUncertain = this.trace.spans.some((span) => Kubeloop.uncertainty(span, "start") || Kubeloop.uncertainty(span, "end"));
+    const notes = [
+      root?.attributes["kubeloop.reconstructed"] ? "Reconstructed from the object and its Events: the pod is older than this process."
+        : root?.attributes["kubeloop.observed"] ? "Observed through watches: another control plane runs this pod." : "",
+      isUncertain ? "Faded ends: the edge lies in there; ± is the uncertainty of a duration." : "",
+      ...Object.entries(this.trace.clockSkew || {}).map(([clock, bounds]) => `Clock of ${Kubeloop.skew(clock, bounds)}; times that it set are shifted.`),
+    ].filter(Boolean);
+    this.origin.hidden = !notes.length;
+    this.origin.textContent = notes.join(" ");
   }
 
   drawTrace() {

@@ -9,12 +9,19 @@ Kubeloop.PHASES = [
   { key: "delivery", title: "delivery", description: "from creation until the watch event" },
   { key: "queue", title: "queue", description: "waiting in the active queue" },
   { key: "waiting", title: "waiting", description: "unschedulable, in backoff or gated" },
-  { key: "scheduling", title: "scheduling", description: "filtering, scoring, node selection" },
+  { key: "scheduling", title: "scheduling", description: "filtering, scoring, node selection; until the first decision of another scheduler" },
+  { key: "preemption", title: "preemption", description: "waiting until preempted pods have ended" },
   { key: "permit", title: "permit", description: "reserve, permit and pre-bind" },
   { key: "bind", title: "bind", description: "bind request, until its response" },
   { key: "confirmation", title: "confirm", description: "from binding until the watch event" },
-  { key: "start", title: "start", description: "on its node, until it is ready" },
+  { key: "sandbox", title: "sandbox", description: "volumes, sandbox and network on the node" },
+  { key: "init", title: "init", description: "init containers" },
+  { key: "pull", title: "image pull", description: "pulling images on the node" },
+  { key: "start", title: "start", description: "containers start on the node" },
+  { key: "probes", title: "probes", description: "start-up and readiness probes, readiness gates" },
+  { key: "crash", title: "crash back-off", description: "waiting to restart a container that ended" },
   { key: "loop", title: "event loop", description: "delayed while the event loop handled other pods" },
+  { key: "unobserved", title: "not observed", description: "no events: a watch was interrupted" },
   { key: "other", title: "other", description: "not followed, other scheduler, or terminating" },
 ];
 
@@ -32,6 +39,7 @@ Kubeloop.STAGES = [
   { key: "unschedulable", phase: "waiting" },
   { key: "backoff", phase: "waiting" },
   { key: "gated", phase: "waiting" },
+  { key: "crash back-off", phase: "crash" },
   { key: "other scheduler", phase: "other" },
   { key: "failed", phase: "failed" },
   { key: "terminating", phase: "other" },
@@ -53,6 +61,13 @@ Kubeloop.duration = (microseconds) => {
   const whole = Math.round(seconds), minutes = Math.floor(whole / 60);
   if (minutes < 60) return `${minutes} min ${String(whole % 60).padStart(2, "0")} s`;
   return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
+};
+
+/* "node-1: 1.20 s to 2.00 s ahead" of the process's clock (tracing/views/time_format.py). */
+Kubeloop.skew = (clock, { lowestMs, highestMs }) => {
+  const text = (milliseconds) => Kubeloop.duration(milliseconds * 1e3);
+  return lowestMs > 0 ? `${clock}: ${text(lowestMs)} ${highestMs === null ? "or more" : `to ${text(highestMs)}`} ahead`
+    : `${clock}: ${text(-highestMs)} to ${text(-lowestMs)} behind`;
 };
 
 Kubeloop.count = (number) => number.toLocaleString("en");

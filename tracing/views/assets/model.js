@@ -9,6 +9,7 @@ Kubeloop.Pods = class {
     this.byKey = new Map();
     this.total = 0;
     this.nowUs = 0;
+    this.clockSkew = {}; /* clocks that differ for certain: { lowestMs, highestMs } by name */
     this.respondedAt = 0; /* performance.now() of the last response */
   }
 
@@ -18,6 +19,7 @@ Kubeloop.Pods = class {
     for (const key of response.removed) this.byKey.delete(key);
     for (const line of response.lines) this.byKey.set(line.key, Kubeloop.line(line));
     this.total = Math.max(response.pods, 0);
+    this.clockSkew = response.clockSkew || {};
     this.nowUs = response.nowUs;
     this.respondedAt = performance.now();
     return response.reset || response.lines.length > 0 || response.removed.length > 0;
@@ -35,7 +37,7 @@ Kubeloop.Pods = class {
 
 /* Adds the fields that JSON omits because of their default, and the text for the search. */
 Kubeloop.line = (line) => {
-  const complete = { segments: [], owner: "", lowerOwners: [], node: "", attempts: 0, reason: "", isOpen: false, traceId: "", ...line };
+  const complete = { segments: [], owner: "", lowerOwners: [], node: "", attempts: 0, reason: "", isOpen: false, isReconstructed: false, traceId: "", ...line };
   complete.owners = complete.owner ? [complete.owner, ...complete.lowerOwners] : [];
   complete.text = `${complete.namespace}/${complete.name} ${complete.owners.join(" ")} ${complete.node} ${complete.stage} ${complete.reason} ${complete.traceId}`.toLowerCase();
   return complete;
@@ -70,9 +72,9 @@ Kubeloop.ORDERS = {
 };
 
 /* Microseconds from creation to binding of a bound pod; its trace may continue until it is ready. */
-Kubeloop.START = Kubeloop.PHASES.findIndex((phase) => phase.key === "start");
+Kubeloop.ON_NODE = new Set(["sandbox", "init", "pull", "start", "probes", "crash"].map((key) => Kubeloop.PHASES.findIndex((phase) => phase.key === key)));
 Kubeloop.boundAfter = (line) => {
-  for (let at = 0; at < line.segments.length; at += 3) if (line.segments[at] === Kubeloop.START) return line.segments[at + 1];
+  for (let at = 0; at < line.segments.length; at += 3) if (Kubeloop.ON_NODE.has(line.segments[at])) return line.segments[at + 1];
   return line.durationUs;
 };
 

@@ -1,10 +1,14 @@
 /* Waterfall: one trace as a tree of bars over time, with details of each span. */
 "use strict";
 
+/* Key of the phase of a span below the root (tracing/views/phases.py). */
 Kubeloop.phaseOf = (name) => {
   const prefixes = [["create", "create"], ["watch delivery", "delivery"], ["queue active", "queue"], ["queue", "waiting"],
-    ["scheduling attempt", "scheduling"], ["reserve", "permit"], ["permit", "permit"], ["pre-bind", "permit"], ["bind", "bind"],
-    ["confirmation", "confirmation"], ["start ", "start"], ["event loop", "loop"]];
+    ["unschedulable", "waiting"], ["gated", "waiting"], ["scheduling attempt", "scheduling"], ["schedule", "scheduling"],
+    ["preemption wait", "preemption"], ["reserve", "permit"], ["permit", "permit"], ["pre-bind", "permit"], ["bind", "bind"],
+    ["confirmation", "confirmation"], ["start sandbox", "sandbox"], ["start init", "init"], ["init container", "init"],
+    ["image pull", "pull"], ["start containers", "start"], ["container start", "start"], ["startup probe", "probes"],
+    ["readiness probe", "probes"], ["start readiness", "probes"], ["crash back-off", "crash"], ["event loop", "loop"], ["not observed", "unobserved"]];
   const inAttempt = ["snapshot", "pre-filter", "filter", "post-filter", "pre-score", "score"];
   if (inAttempt.includes(name)) return "scheduling";
   return (prefixes.find(([start]) => name.startsWith(start)) || [null, "other"])[1];
@@ -16,7 +20,20 @@ Kubeloop.titleOf = (span) => {
   if (span.name === "pod") return `pod ${attributes["k8s.namespace.name"] || ""}/${attributes["k8s.pod.name"] || "(never created)"}`;
   if (span.name === "scheduling attempt" && "kubeloop.attempt" in attributes) return `attempt ${attributes["kubeloop.attempt"]}`;
   if (span.name.startsWith("reconcile ") && "kubeloop.key" in attributes) return `${span.name} ${attributes["kubeloop.key"]}`;
-  return String(attributes["kubeloop.action"] || span.name);
+  const object = span.name === "image pull" ? attributes["container.image.name"]
+    : ["init container", "container start", "startup probe", "readiness probe", "crash back-off"].includes(span.name) ? attributes["k8s.container.name"] : "";
+  return object ? `${span.name} ${object}` : String(attributes["kubeloop.action"] || span.name);
+};
+
+/* Uncertainty of "start" or "end" in nanoseconds: the edge's true time lies in [time - uncertainty, time]. */
+Kubeloop.uncertainty = (span, edge) => 1e6 * (Number(span.attributes[`kubeloop.${edge}.uncertainty_ms`]) || 0);
+
+/* "start: Event, up to 1.00 s earlier": where the time of an edge comes from; "" for spans that kubeloop recorded itself. */
+Kubeloop.edgeSource = (span, edge) => {
+  const sources = { arrival: "arrival of a watch event", creation: "creationTimestamp", condition: "transition of a condition",
+    container: "status of the container", event: "Event", deletion: "deletionTimestamp" };
+  const source = span.attributes[`kubeloop.${edge}.source`], uncertain = Kubeloop.uncertainty(span, edge);
+  return source ? `${edge}: ${sources[source] || source}${uncertain ? `, up to ${Kubeloop.duration(uncertain / 1e3)} earlier` : ""}` : "";
 };
 
 /* Short text of a span's attributes. */
@@ -35,8 +52,10 @@ Kubeloop.summaryOf = (span) => {
   if (name === "score" && attributes["kubeloop.score.nodes"]?.length) {
     return attributes["kubeloop.score.nodes"].slice(0, 3).map((node, index) => `${node} ${attributes["kubeloop.score.totals"]?.[index]}`).join(", ");
   }
+  if (name === "image pull" && attributes["kubeloop.image.already_present"]) return "already present on the node";
+  if (name === "image pull" && attributes["kubeloop.image.size_bytes"]) return `${(attributes["kubeloop.image.size_bytes"] / 1e6).toFixed(1)} MB`;
   if (name === "bind" || name === "reserve") return attributes["k8s.node.name"] ? `on ${attributes["k8s.node.name"]}` : "";
-  return name === "pod" ? "" : String(attributes["kubeloop.reason"] || attributes["kubeloop.scheduler"] || "");
+  return name === "pod" ? "" : String(attributes["kubeloop.message"] || attributes["kubeloop.reason"] || attributes["kubeloop.scheduler"] || "");
 };
 
 /* Spans in tree order, with their depth. A span without its parent is at the top level. */
@@ -81,6 +100,7 @@ Kubeloop.Waterfall = class {
     const total = Math.max(1, Math.max(...trace.spans.map((span) => span.end)) - start);
     this.axis.replaceChildren(...[0, 0.25, 0.5, 0.75, 1].map((share) =>
       Kubeloop.element("i", { style: { left: `${share * 100}%` } }, share ? Kubeloop.duration((total * share) / 1e3) : "0")));
+    this.node.classList.toggle("uncertain", rows.some(({ span }) => Kubeloop.uncertainty(span, "start") || Kubeloop.uncertainty(span, "end")));
     const hadFocus = this.body.contains(document.activeElement) ? this.focused : null;
     const nodes = rows.map(({ span, depth }, index) => this.row(span, depth, start, total, index));
     if (leftOut) nodes.splice(50, 0, Kubeloop.element("p", { class: "note" }, `${leftOut} spans in the middle are not drawn`));
@@ -93,29 +113,40 @@ Kubeloop.Waterfall = class {
   row(span, depth, start, total, index) {
     const error = span.status.code === "ERROR", open = this.opened.has(span.spanId);
     const left = (100 * (span.start - start)) / total, width = (100 * (span.end - span.start)) / total;
-    const duration = Kubeloop.duration((span.end - span.start) / 1e3), summary = Kubeloop.summaryOf(span);
+    const uncertain = Math.max(Kubeloop.uncertainty(span, "start"), Kubeloop.uncertainty(span, "end"));
+    const duration = Kubeloop.duration((span.end - span.start) / 1e3), within = uncertain ? ` ±${Kubeloop.duration(uncertain / 1e3)}` : "", summary = Kubeloop.summaryOf(span);
     /* next to its bar if there is room, else in a line of its own; on a phone always in a line of its own */
     const short = summary.length <= 60, after = left + width;
     const position = !depth || !summary || !short ? null : after <= 55 ? { left: `calc(${Math.max(after, left + 0.5)}% + 8px)` }
-      : left >= 45 ? { right: `calc(${100 - left}% + 8px)` } : null;
+      : left >= 45 ? { right: `calc(${100 - left + (100 * Kubeloop.uncertainty(span, "start")) / total}% + 8px)` } : null;
     const head = Kubeloop.element("div", { class: "head" },
       Kubeloop.element("span", { class: "name", style: { "--depth": depth } }, span.name === "pod" ? "pod" : Kubeloop.titleOf(span),
         span.service ? Kubeloop.element("small", {}, span.service) : null),
       Kubeloop.element("span", { class: "track" },
         Kubeloop.element("i", { class: error ? "error" : "", "data-phase": depth ? Kubeloop.phaseOf(span.name) : "root", style: { left: `${Math.min(left, 99.6)}%`, width: `${width}%` } }),
+        this.edge(span, "start", start, total), this.edge(span, "end", start, total),
         (span.events || []).map((event) => Kubeloop.element("u", { title: event.name, style: { left: `${(100 * (event.time - start)) / total}%` } })),
         position && Kubeloop.element("span", { style: position }, summary)),
-      Kubeloop.element("span", { class: "duration" }, duration));
+      Kubeloop.element("span", { class: "duration" }, duration, within && Kubeloop.element("small", {}, within)));
     const item = Kubeloop.element("div", {
       class: `span${error ? " failed" : ""}`, role: "treeitem", "aria-level": depth + 1, "aria-expanded": String(open), "data-span": span.spanId,
       tabindex: (this.focused ? this.focused === span.spanId : index === 0) ? "0" : "-1",
-      "aria-label": `${Kubeloop.titleOf(span)}, ${duration}${summary ? `, ${summary}` : ""}`,
+      "aria-label": `${Kubeloop.titleOf(span)}, ${duration}${within}${summary ? `, ${summary}` : ""}`,
       onfocus: () => { this.focused = span.spanId; for (const other of this.items()) other.tabIndex = other === item ? 0 : -1; },
     }, head, summary && (depth || error) ? Kubeloop.element("p", { class: position ? "span-summary inside" : "span-summary" }, summary) : null);
     head.addEventListener("click", () => { item.focus({ preventScroll: true }); this.toggle(item, span, start); });
     item.toggle = () => this.toggle(item, span, start);
     if (open) item.append(Kubeloop.spanDetails(span, start));
     return item;
+  }
+
+  /* The interval in which the true time of an uncertain edge lies, over the bar; null if the edge is certain. */
+  edge(span, edge, start, total) {
+    const before = Kubeloop.uncertainty(span, edge);
+    if (!before) return null;
+    const right = (100 * (span[edge] - start)) / total, left = Math.max(0, right - (100 * before) / total);
+    return Kubeloop.element("b", { class: `edge ${edge}`, "data-phase": Kubeloop.phaseOf(span.name), title: Kubeloop.edgeSource(span, edge),
+      style: { left: `${left}%`, width: `${right - left}%` } });
   }
 
   toggle(item, span, start) {

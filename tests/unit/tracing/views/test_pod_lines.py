@@ -47,6 +47,25 @@ def test_line_has_phases_and_gaps_in_order():
     assert (line.namespace, line.name, line.key) == ("shop", "web-1", "root")
 
 
+def test_span_within_another_is_drawn_over_it():
+    line = pod_line(
+        document(
+            span("schedule", 0, 10),
+            span("start init", 10, 60),
+            span("init container", 10, 20),
+            span("init container", 30, 40),
+            span("image pull", 50, 60),
+            span("container start", 60, 100),
+        )
+    )
+    assert phases(line) == [
+        ("scheduling", 0, 10),
+        ("init", 10, 40),
+        ("pull", 50, 10),
+        ("start", 60, 40),
+    ]
+
+
 @pytest.mark.parametrize(
     ("last", "stage"),
     [

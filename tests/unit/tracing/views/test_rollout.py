@@ -42,7 +42,7 @@ def test_time_to_bound_excludes_start_on_node():
     line = pod_line(
         document(span("bind", 0, 60), span("start sandbox", 60, 80), span("start init", 80, 100), outcome="ready")
     )
-    assert phases(line) == [("bind", 0, 60), ("start", 60, 40)]
+    assert phases(line) == [("bind", 0, 60), ("sandbox", 60, 20), ("init", 80, 20)]
     assert line.bound_after_us == 60_000
     summary = rollout("x", [line])
     assert (summary.total.max_us, summary.rate, summary.duration_us) == (60_000, pytest.approx(1 / 0.06), 100_000)

@@ -15,6 +15,9 @@ from support.trace_documents import span
         ("pod", {}, "pod /(never created)"),
         ("scheduling attempt", {"kubeloop__attempt": 2}, "scheduling attempt 2"),
         ("reconcile deployment", {"kubeloop__key": "shop/web"}, "reconcile deployment shop/web"),
+        ("image pull", {"container__image__name": "app:1"}, "image pull app:1"),
+        ("init container", {"k8s__container__name": "migrate"}, "init container migrate"),
+        ("crash back-off", {}, "crash back-off"),
         ("create pod", {"kubeloop__action": "create pod web-1"}, "create pod web-1"),
     ],
 )
@@ -28,3 +31,21 @@ def test_details_have_reasons_rejections_and_errors():
     attributes = {"kubeloop__nodes": 3, "kubeloop__feasible_nodes": 1, "kubeloop__rejected__NodeAffinity": 2}
     assert [*span_details(span("filter", 0, 1, **attributes))] == ["filter: 1 of 3 nodes fit; NodeAffinity rejected 2"]
     assert [*span_details(span("bind", 0, 1, error="409"))] == ["bind: 409"]
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "detail"),
+    [
+        ("unschedulable", {"kubeloop__message": "0/3 nodes are available"}, "unschedulable: 0/3 nodes are available"),
+        ("not observed", {"kubeloop__reason": "watch interrupted"}, "not observed: watch interrupted"),
+        (
+            "image pull",
+            {"container__image__name": "app:1", "kubeloop__image__size_bytes": 12_345_678},
+            "image pull app:1: 12.3 MB",
+        ),
+        ("image pull", {"kubeloop__image__already_present": True}, "image pull: already present on the node"),
+        ("image pull", {"error": "ErrImagePull"}, "image pull: ErrImagePull"),
+    ],
+)
+def test_details_of_observed_spans(name, attributes, detail):
+    assert [*span_details(span(name, 0, 1, **attributes))] == [detail]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.tracing.views.time_format import format_duration, format_time
+from kubeloop.tracing.views.time_format import format_duration, format_skew, format_time
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,18 @@ from kubeloop.tracing.views.time_format import format_duration, format_time
 )  # fmt: skip
 def test_duration_has_three_significant_digits(microseconds, written):
     assert format_duration(microseconds) == written
+
+
+@pytest.mark.parametrize(
+    ("bounds", "written"),
+    [
+        ((900, 1500), "node-1: 900 ms to 1.50 s ahead"),
+        ((2000, None), "node-1: 2.00 s or more ahead"),
+        ((-3000, -1000), "node-1: 1.00 s to 3.00 s behind"),
+    ],
+)
+def test_skew_has_its_bounds(bounds, written):
+    assert format_skew("node-1", *bounds) == written
 
 
 def test_time_beyond_calendar_is_formatted():

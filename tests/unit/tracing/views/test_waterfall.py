@@ -50,3 +50,29 @@ def test_waterfall_shows_orphan_spans_and_limits_rows():
     assert "... 29 more" in short
     assert "scheduling attempt 39" in short
     assert "scheduling attempt 20" not in short
+
+
+def test_uncertain_edges_are_shaded_and_marked():
+    exact = span("schedule", 0, 40)
+    pull = span(
+        "image pull", 40, 80, container__image__name="app:1",
+        kubeloop__start__uncertainty_ms=10, kubeloop__end__uncertainty_ms=20,
+    )  # fmt: skip
+    text = rendered(waterfall(document(exact, pull, kubeloop__observed=True)))
+    uncertain = next(line for line in text.splitlines() if "image pull app:1" in line)
+    bar = uncertain.partition("app:1")[2]
+    columns = {glyph: bar.count(glyph) for glyph in "░█▒"}
+    assert columns["░"] * 2 == columns["▒"] == columns["█"]
+    assert bar.index("░") < bar.index("█") < bar.index("▒")
+    assert uncertain.rstrip().endswith("40.0 ms ±20.0 ms")
+    certain = next(line for line in text.splitlines() if "schedule " in line)
+    assert not set("░▒±") & set(certain)
+    assert "(observed)" in text
+    assert "an edge lies in here" in " ".join(text.split())
+
+
+def test_reconstructed_trace_is_marked():
+    text = rendered(
+        waterfall(document(span("schedule", 0, 100), kubeloop__observed=True, kubeloop__reconstructed=True))
+    )
+    assert "reconstructed from the object" in " ".join(text.split())

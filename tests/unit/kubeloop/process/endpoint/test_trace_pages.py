@@ -7,6 +7,8 @@ import re
 import aiohttp
 import pytest
 
+from kubeloop.process.endpoint.trace_pages import TracePages
+from kubeloop.tracing.observation.clock_skew import API_SERVER
 from kubeloop.tracing.views.browser_page import SCRIPTS
 from kubeloop.tracing.views.phases import KEYS
 from support.cli_processes import ROOT
@@ -99,6 +101,36 @@ async def test_lines_response_is_bounded():
                 body = await response.json()
             assert len(body["lines"]) == count
             assert body["more"]
+
+
+async def test_lines_of_an_owner_are_selected():
+    pods = TracedPods()
+    pods.pending("web-5f-1")
+    pods.observed("db-0")
+    pods.observed("other-0", owner="other")
+    pages = TracePages(pods.tracing, pods.pods)
+    for owner, names in {
+        "statefulset/db": ["db-0"],
+        "statefulsets/other": ["other-0"],
+        "deployment/web": ["web-5f-1"],
+        "replicaset/web-5f": ["web-5f-1"],
+    }.items():
+        assert [line.name for line in (await pages.lines({"owner": owner})).lines] == names
+    (line,) = (await pages.lines({"owner": "statefulset/db"})).lines
+    assert (line.stage, line.owner, line.namespace) == ("ready", "statefulset/db", "data")
+
+
+async def test_certain_clock_skew_is_part_of_responses():
+    pods = TracedPods()
+    pods.observed("db-0")
+    now_ns = pods.clock.time_ns()
+    pods.clock_skew.timestamp("node-1", now_ns + 5_000_000_000, now_ns)
+    pods.clock_skew.timestamp("node-2", now_ns + 9_000_000_000, now_ns)
+    pods.clock_skew.timestamp(API_SERVER, now_ns - 1_000_000_000, now_ns)
+    pages = TracePages(pods.tracing, pods.pods, clock_skew=pods.clock_skew)
+    node_1 = {"lowestMs": 5000, "highestMs": None}
+    assert (await pages.trace({"pod": "db-0"}))["clockSkew"] == {"node-1": node_1}  # of the clocks of this pod
+    assert (await pages.lines({})).clock_skew == {"node-1": node_1, "node-2": {"lowestMs": 9000, "highestMs": None}}
 
 
 def test_scripts_list_all_phases_and_files_are_served():
