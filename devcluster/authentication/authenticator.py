@@ -23,14 +23,17 @@ _BOUND_KINDS: tuple[tuple[str, Resource[Any]], ...] = (("secret", SECRETS), ("po
 
 
 class Authenticator:
-    """Authenticates bearer tokens. `token` is the administrator's; None: every request is the administrator's."""
+    """Authenticates bearer tokens. `token` is the administrator's; None: every request is the administrator's.
+
+    key: signs tokens of service accounts.
+    """
 
     def __init__(self, store: ObjectStore, clock: Clock, token: str | None, key: TokenKey) -> None:
         self._store = store
         self._clock = clock
         self._token = token
         self._header = None if token is None else f"Bearer {token}".encode()
-        self._key = key
+        self.key = key
 
     def user(self, authorization: str) -> JSON:
         """Return the user (username, uid, groups, extra) of an Authorization header. Raises StatusError 401."""
@@ -58,7 +61,7 @@ class Authenticator:
 
     def _service_account_user(self, token: str, audiences: Sequence[str]) -> tuple[JSON, list[str]] | None:
         """Return the user of a service account token and its audiences among `audiences`; None if it is not valid."""
-        claims = self._key.claims(token)
+        claims = self.key.claims(token)
         if claims is None:
             return None
         token_audiences = [audience for audience in audiences if audience in claims["aud"]]

@@ -7,14 +7,13 @@ webhook, may wait for slow work: they raise Outdated if the stored object has ch
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
-from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import DeleteOptions
@@ -26,20 +25,16 @@ from kubeloop.devcluster.api.served_resources import (
     SELF_SUBJECT_REVIEWS,
     VALIDATING_ADMISSION_POLICIES,
     ServedResource,
-    get_served_resource,
     storage_version_of,
 )
 from kubeloop.devcluster.api.slow_work import Handling
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.authentication.access_reviews import review
 from kubeloop.devcluster.authentication.authenticator import Authenticator
-from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import create_token, default_token_duration
-from kubeloop.devcluster.handlers.binding import PodBinder
 from kubeloop.devcluster.handlers.create_update import ObjectWriter, check_version, set_namespace
 from kubeloop.devcluster.handlers.delete import ObjectDeleter, deletion_warnings
 from kubeloop.devcluster.handlers.delete_options import read_delete_options
-from kubeloop.devcluster.handlers.eviction import PodEvictor
 from kubeloop.devcluster.handlers.list import Page, list_json, list_page
 from kubeloop.devcluster.handlers.list_options import ListOptions, parse_list_options, parse_resource_version
 from kubeloop.devcluster.handlers.patch import (
@@ -51,14 +46,13 @@ from kubeloop.devcluster.handlers.patch import (
     read_configuration,
     repeated_key_warnings,
 )
+from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
 from kubeloop.devcluster.handlers.scale import patch_scale, read_scale, update_scale
-from kubeloop.devcluster.handlers.streams import ContainerStreams, check_ports, refuse_proxy
 from kubeloop.devcluster.handlers.watch import WatchSettings, open_watch
 from kubeloop.devcluster.handlers.write_options import apply_options, read_dry_run, writer_of
 from kubeloop.devcluster.managedfields.apply import apply_configuration
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
 from kubeloop.devcluster.printers.table import check_include_object, table
-from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.controller_revision_data import record_applied_text
 from kubeloop.devcluster.serializer.conversion import all_from_stored, from_stored, prepare_conversions, to_stored
@@ -80,9 +74,8 @@ from kubeloop.devcluster.storage.watch_encoding import (
     encode_json_event,
 )
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import NAMESPACES, PODS, Resource
+from kubeloop.kube.objects.resources import Resource
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.handlers.protobuf_responses import ProtobufWriter
@@ -90,23 +83,13 @@ if TYPE_CHECKING:
 _encode = msgspec.json.Encoder().encode
 
 
-def _plain(group: str, version: str, kind: str) -> Resource[JSON]:
-    return Resource(group, version, kind, "", True, dict)
-
-
-_BINDING = _plain("", "v1", "Binding")
-_EVICTION = _plain("policy", "v1", "Eviction")
-_TOKEN_REQUEST = _plain("authentication.k8s.io", "v1", "TokenRequest")
+_TOKEN_REQUEST: Resource[JSON] = Resource("authentication.k8s.io", "v1", "TokenRequest", "", True, dict)
 _TOKEN_REQUESTS = ServedResource(_TOKEN_REQUEST)
 _SUCCESS: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
 class Rest:
-    """All verbs of one server.
-
-    Its constructor has a parameter for each part of the server that a verb uses; ApiServer creates them. keys: sign
-    service account tokens.
-    """
+    """All verbs of one server. ApiServer creates the parts that they use."""
 
     def __init__(
         self,
@@ -115,24 +98,18 @@ class Rest:
         clock: Clock,
         policies: PolicyPlugin,
         authentication: Authenticator,
-        keys: TokenKey,
-        addresses: ServiceAllocator,
+        writer: ObjectWriter,
+        pods: PodSubresources,
         watch_settings: WatchSettings,
-        streams: ContainerStreams,
-        gates: FeatureGates,
-        admission: AdmissionChain,
     ) -> None:
         self._store = store
         self._policies = policies
         self._authentication = authentication
-        self._keys = keys
+        self._writer = writer
+        self._pods = pods
         self._watch_settings = watch_settings
-        self._streams = streams
-        self._watch_list = gates.enabled("WatchList")
-        self._writer = ObjectWriter(store, policies, addresses, gates, admission)
+        self._watch_list = watch_settings.watch_list
         self._deleter = ObjectDeleter(store, clock)
-        self._binder = PodBinder(store, clock, gates)
-        self._evictor = PodEvictor(store, self._deleter, clock)
         self._watchers: dict[Watcher, RequestInfo] = {}
 
     def handle(self, context: RequestContext) -> Response | Handling[Response]:
@@ -397,7 +374,7 @@ class Rest:
         output = negotiate_output(request.headers.get("accept", ""))
         context.dry_run = read_dry_run(request, "CreateOptions")
         if target.resource is BINDINGS:
-            return await self._bind(context)
+            return await self._pods.bind(context)
         if not target.is_stored:
             return self._create_review(context)
         body = self._read(context, "CreateOptions")
@@ -586,80 +563,16 @@ class Rest:
                     return self._read_scale(context)
                 return self._update_scale(context) if verb == "update" else self._patch_scale(context)
             case "binding":
-                return self._bind(context)
+                return self._pods.bind(context)
             case "eviction":
-                return self._evict(context)
+                return self._pods.evict(context)
             case "finalize":
                 return self._update(context)
             case "token":
                 return self._token_request(context)
             case "log":
-                self._streams.check_log_options(context.request, context.info.name)
-                return self._streams.log(context.request, self._stored(context.info).object, context.clock.now())
-        return self._connect(context)
-
-    async def _connect(self, context: RequestContext) -> Response:
-        """Handle exec, attach, portforward and proxy."""
-        request, info = context.request, context.info
-        if info.subresource == "portforward":
-            check_ports(request)
-        await self._policies.check(context, "CONNECT", None, None)
-        if info.subresource == "proxy":
-            return refuse_proxy(self._store, info.served.resource, info.namespace, info.name)
-        pod = self._stored(info).object
-        return self._streams.connect(request, pod, info.subresource)
-
-    async def _bind(self, context: RequestContext) -> Response:
-        """Handle pods/binding, and bindings, whose body names the pod and whose uid is ignored."""
-        request, info = context.request, context.info
-        output = negotiate_output(request.headers.get("accept", ""))
-        context.dry_run = read_dry_run(request, "CreateOptions")
-        body = self._read_pod_subresource(context, _BINDING)
-        metadata = body.obj["metadata"]
-        name = metadata.get("name", "")
-        if not info.name:
-            metadata.pop("uid", None)
-        elif name != info.name:
-            raise errors.bad_request("name in URL does not match name in Binding object")
-        await self._policies.check(context, "CREATE", body.obj, None)
-        self._binder.bind(name, info.namespace, body.obj, dry_run=context.dry_run)
-        return encode_response(201, {**_SUCCESS, "code": 201}, output)
-
-    async def _evict(self, context: RequestContext) -> Response:
-        request, info = context.request, context.info
-        output = negotiate_output(request.headers.get("accept", ""))
-        read_dry_run(request, "CreateOptions")
-        body = self._read_pod_subresource(context, _EVICTION, also=_EVICTION_VERSIONS)
-        if body.obj["metadata"].get("name", "") != info.name:
-            raise errors.bad_request("name in URL does not match name in Eviction object")
-        options = body.obj.get("deleteOptions") or {}
-        query_dry_run, body_dry_run = list(request.query.get("dryRun", ())), options.get("dryRun") or []
-        if options.get(_UNSAFE):
-            message = "Invalid value: true: can not be set for pod eviction, try after removing the option"
-            causes = [errors.cause("FieldValueInvalid", f"deleteOptions.{_UNSAFE}", message)]
-            raise errors.invalid("policy", "Eviction", info.name, causes)
-        if query_dry_run and body_dry_run and query_dry_run != body_dry_run:
-            one, other = (f"[{' '.join(values)}]" for values in (query_dry_run, body_dry_run))
-            raise errors.internal(f"Non-matching dry-run options in request and content: {one} and {other}")
-        await self._policies.check(context, "CREATE", body.obj, None)
-        self._evictor.evict(_PODS, info.name, info.namespace, {**options, "dryRun": body_dry_run or query_dry_run})
-        return encode_response(201, {**_SUCCESS, "code": 201}, output)
-
-    def _read_pod_subresource(
-        self, context: RequestContext, resource: Resource[JSON], also: Sequence[str] = ()
-    ) -> Body:
-        """Read a body that is created for a pod and not stored. Raises StatusError 400, 404."""
-        request, info = context.request, context.info
-        body = read_object(request, resource, field_validation(request, "CreateOptions"), also)
-        metadata = body.obj["metadata"]
-        if "ownerReferences" in metadata and (warning := deduplicate_owner_references(metadata)):
-            body.warnings.append(warning)
-        request.warnings += body.warnings
-        if (metadata.get("namespace") or info.namespace) != info.namespace:
-            raise errors.bad_request(OTHER_NAMESPACE)
-        if self._store.table(NAMESPACES).get(info.namespace) is None:
-            raise errors.not_found(NAMESPACES, info.namespace)
-        return body
+                return self._pods.log(context)
+        return self._pods.connect(context)
 
     async def _read_scale(self, context: RequestContext) -> Response:
         target, stored = context.info.served, self._stored(context.info)
@@ -682,7 +595,7 @@ class Rest:
         default_token_duration(body.obj)
         track_create(_TOKEN_REQUESTS, body.obj, writer_of(request), context.now, subresource="token")
         obj = create_token(
-            self._store, info.name, info.namespace, body.obj, context.clock.now(), context.rng, self._keys
+            self._store, info.name, info.namespace, body.obj, context.clock.now(), context.rng, self._authentication.key
         )
         visible = {**obj, "status": {"token": "", "expirationTimestamp": None}}
         await self._policies.check(context, "CREATE", visible, None)
@@ -693,13 +606,8 @@ class Rest:
 
 _CREATED_BY_STATUS_APPLY = (VALIDATING_ADMISSION_POLICIES,)
 """Resources that an apply to their status creates."""
-_UNSAFE = "ignoreStoreReadErrorWithClusterBreakingPotential"
-_EVICTION_VERSIONS = ("policy/v1beta1",)
 _DELETED_TOGETHER = 10_000
 """Page size of the list that a deletecollection works on."""
-
-
-_PODS = get_served_resource(PODS)
 
 
 def _table(context: RequestContext, objects: list[JSON], metadata: JSON, output: OutputFormat) -> JSON:

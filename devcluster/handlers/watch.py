@@ -20,10 +20,14 @@ MIN_WATCH_SECONDS = 1800.0
 
 
 class WatchSettings(msgspec.Struct, frozen=True):
-    """Settings of all watches. bookmark_seconds: interval of bookmarks. buffer: unsent events per watch."""
+    """Settings of all watches. bookmark_seconds: interval of bookmarks. buffer: unsent events per watch.
+
+    watch_list: the feature gate WatchList.
+    """
 
     bookmark_seconds: float = BOOKMARK_SECONDS
     buffer: int = 16_384
+    watch_list: bool = True
 
 
 def _empty_object(served: ServedResource) -> JSON:

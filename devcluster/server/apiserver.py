@@ -41,6 +41,8 @@ from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.impersonation import impersonated_user
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
+from kubeloop.devcluster.handlers.create_update import ObjectWriter
+from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
 from kubeloop.devcluster.handlers.rest import Rest
 from kubeloop.devcluster.handlers.streams import ContainerStreams
 from kubeloop.devcluster.handlers.watch import WatchSettings
@@ -145,25 +147,21 @@ class ApiServer:
         self._health_checks = health_paths.health_checks(gates)
         self._compute_thread = ComputeThread()
         self._definitions = Definitions(self.store, clock, self._end_watches)
+        policies = PolicyPlugin(self.store, self._definitions, mutates=gates.enabled("MutatingAdmissionPolicy"))
+        admission = AdmissionChain(
+            self.store,
+            has_default_accounts=settings.root_ca is not None,
+            checks_declared_features=gates.enabled("NodeDeclaredFeatures"),
+        )
+        streams = ContainerStreams(self.store, settings.container_answers, gates)
         self._rest = Rest(
             self.store,
             clock=clock,
-            policies=PolicyPlugin(
-                self.store,
-                self._definitions,
-                mutates=settings.feature_gates.enabled("MutatingAdmissionPolicy"),
-            ),
+            policies=policies,
             authentication=self._authentication,
-            keys=self._keys,
-            addresses=self._bootstrap.addresses,
-            watch_settings=settings.watches,
-            streams=ContainerStreams(self.store, settings.container_answers, gates),
-            gates=settings.feature_gates,
-            admission=AdmissionChain(
-                self.store,
-                has_default_accounts=settings.root_ca is not None,
-                checks_declared_features=settings.feature_gates.enabled("NodeDeclaredFeatures"),
-            ),
+            writer=ObjectWriter(self.store, policies, self._bootstrap.addresses, gates, admission),
+            pods=PodSubresources(self.store, clock=clock, policies=policies, streams=streams, gates=gates),
+            watch_settings=msgspec.structs.replace(settings.watches, watch_list=gates.enabled("WatchList")),
         )
         self._began = clock.now()
         self._service_range = settings.service_range

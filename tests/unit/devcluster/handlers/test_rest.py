@@ -19,6 +19,8 @@ from kubeloop.devcluster.api.slow_work import start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
+from kubeloop.devcluster.handlers.create_update import ObjectWriter
+from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
 from kubeloop.devcluster.handlers.rest import Rest
 from kubeloop.devcluster.handlers.streams import ContainerStreams
 from kubeloop.devcluster.handlers.watch import WatchSettings
@@ -42,17 +44,18 @@ class Api:
         clock, rng, keys = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), random.Random(1), TokenKey()
         store = ObjectStore(seconds=lambda: 0.0)
         store.create(NAMESPACES, {"metadata": {"name": "default", "uid": "u"}, "status": {"phase": "Active"}})
+        policies = PolicyPlugin(store, Definitions(store, clock, lambda served: None))
+        addresses = ServiceAllocator(store, clock, rng, ipaddress.IPv4Network("10.96.0.0/16"))
+        gates = DEFAULT_FEATURE_GATES
+        streams = ContainerStreams(store, ContainerAnswers(), gates)
         self.rest = Rest(
             store,
             clock=clock,
-            policies=PolicyPlugin(store, Definitions(store, clock, lambda served: None)),
+            policies=policies,
             authentication=Authenticator(store, clock, None, keys),
-            keys=keys,
-            addresses=ServiceAllocator(store, clock, rng, ipaddress.IPv4Network("10.96.0.0/16")),
+            writer=ObjectWriter(store, policies, addresses, gates, AdmissionChain(store)),
+            pods=PodSubresources(store, clock=clock, policies=policies, streams=streams, gates=gates),
             watch_settings=WatchSettings(),
-            streams=ContainerStreams(store, ContainerAnswers(), DEFAULT_FEATURE_GATES),
-            gates=DEFAULT_FEATURE_GATES,
-            admission=AdmissionChain(store),
         )
 
     def respond(self, method: str, target: str, body: JSON | None = None, accept: str = "") -> Response:
