@@ -14,6 +14,7 @@ only layers below it:
 - queue: the scheduling queue, backoff, queueing hints, nominated pods
 - api: what the author of a plugin imports
 - cache, config: nodes, pods and the snapshot; KubeSchedulerConfiguration and Policy files
+- api_dispatcher: API calls about pods in the background
 - context, lister_resources, status_patches: what the process provides; which resources have informers; writes of pod
   status
 - background_calls: metrics of API calls that scheduling does not wait for

@@ -1,6 +1,6 @@
 """Metrics of API calls that scheduling does not wait for: the feature gate SchedulerAsyncAPICalls.
 
-The calls are in the background with the gate off, too. Source: backend/api_dispatcher of v1.36.
+Status patches are in the background with the gate off, too. Source: backend/api_dispatcher of v1.36.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kubeloop.scheduler.metrics_protocol import BackgroundCall, EvictionResult, 
 
 
 class _Owner(Protocol):
-    """A SchedulerContext, or the handle of a plugin."""
+    """A SchedulerContext."""
 
     @property
     def clock(self) -> Clock: ...

@@ -50,8 +50,13 @@ class PodEvents:
         reject_waiting_pod: Callable[[str], bool],
         durations: EventDurations = NOT_MEASURED,
         request_rules: RequestRules = DEFAULT_REQUEST_RULES,
+        sync_calls: Callable[[Pod], None] | None = None,
     ) -> None:
-        """reject_waiting_pod(uid): rejects a pod that waits on permit; returns False if it does not wait."""
+        """reject_waiting_pod(uid): rejects a pod that waits on permit; returns False if it does not wait.
+
+        sync_calls: called with the new state of each pod, for the pending API calls about it.
+        """
+        self._sync_calls = sync_calls
         self._cache = cache
         self._queue = queue
         self._scheduler_names = scheduler_names
@@ -113,6 +118,8 @@ class PodEvents:
 
     def _update_assigned(self, old: Pod, new: Pod) -> None:
         start_ns = self._durations.start()
+        if self._sync_calls is not None:
+            self._sync_calls(new)
         try:
             self._cache.update_pod(old, new)
         except CacheError as error:
@@ -133,6 +140,8 @@ class PodEvents:
     def _update_pending(self, old: Pod, new: Pod) -> None:
         if old.metadata.resource_version == new.metadata.resource_version:
             return  # a repeated event; handling it would schedule a pod twice
+        if self._sync_calls is not None:
+            self._sync_calls(new)
         if self._cache.is_assumed(new):
             if new.metadata.deletion_timestamp is not None and old.metadata.deletion_timestamp is None:
                 self._assumed_pod_deleted(new)

@@ -13,7 +13,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.dry_run import DryRuns
 from kubeloop.scheduler.api.extender import Extender
-from kubeloop.scheduler.api.handle import WaitingPod
+from kubeloop.scheduler.api.handle import ApiCacher, WaitingPod
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class SharedState(msgspec.Struct, frozen=True):
-    """State shared by the plugins of all profiles. spawn, activate: see api.handle.Handle."""
+    """State shared by the plugins of all profiles. spawn, activate, api_cacher: see api.handle.Handle."""
 
     snapshot: Snapshot
     listers: Listers
@@ -40,6 +40,7 @@ class SharedState(msgspec.Struct, frozen=True):
     waiting_pods: WaitingPods
     spawn: Callable[[Coroutine[Any, Any, None], str], None]
     activate: Callable[[Iterable[Pod]], None]
+    api_cacher: ApiCacher | None
 
 
 class PluginHandle:
@@ -65,6 +66,7 @@ class PluginHandle:
         self.listers = shared.listers
         self.extenders = shared.extenders
         self.nominator = shared.nominator
+        self.api_cacher = shared.api_cacher
         self._shared = shared
         self.framework = Framework(
             profile, self, registry, shared.nominator, shared.waiting_pods, class_cache=class_cache

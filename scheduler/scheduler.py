@@ -26,6 +26,7 @@ from kubeloop.scheduler.api.extension_points import QueueSortPlugin
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.api_dispatcher import ApiDispatcher
 from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.binding_cycle import BindingCycle
@@ -88,8 +89,12 @@ class Scheduler:
         self._pods = informers.informer(PODS).store
         self._tasks: asyncio.TaskGroup | None = None  # while run() is active
         self._binding: set[asyncio.Task[None]] = set()
-        self._patches = StatusPatches(
-            context.client, context.clock, BackgroundCalls(context), enter_span=context.traces.enter_span
+        calls = BackgroundCalls(context)
+        self._patches = StatusPatches(context.client, context.clock, calls, enter_span=context.traces.enter_span)
+        self._api_dispatcher = (
+            ApiDispatcher(context.client, self._patches, calls)
+            if self.feature_gates.enabled("SchedulerAsyncAPICalls")
+            else None
         )
 
         self.cache = Cache(
@@ -122,6 +127,7 @@ class Scheduler:
             waiting_pods=self._waiting_pods,
             spawn=self._spawn,
             activate=self._activate,
+            api_cacher=self._api_dispatcher,
         )
         self.frameworks = {
             profile.scheduler_name: PluginHandle(
@@ -207,6 +213,7 @@ class Scheduler:
             reject_waiting_pod=self._waiting_pods.reject_removed,
             durations=durations,
             request_rules=self.request_rules,
+            sync_calls=self._patches.sync if self._api_dispatcher is not None else None,
         )
         declared_features = self.feature_gates.enabled("NodeDeclaredFeatures")
         node_events = NodeEvents(self.cache, self.queue, durations, declared_features=declared_features)

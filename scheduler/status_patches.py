@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
 
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
-from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.api_types import Condition, Pod
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.scheduler.background_calls import BackgroundCalls
 
@@ -25,7 +28,7 @@ WORKERS = 8
 STATUS_LANE = "status"  # client lane of lower precedence than bindings
 
 
-async def patch_status(client: Client, pod: Pod, status: dict[str, Any]) -> None:
+async def patch_status(client: Client, pod: Pod, status: JSON) -> None:
     """Send a strategic merge patch of the pod's status. Raises Conflict if another pod has its name."""
     metadata = pod.metadata
     await client.patch(
@@ -36,6 +39,46 @@ async def patch_status(client: Client, pod: Pod, status: dict[str, Any]) -> None
         metadata.namespace,
         subresource="status",
     )
+
+
+class _Request(msgspec.Struct):
+    """Requested changes of a pod's status.
+
+    pod: as it was seen last; what its status has already is not sent. condition: reason and message of
+    PodScheduled=False, None to leave it. nominated_node_name: "" to clear it, None to leave it.
+    """
+
+    pod: Pod
+    condition: tuple[str, str] | None
+    nominated_node_name: str | None
+
+    def merge(self, earlier: _Request) -> None:
+        """Add what only the earlier request changes."""
+        if self.condition is None:
+            self.condition = earlier.condition
+        if self.nominated_node_name is None:
+            self.nominated_node_name = earlier.nominated_node_name
+
+    @property
+    def changes_nomination(self) -> bool:
+        name = self.nominated_node_name
+        return name is not None and name != self.pod.status.nominated_node_name
+
+    @property
+    def changes_condition(self) -> bool:
+        current = self.current_condition
+        return self.condition is not None and (
+            current is None or (current.status, current.reason, current.message) != ("False", *self.condition)
+        )
+
+    @property
+    def current_condition(self) -> Condition | None:
+        conditions = self.pod.status.conditions
+        return next((condition for condition in conditions if condition.type == "PodScheduled"), None)
+
+    @property
+    def has_effect(self) -> bool:
+        return self.changes_nomination or self.changes_condition
 
 
 class StatusPatches:
@@ -54,8 +97,9 @@ class StatusPatches:
         self._calls = calls
         self._enter_span = enter_span
         self._clock = clock
-        self._pending: dict[str, tuple[Pod, dict[str, Any]]] = {}  # by UID, oldest first
+        self._pending: dict[str, _Request] = {}  # by UID, oldest first
         self._in_progress: dict[str, asyncio.Event] = {}  # by UID, of the patches in progress; set when finished
+        self._superseded: set[str] = set()  # UIDs of pods whose status is not to be patched
         self._work = asyncio.Event()
 
     def __len__(self) -> int:
@@ -66,32 +110,57 @@ class StatusPatches:
 
         reason "": no condition. nominated_node_name "": clear it; None: leave it. What `pod` has already is not sent.
         """
-        status: dict[str, Any] = {}
-        if reason:
-            condition = self._condition(pod, reason, message)
-            if condition is not None:
-                status["conditions"] = [condition]
-        if nominated_node_name is not None and nominated_node_name != pod.status.nominated_node_name:
-            status["nominatedNodeName"] = nominated_node_name or None
-        current = self._pending.pop(pod.metadata.uid, None)
-        if current is not None:
-            status = current[1] | status
-        if status:
-            self._pending[pod.metadata.uid] = pod, status
+        uid = pod.metadata.uid
+        if uid in self._superseded:
+            return
+        request = _Request(pod, (reason, message) if reason else None, nominated_node_name)
+        pending = self._pending.get(uid)
+        if pending is not None:
+            request.merge(pending)
+        if uid in self._in_progress or request.has_effect:  # the patch in progress may change what `pod` has
+            self._pending[uid] = request
             self._work.set()
+        else:
+            self._pending.pop(uid, None)
         self._report_pending()
+
+    def sync(self, pod: Pod) -> None:
+        """Note the pod's newest status: a pending patch that has no effect any more is dropped."""
+        uid = pod.metadata.uid
+        request = self._pending.get(uid)
+        if request is None:
+            return
+        request.pod = pod
+        if uid not in self._in_progress and not request.has_effect:
+            del self._pending[uid]
+            self._report_pending()
+
+    @contextmanager
+    def superseded(self, uid: str) -> Iterator[None]:
+        """Ignore requests for a pod meanwhile, because a call in progress makes them obsolete."""
+        self._superseded.add(uid)
+        try:
+            yield
+        finally:
+            self._superseded.discard(uid)
 
     def _report_pending(self) -> None:
         self._calls.pending("pod_status_patch", len(self._pending))
 
-    def _condition(self, pod: Pod, reason: str, message: str) -> dict[str, Any] | None:
-        current = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
-        if current is not None and (current.status, current.reason, current.message) == ("False", reason, message):
-            return None
+    def _patch(self, request: _Request) -> JSON:
+        """Return the patch of the status; {} if the pod has it all."""
+        status: JSON = {}
+        if request.condition is not None and request.changes_condition:
+            status["conditions"] = [self._condition(request.pod, *request.condition, request.current_condition)]
+        if request.changes_nomination:
+            status["nominatedNodeName"] = request.nominated_node_name or None
+        return status
+
+    def _condition(self, pod: Pod, reason: str, message: str, current: Condition | None) -> JSON:
         since = self._clock.now()
         if current is not None and current.status == "False" and current.last_transition_time is not None:
             since = current.last_transition_time
-        condition: dict[str, Any] = {
+        condition: JSON = {
             "type": "PodScheduled",
             "status": "False",
             "lastProbeTime": None,
@@ -130,22 +199,24 @@ class StatusPatches:
                 self._work.clear()
                 await self._work.wait()
                 continue
-            pod, status = self._pending.pop(uid)
+            request = self._pending.pop(uid)
             self._report_pending()
             finished = self._in_progress[uid] = asyncio.Event()
             try:
-                await self._send(pod, status)
+                await self._send(request)
             finally:
                 del self._in_progress[uid]
                 finished.set()
                 if uid in self._pending:
                     self._work.set()
 
-    async def _send(self, pod: Pod, status: dict[str, Any]) -> None:
+    async def _send(self, request: _Request) -> None:
+        pod = request.pod
         self._enter_span(pod)
         try:
             with self._calls.sending("pod_status_patch"):
-                await patch_status(self._client, pod, status)
+                if status := self._patch(request):
+                    await patch_status(self._client, pod, status)
         except NotFound:
             log.debug("a pod was deleted before its status was written", extra={"pod": pod.key})
         except (ApiError, ServerUnreachable) as error:

@@ -48,7 +48,7 @@ from kubeloop.scheduler.api.extension_points import (
     ScoreTable,
     ScoreTablePlugin,
 )
-from kubeloop.scheduler.api.handle import Handle, PodNominator, WaitingPod
+from kubeloop.scheduler.api.handle import ApiCacher, Handle, PodNominator, WaitingPod
 from kubeloop.scheduler.api.listers import Lister, Listers
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.results import (
@@ -72,6 +72,7 @@ __all__ = [
     "NODE",
     "POD",
     "ActionType",
+    "ApiCacher",
     "BindPlugin",
     "ClusterEvent",
     "ClusterEventWithHint",

@@ -10,6 +10,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.event_recorder import EventSink
 from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.dry_run import DryRuns
@@ -59,11 +60,32 @@ class WaitingPod(Protocol):
         ...
 
 
+class ApiCacher(Protocol):
+    """API calls about pods that are merged per pod and sent in the background. Implemented by `api_dispatcher`."""
+
+    def patch_pod_status(
+        self, pod: Pod, *, reason: str = "", message: str = "", nominated_node_name: str | None = None
+    ) -> None:
+        """Request the condition PodScheduled=False and the nominated node; does not wait for the patch.
+
+        reason "": no condition. nominated_node_name "": clear it; None: leave it.
+        """
+        ...
+
+    async def bind_pod(self, binding: JSON) -> None:
+        """Bind a pod, in place of pending status patches of the pod. Raises ApiError, ServerUnreachable.
+
+        Cancellation: the request may have been sent; the informer then shows the result.
+        """
+        ...
+
+
 class Handle(Protocol):
     """The scheduler, as its plugins see it.
 
     snapshot: the nodes in this cycle; the same object in every cycle. listers: caches of other resources.
-    extenders: in the order in which they are called. metrics: None if metrics are not collected.
+    extenders: in the order in which they are called. metrics: None if metrics are not collected. api_cacher: None if
+    the feature gate SchedulerAsyncAPICalls is off.
     """
 
     @property
@@ -97,6 +119,9 @@ class Handle(Protocol):
 
     @property
     def metrics(self) -> SchedulerMetrics | None: ...
+
+    @property
+    def api_cacher(self) -> ApiCacher | None: ...
 
     @property
     def nominator(self) -> PodNominator: ...

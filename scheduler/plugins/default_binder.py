@@ -6,12 +6,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable
-from kubeloop.kube.objects.resources import PODS
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import failed
 from kubeloop.scheduler.api.status import Status
-from kubeloop.scheduler.background_calls import BackgroundCalls
+from kubeloop.scheduler.api_dispatcher import post_binding
 from kubeloop.scheduler.config.plugin_args import NoArgs
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ class DefaultBinder:
 
     def __init__(self, args: NoArgs, handle: Handle) -> None:
         self._handle = handle
-        self._calls = BackgroundCalls(handle)
 
     async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         """POST the binding. An error does not mean that the pod is unbound; it is retried and the API server decides.
@@ -40,14 +38,10 @@ class DefaultBinder:
             "target": {"kind": "Node", "name": node_name},
         }
         try:
-            with self._calls.sending("pod_binding"):
-                await self._handle.client.create_raw(
-                    PODS,
-                    binding,
-                    metadata.namespace,
-                    name=metadata.name,
-                    subresource="binding",
-                )
+            if self._handle.api_cacher is not None:
+                await self._handle.api_cacher.bind_pod(binding)
+            else:
+                await post_binding(self._handle.client, binding)
         except (ApiError, ServerUnreachable) as error:
             log.info("binding failed", extra={"pod": pod.key, "node": node_name, "error": str(error)})
             return failed(self.name, error)

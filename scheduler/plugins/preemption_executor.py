@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.status_patches import STATUS_LANE, patch_status
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ class PreemptionExecutor:
     def __init__(self, handle: Handle, plugin: str) -> None:
         self._handle = handle
         self._plugin = plugin
-        self._calls = BackgroundCalls(handle)
         self._preempting: set[str] = set()  # UIDs of the preemptors whose victims are being evicted
 
     def is_preempting(self, uid: str) -> bool:
@@ -87,10 +85,14 @@ class PreemptionExecutor:
 
     async def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
         """Clear nominations of lower-priority pods to this node, so that these pods are scheduled elsewhere."""
+        api_cacher = self._handle.api_cacher
         for other in self._handle.nominator.pods_on(node_name):
-            if other.priority < pod.priority and other.pod.status.nominated_node_name:
-                with self._calls.sending("pod_status_patch"):
-                    await self._patch_status(other, {"nominatedNodeName": None})
+            if other.priority >= pod.priority:
+                continue
+            if api_cacher is not None:
+                api_cacher.patch_pod_status(other.pod, nominated_node_name="")
+            elif other.pod.status.nominated_node_name:
+                await self._patch_status(other, {"nominatedNodeName": None})
 
     async def _evict(self, pod: PodInfo, node_name: str, victim: PodInfo) -> None:
         """Mark the victim as disrupted, then delete it. Raises ApiError, ServerUnreachable."""

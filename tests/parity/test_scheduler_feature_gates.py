@@ -25,7 +25,7 @@ JSON = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"
 # Selectors are merged on create otherwise, and the scheduler's gate would have no effect.
 SERVER_GATES = "TaintTolerationComparisonOperators=true,MatchLabelKeysInPodTopologySpreadSelectorMerge=false"
-ON = "TaintTolerationComparisonOperators=true,SchedulerPopFromBackoffQ=false"
+ON = "TaintTolerationComparisonOperators=true,SchedulerPopFromBackoffQ=false,SchedulerAsyncAPICalls=true"
 OFF = (
     "MatchLabelKeysInPodTopologySpread=false,MatchLabelKeysInPodTopologySpreadSelectorMerge=false,"
     "PodLevelResources=false,InPlacePodLevelResourcesVerticalScaling=false,SchedulerAsyncPreemption=false"

@@ -104,6 +104,7 @@ class PluginCluster:
         self.traces = DisabledPodRecorder()
         self.extenders: list[Extender] = []
         self.metrics: Any = None
+        self.api_cacher: Any = None
         self.clock = SetClock(NOW)
         self.rng = random.Random(7)
         self.spawned: list[Coroutine[Any, Any, None]] = []

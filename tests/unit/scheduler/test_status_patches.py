@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.status_patches import StatusPatches
 from support.faulty_transport import SentRequest
@@ -74,3 +75,67 @@ async def test_newest_patch_of_each_pod_is_sent_concurrently(cluster: Any, slow_
         "other: no room",
         "web: third",
     ]
+
+
+def new_patches(cluster: Any) -> StatusPatches:
+    return StatusPatches(cluster.server.client, cluster.clock, BackgroundCalls(PluginCluster()))
+
+
+def stored(cluster: Any) -> Pod:
+    return next(pod for pod in cluster.pods() if pod.key == "default/web")
+
+
+async def sent(cluster: Any, patches: StatusPatches) -> list[Any]:
+    """Send the pending patches and return their statuses."""
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(patches.run())
+        await asyncio.sleep(20)
+        running.cancel()
+    return [status for _, status in cluster.patches]
+
+
+async def test_later_patch_without_effect_replaces_the_pending_one(cluster: Any):
+    patches, condition = new_patches(cluster), {"type": "PodScheduled", "status": "False"}
+    cluster.pod("web")
+    cluster.change_pod("default/web", status={"conditions": [{**condition, "reason": "Unschedulable", "message": "a"}]})
+    web = stored(cluster)
+    patches.set(web, reason="Unschedulable", message="b")
+    patches.set(web, reason="Unschedulable", message="a")
+    assert len(patches) == 0
+    patches.set(web, nominated_node_name="a")
+    patches.set(web, reason="Unschedulable", message="c")
+    (status,) = await sent(cluster, patches)
+    assert (status["nominatedNodeName"], status["conditions"][0]["message"]) == ("a", "c")
+
+
+async def test_sync_drops_a_patch_that_has_no_effect_any_more(cluster: Any):
+    patches = new_patches(cluster)
+    web = cluster.pod("web")
+    patches.set(web, nominated_node_name="a")
+    cluster.change_pod("default/web", status={"nominatedNodeName": "b"})
+    patches.sync(stored(cluster))
+    assert len(patches) == 1
+    cluster.change_pod("default/web", status={"nominatedNodeName": "a"})
+    patches.sync(stored(cluster))
+    assert len(patches) == 0
+
+
+async def test_patch_is_the_difference_from_the_synced_status(cluster: Any):
+    patches = new_patches(cluster)
+    web = cluster.pod("web")
+    patches.set(web, reason="Unschedulable", message="no room", nominated_node_name="a")
+    cluster.change_pod("default/web", status={"nominatedNodeName": "a"})
+    patches.sync(stored(cluster))
+    (status,) = await sent(cluster, patches)
+    assert "nominatedNodeName" not in status
+    assert status["conditions"][0]["message"] == "no room"
+
+
+async def test_patches_of_a_superseded_pod_are_ignored(cluster: Any):
+    patches = new_patches(cluster)
+    web = cluster.pod("web")
+    with patches.superseded(web.metadata.uid):
+        patches.set(web, nominated_node_name="a")
+    assert len(patches) == 0
+    patches.set(web, nominated_node_name="a")
+    assert len(patches) == 1

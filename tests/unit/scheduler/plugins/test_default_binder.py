@@ -34,3 +34,17 @@ async def test_bind_returns_error_of_request(error: Exception, plugin_cluster: A
     status = await DefaultBinder(plugin_args.NoArgs(), cluster).bind(CycleState(), PodInfo(pod("new")), "a")
     assert status is not None
     assert (status.code, status.plugin, status.error) == (Code.ERROR, "DefaultBinder", error)
+
+
+async def test_bind_uses_the_dispatcher_of_api_calls(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    bindings: list[Any] = []
+
+    class Cacher:
+        async def bind_pod(self, binding: Any) -> None:
+            bindings.append(binding)
+
+    cluster = plugin_cluster([node("a")])
+    cluster.api_cacher = Cacher()
+    assert await DefaultBinder(plugin_args.NoArgs(), cluster).bind(CycleState(), PodInfo(pod("new")), "a") is None
+    assert [binding["target"]["name"] for binding in bindings] == ["a"]
+    assert cluster.client.requests == []

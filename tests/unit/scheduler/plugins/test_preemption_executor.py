@@ -141,6 +141,21 @@ async def test_without_async_preemption_post_filter_waits_for_evictions(
     assert cluster.client.requests[4][5]["status"] == {"nominatedNodeName": None}
 
 
+async def test_nominations_are_cleared_by_the_dispatcher_of_api_calls(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cleared: list[Any] = []
+
+    class Cacher:
+        def patch_pod_status(self, pod: Any, **changes: Any) -> None:
+            cleared.append((pod.metadata.name, changes))
+
+    cluster, _, _, outcome = post_filter(plugin_cluster, node, pod, SchedulerAsyncPreemption=False)
+    nominate(cluster, pod)
+    cluster.api_cacher = Cacher()
+    await outcome
+    assert cleared == [("nominated", {"nominated_node_name": ""})]
+    assert len(cluster.client.requests) == 4
+
+
 async def test_without_async_preemption_a_failed_eviction_fails_the_attempt(
     plugin_cluster: Any, node: Any, pod: Any
 ) -> None:
