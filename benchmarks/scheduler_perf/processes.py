@@ -7,13 +7,14 @@ import contextlib
 import os
 import secrets
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 import yaml
 
+from kubeloop.kube.feature_gates import GATES, OBEYED, FeatureGates
 from kubeloop.process.apiserver_process import starting_api_server
 from scheduler_perf.figures import Metrics
 
@@ -24,11 +25,23 @@ class KubeloopEnded(Exception):
     """The process under test ended during the run."""
 
 
+def supported_gates(gates: Mapping[str, bool]) -> FeatureGates:
+    """Return the feature gates of a workload that kubeloop can set: workloads also set locked ones."""
+    return FeatureGates(
+        {
+            name: value
+            for name, value in gates.items()
+            if name in GATES and (value == GATES[name].default or name in OBEYED)
+        }
+    )
+
+
 @contextlib.asynccontextmanager
-async def development_cluster(folder: Path, *, tls: bool) -> AsyncIterator[Path]:
+async def development_cluster(folder: Path, gates: FeatureGates, *, tls: bool) -> AsyncIterator[Path]:
     """Run a development cluster without nodes in a separate process; yield its kubeconfig."""
     path = folder / "kubeconfig"
     arguments = ["--nodes=0", f"--kubeconfig={path}", "--start-delay=0", "--start-spread=0"]
+    arguments.append(f"--feature-gates={gates.text()}")
     async with starting_api_server(arguments, token=secrets.token_urlsafe(16)) as starting:
         cluster = await starting.ready()
         if not tls:
@@ -53,11 +66,12 @@ class Kubeloop:
 
 @contextlib.asynccontextmanager
 async def kubeloop_scheduler(
-    kubeconfig: Path, *, config: Path | None, tracing: bool, wrap: Sequence[str]
+    kubeconfig: Path, gates: FeatureGates, *, config: Path | None, tracing: bool, wrap: Sequence[str]
 ) -> AsyncIterator[Kubeloop]:
     """Run `kubeloop run --controllers scheduler`; `wrap` is a command to run it with."""
     environment = {**os.environ, **({} if tracing else {"OTEL_TRACES_SAMPLER": "always_off"})}
     arguments = [f"--kubeconfig={kubeconfig}", "--controllers=scheduler", *([f"--config={config}"] if config else [])]
+    arguments.append(f"--feature-gates={gates.text()}")
     process = await asyncio.create_subprocess_exec(
         *wrap, sys.executable, "-m", "kubeloop", "run", *arguments, env=environment, stderr=asyncio.subprocess.PIPE
     )

@@ -17,6 +17,7 @@ sys.path.insert(0, str(_ROOT / "benchmarks"))
 from scheduler_perf import config  # noqa: E402
 from scheduler_perf.config import ConfigError, Workload, config_files, read_config  # noqa: E402
 from scheduler_perf.figures import Distribution, Metrics, Throughput, below_threshold, summary  # noqa: E402
+from scheduler_perf.processes import supported_gates  # noqa: E402
 from scheduler_perf.templates import ObjectTemplate, object_template  # noqa: E402
 
 _WORKLOADS = Path(os.environ.get("KUBELOOP_SCHEDULER_PERF", _ROOT.parent / "shared" / "scheduler_perf"))
@@ -299,3 +300,9 @@ def test_below_threshold_names_the_figure():
     assert below_threshold(items, 99, least) is None
     assert below_threshold(items, 100, least) == "SchedulingThroughput Average is 99.0, expected at least 100"
     assert below_threshold(items, 90, most) == "SchedulingThroughput Average is 99.0, expected at most 90"
+
+
+def test_gates_that_kubeloop_can_set_are_passed_on():
+    gates = {"SchedulerAsyncAPICalls": True, "SchedulerQueueingHints": False, "DynamicResourceAllocation": True}
+    supported = supported_gates({**gates, "DRAExtendedResource": False, "NoGateAnyMore": True})
+    assert supported.text() == "DynamicResourceAllocation=true,SchedulerAsyncAPICalls=true"
