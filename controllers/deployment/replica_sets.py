@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from kubeloop.controllers.deployment.pod_template_hash import equal_ignore_hash
-from kubeloop.controllers.runtime.integers import InvalidInteger, int_or_none, non_negative_int32, parse_int
+from kubeloop.controllers.runtime.integers import InvalidInteger, non_negative_int32, parse_int
 from kubeloop.kube.objects.api_types import Deployment, Object, ReplicaSet
 from kubeloop.kube.objects.object_fields import replicas_of
 
@@ -23,8 +23,6 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 NOT_COPIED = frozenset({LAST_APPLIED, REVISION, REVISION_HISTORY, DESIRED_REPLICAS, MAX_REPLICAS, ROLLBACK_TO})
 """Annotations that are never copied between a Deployment and its ReplicaSets."""
-
-MAX_REVISION_HISTORY_CHARS = 2000
 
 _ZERO_TIME = datetime.min.replace(tzinfo=UTC)
 
@@ -166,60 +164,6 @@ def max_replicas_annotation(rs: ReplicaSet) -> int | None:
 def replicas_annotations(desired: int, maximum: int) -> dict[str, str]:
     """Return the annotations that record the Deployment's size when a ReplicaSet was last scaled."""
     return {DESIRED_REPLICAS: str(desired), MAX_REPLICAS: str(maximum)}
-
-
-def new_replica_set_annotations(
-    deployment_annotations: Mapping[str, str],
-    annotations: Mapping[str, str],
-    new_revision: str,
-    *,
-    replicas: tuple[int, int] | None,
-    max_history_chars: int = MAX_REVISION_HISTORY_CHARS,
-) -> tuple[dict[str, str], bool]:
-    """Return the annotations of the new ReplicaSet, and True if a write is needed.
-
-    Copies the Deployment's annotations and raises the revision; the former revision of a ReplicaSet that is rolled
-    back to is added to its revision history. `replicas`, (desired, maximum), is passed for one that is about to be
-    created.
-    """
-    result = dict(annotations)
-    changed = False
-    for name, value in deployment_annotations.items():
-        if name not in NOT_COPIED and result.get(name) != value:
-            result[name] = value
-            changed = True
-    old_text = result.get(REVISION)
-    old_number = int_or_none(old_text) if old_text else 0
-    new_number = int_or_none(new_revision)
-    if old_number is None or new_number is None:
-        return result, False  # the annotation was edited and is not a number: leave it unchanged
-    if old_number < new_number:
-        result[REVISION] = new_revision
-        changed = True
-        if old_text is not None:
-            _append_revision_history(result, old_text, max_history_chars)
-    if replicas is not None:
-        for name, value in replicas_annotations(*replicas).items():
-            if result.get(name) != value:
-                result[name] = value
-                changed = True
-    return result, changed
-
-
-def _append_revision_history(annotations: dict[str, str], revision: str, max_chars: int) -> None:
-    """Append to the revision history; the oldest revisions are dropped if it becomes too long."""
-    history = annotations.get(REVISION_HISTORY, "")
-    revisions = history.split(",")
-    if not revisions[0]:
-        annotations[REVISION_HISTORY] = revision
-        return
-    length = len(history) + len(revision) + 1
-    start = 0
-    while length > max_chars and start < len(revisions):
-        length -= len(revisions[start]) + 1
-        start += 1
-    if length <= max_chars:
-        annotations[REVISION_HISTORY] = ",".join([*revisions[start:], revision])
 
 
 def rolled_back_annotations(deployment: Mapping[str, str], rs: Mapping[str, str]) -> dict[str, str]:

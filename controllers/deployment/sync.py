@@ -16,10 +16,9 @@ from msgspec.structs import replace
 
 from kubeloop.controllers.deployment import deployment_status as statuses
 from kubeloop.controllers.deployment import rolling_update
+from kubeloop.controllers.deployment.new_replica_set import new_replica_set, new_replica_set_annotations
 from kubeloop.controllers.deployment.pod_template_hash import (
     equal_ignore_hash,
-    pod_template_hash,
-    with_hash_label,
     without_hash_label,
 )
 from kubeloop.controllers.deployment.replica_sets import (
@@ -31,13 +30,12 @@ from kubeloop.controllers.deployment.replica_sets import (
     find_old_replica_sets,
     last_revision,
     max_revision,
-    new_replica_set_annotations,
     revision_of,
     rolled_back_annotations,
     sort_by_creation,
     sort_by_revision,
 )
-from kubeloop.controllers.deployment.rolling_update import RECREATE, ROLLING_UPDATE, UnsupportedStrategy, max_surge
+from kubeloop.controllers.deployment.rolling_update import RECREATE, ROLLING_UPDATE, UnsupportedStrategy
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.integers import InvalidInteger, int_or_none
@@ -45,7 +43,6 @@ from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
     controller_index_key,
     controller_of,
-    controller_reference,
 )
 from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.informers.store import Store
@@ -61,9 +58,8 @@ from kubeloop.kube.objects.api_types import (
     Pod,
     ReplicaSet,
     Status,
-    to_json,
 )
-from kubeloop.kube.objects.object_fields import POD_TEMPLATE_HASH_LABEL, condition_of, is_finished, replicas_of
+from kubeloop.kube.objects.object_fields import condition_of, is_finished, replicas_of
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
 from kubeloop.kube.selectors import Selector, selector_from
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
@@ -71,14 +67,7 @@ from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 
 log = logging.getLogger(__name__)
 
-MAX_NAME_LENGTH = 253
-
 AllReplicaSets = Sequence[ReplicaSet | None]
-
-
-def replica_set_name(deployment_name: str, template_hash: str) -> str:
-    """Return the name of a Deployment's ReplicaSet; a long Deployment name is truncated to leave room for the hash."""
-    return f"{deployment_name[: MAX_NAME_LENGTH - 1 - len(template_hash)]}-{template_hash}"
 
 
 def rollback_revision(deployment: Deployment) -> int | None:
@@ -127,41 +116,6 @@ def replica_sets_to_clean_up(deployment: Deployment, old_rss: Sequence[ReplicaSe
         for rs in sort_by_revision(candidates)[:surplus]
         if rs.status.replicas == 0 and replicas_of(rs) == 0 and rs.metadata.generation <= rs.status.observed_generation
     ]
-
-
-def new_replica_set(
-    deployment: Deployment, old_rss: Sequence[ReplicaSet], revision: str
-) -> tuple[str, int, dict[str, JSONValue]]:
-    """Return name, size and JSON of the ReplicaSet to create for the Deployment's template.
-
-    Raises InvalidIntOrPercent, UnsupportedStrategy.
-    """
-    spec = deployment.spec
-    template_hash = pod_template_hash(spec.template, deployment.status.collision_count)
-    template = with_hash_label(spec.template, template_hash)
-    selector = to_json(spec.selector) if spec.selector is not None else {}
-    selector["matchLabels"] = {**selector.get("matchLabels", {}), POD_TEMPLATE_HASH_LABEL: template_hash}
-    size = rolling_update.new_rs_new_replicas(deployment, old_rss, 0)
-    desired = replicas_of(deployment)
-    annotations, _ = new_replica_set_annotations(
-        deployment.metadata.annotations, {}, revision, replicas=(desired, desired + max_surge(deployment))
-    )
-    name = replica_set_name(deployment.metadata.name, template_hash)
-    body: dict[str, JSONValue] = {
-        "apiVersion": REPLICA_SETS.api_version,
-        "kind": REPLICA_SETS.kind,
-        "metadata": {
-            "name": name,
-            "namespace": deployment.metadata.namespace,
-            "labels": template["metadata"]["labels"],
-            "annotations": annotations,
-            "ownerReferences": [controller_reference(deployment)],
-        },
-        "spec": {"replicas": size, "selector": selector, "template": template},
-    }
-    if spec.min_ready_seconds:
-        body["spec"]["minReadySeconds"] = spec.min_ready_seconds
-    return name, size, body
 
 
 class DeploymentSync:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubeloop.controllers.deployment import deployment_status as status
-from kubeloop.controllers.deployment import pod_template_hash, replica_sets, rolling_update, sync
+from kubeloop.controllers.deployment import new_replica_set, pod_template_hash, replica_sets, rolling_update, sync
 from kubeloop.controllers.deployment.deployment_controller import DeploymentController
 from kubeloop.controllers.replicaset.pod_groups import pod_group_key
 from kubeloop.controllers.runtime.adoption import CannotAdopt, Claim, ClaimErrors, claim_objects, decide_claim
@@ -152,7 +152,7 @@ def test_set_new_rs_annotations(rows):
         sizes = None
         if not inputs["exists"]:
             sizes = (inputs["replicas"], inputs["replicas"] + rolling_update.max_surge(deployment))
-        annotations, changed = replica_sets.new_replica_set_annotations(
+        annotations, changed = new_replica_set.new_replica_set_annotations(
             inputs["deployment_annotations"] or {},
             inputs["rs_annotations"] or {},
             inputs["new_revision"],
@@ -266,7 +266,7 @@ def test_pod_template_hash(rows):
             assert pod_template_hash.dump(inputs["template"]) == outputs["hashed_text"]
         value = pod_template_hash.pod_template_hash(inputs["template"], inputs["collision_count"])
         assert value == outputs["hash"]
-        assert sync.replica_set_name(inputs["deployment_name"], value) == outputs["replicaset_name"]
+        assert new_replica_set.replica_set_name(inputs["deployment_name"], value) == outputs["replicaset_name"]
 
 
 def test_replicaset_orders(rows):
