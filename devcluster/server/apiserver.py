@@ -41,10 +41,10 @@ from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.impersonation import impersonated_user
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
+from kubeloop.devcluster.handlers.containers.streams import ContainerStreams
 from kubeloop.devcluster.handlers.create_update import ObjectWriter
 from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
 from kubeloop.devcluster.handlers.rest import Rest
-from kubeloop.devcluster.handlers.streams import ContainerStreams
 from kubeloop.devcluster.handlers.watch import WatchSettings
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.registry.cluster_ip_allocation import SERVICE_CIDR

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-from kubeloop.devcluster.handlers.spdy_frames import _DICTIONARY
+from kubeloop.devcluster.handlers.containers.spdy_frames import _DICTIONARY
 
 
 def control_frame(kind: int, content: bytes, flags: int = 0) -> bytes:

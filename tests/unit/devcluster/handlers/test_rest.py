@@ -19,10 +19,10 @@ from kubeloop.devcluster.api.slow_work import start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
+from kubeloop.devcluster.handlers.containers.streams import ContainerStreams
 from kubeloop.devcluster.handlers.create_update import ObjectWriter
 from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
 from kubeloop.devcluster.handlers.rest import Rest
-from kubeloop.devcluster.handlers.streams import ContainerStreams
 from kubeloop.devcluster.handlers.watch import WatchSettings
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator

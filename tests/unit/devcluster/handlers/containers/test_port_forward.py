@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from kubeloop.devcluster.handlers.port_forward import PROTOCOLS
-from kubeloop.devcluster.handlers.spdy_frames import SpdyEvent, SpdyFrames, StreamData, StreamOpened
+from kubeloop.devcluster.handlers.containers.port_forward import PROTOCOLS
+from kubeloop.devcluster.handlers.containers.spdy_frames import SpdyEvent, SpdyFrames, StreamData, StreamOpened
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, PortForwardAnswer, Rule
 from kubeloop.kube.feature_gates import FeatureGates
 from support.spdy_client import SpdyClient, control_frame

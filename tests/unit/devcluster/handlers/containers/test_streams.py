@@ -10,7 +10,12 @@ import pytest
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
-from kubeloop.devcluster.handlers.streams import ContainerStreams, check_log_options, check_ports, refuse_proxy
+from kubeloop.devcluster.handlers.containers.streams import (
+    ContainerStreams,
+    check_log_options,
+    check_ports,
+    refuse_proxy,
+)
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES

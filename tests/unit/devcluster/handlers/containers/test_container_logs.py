@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.devcluster.handlers.container_logs import file_additions
+from kubeloop.devcluster.handlers.containers.container_logs import file_additions
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, LogAnswer, Rule
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import PODS

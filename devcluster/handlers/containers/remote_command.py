@@ -15,9 +15,9 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.handlers.container_logs import file_additions
-from kubeloop.devcluster.handlers.local_commands import concurrent, running_command
-from kubeloop.devcluster.handlers.websocket import WebSocket
+from kubeloop.devcluster.handlers.containers.container_logs import file_additions
+from kubeloop.devcluster.handlers.containers.local_commands import concurrent, running_command
+from kubeloop.devcluster.handlers.containers.websocket import WebSocket
 from kubeloop.devcluster.kubelet.container_answers import AttachAnswer, ExecAnswer
 from kubeloop.kube.json_object import JSON
 

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.handlers.websocket import WebSocket, accept_websocket
+from kubeloop.devcluster.handlers.containers.websocket import WebSocket, accept_websocket
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, ExecAnswer, Rule
 from support.stream_server import stream_server
 

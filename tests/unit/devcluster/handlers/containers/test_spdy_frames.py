@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from kubeloop.devcluster.handlers.spdy_frames import (
+from kubeloop.devcluster.handlers.containers.spdy_frames import (
     _DICTIONARY,
     Pinged,
     SpdyError,

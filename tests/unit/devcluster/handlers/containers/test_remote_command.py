@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from kubeloop.devcluster.handlers.remote_command import V4, V5
+from kubeloop.devcluster.handlers.containers.remote_command import V4, V5
 from kubeloop.devcluster.kubelet.container_answers import AttachAnswer, ContainerAnswers, Entry, ExecAnswer, Rule
 from kubeloop.kube.feature_gates import FeatureGates
 from support.stream_server import stream_server

@@ -112,7 +112,7 @@ class ContainerStreams:
         answer = self._answers.log(namespace, name, container)
         if answer is None:
             raise _not_configured("log", "Logs or ClusterLogs")
-        from kubeloop.devcluster.handlers.container_logs import LogOptions, log_chunks
+        from kubeloop.devcluster.handlers.containers.container_logs import LogOptions, log_chunks
 
         def is_running() -> bool:
             current = self._store.get(PODS, namespace, name)
@@ -142,8 +142,8 @@ class ContainerStreams:
         answer = self._answers.command(namespace, name, container, command)
         if answer is None:
             raise _not_configured("exec", "Exec or ClusterExec", f" for the command {list(command)}")
-        from kubeloop.devcluster.handlers.remote_command import CommandStreams, answer_exec, protocols
-        from kubeloop.devcluster.handlers.websocket import accept_websocket
+        from kubeloop.devcluster.handlers.containers.remote_command import CommandStreams, answer_exec, protocols
+        from kubeloop.devcluster.handlers.containers.websocket import accept_websocket
 
         streams, served = CommandStreams.of(request), protocols(closes_streams=self._closes_streams)
         return accept_websocket(request, served, lambda websocket: answer_exec(websocket, answer, streams))
@@ -152,8 +152,8 @@ class ContainerStreams:
         answer = self._answers.attach(namespace, name, container)
         if answer is None:
             raise _not_configured("attach", "Attach or ClusterAttach")
-        from kubeloop.devcluster.handlers.remote_command import CommandStreams, answer_attach, protocols
-        from kubeloop.devcluster.handlers.websocket import accept_websocket
+        from kubeloop.devcluster.handlers.containers.remote_command import CommandStreams, answer_attach, protocols
+        from kubeloop.devcluster.handlers.containers.websocket import accept_websocket
 
         streams, served = CommandStreams.of(request), protocols(closes_streams=self._closes_streams)
         return accept_websocket(request, served, lambda websocket: answer_attach(websocket, answer, streams))
@@ -161,8 +161,8 @@ class ContainerStreams:
     def _port_forward(self, request: Request, namespace: str, name: str) -> Response:
         if not self._answers.forwards_ports(namespace, name):
             raise _not_configured("portforward", "PortForward or ClusterPortForward")
-        from kubeloop.devcluster.handlers.port_forward import PROTOCOLS, PortForwarder
-        from kubeloop.devcluster.handlers.websocket import accept_websocket
+        from kubeloop.devcluster.handlers.containers.port_forward import PROTOCOLS, PortForwarder
+        from kubeloop.devcluster.handlers.containers.websocket import accept_websocket
 
         def answer(port: int) -> PortForwardAnswer | None:
             return self._answers.port_forward(namespace, name, port)

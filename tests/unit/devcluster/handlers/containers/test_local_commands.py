@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.devcluster.handlers.local_commands import running_command
+from kubeloop.devcluster.handlers.containers.local_commands import running_command
 
 
 async def test_arguments_reach_the_command_unchanged():

@@ -11,8 +11,8 @@ import contextlib
 from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Callable
 
-from kubeloop.devcluster.handlers.local_commands import concurrent, running_command
-from kubeloop.devcluster.handlers.spdy_frames import (
+from kubeloop.devcluster.handlers.containers.local_commands import concurrent, running_command
+from kubeloop.devcluster.handlers.containers.spdy_frames import (
     Pinged,
     SpdyError,
     SpdyEvent,
@@ -21,7 +21,7 @@ from kubeloop.devcluster.handlers.spdy_frames import (
     StreamOpened,
     StreamReset,
 )
-from kubeloop.devcluster.handlers.websocket import WebSocket
+from kubeloop.devcluster.handlers.containers.websocket import WebSocket
 from kubeloop.devcluster.kubelet.container_answers import PortForwardAnswer
 
 PROTOCOLS = ("SPDY/3.1+portforward.k8s.io",)
