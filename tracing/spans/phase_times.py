@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from kubeloop.tracing.spans.pod_record import START_PHASES, Phase, PodRecord, SchedulingAttempt, Wait, timeline
+from kubeloop.tracing.spans.image_pulls import image_pulls
+from kubeloop.tracing.spans.pod_milestones import PodMilestones
+from kubeloop.tracing.spans.pod_record import (
+    START_PHASES,
+    ObservedPhase,
+    Phase,
+    PodRecord,
+    SchedulingAttempt,
+    Wait,
+    timeline,
+)
 
 
 def phase_times(record: PodRecord) -> dict[str, int]:
@@ -26,6 +36,8 @@ def phase_times(record: PodRecord) -> dict[str, int]:
                 bind_finished_ns = fact.end_ns
         elif type(fact) is SchedulingAttempt:
             name = "scheduling attempt"
+        elif type(fact) is ObservedPhase:
+            name = fact.name
         else:
             continue
         times[name] = times.get(name, 0) + max(0, end_ns - fact.start_ns)
@@ -41,3 +53,32 @@ def phase_times(record: PodRecord) -> dict[str, int]:
                     times[phase] = max(0, record.conditions_ns[condition] - since_ns)
                     since_ns = max(since_ns, record.conditions_ns[condition])
     return times
+
+
+def start_sli_ns(milestones: PodMilestones) -> int:
+    """Return a pod's duration by the kubelet's kubelet_pod_start_sli_duration_seconds; 0 if the SLI excludes the pod.
+
+    From creationTimestamp until all containers are observed running, without image pulls and the runs of init
+    containers. Excluded are stateful pods, and those that were unschedulable at some time. Source:
+    pkg/kubelet/util/pod_startup_latency_tracker.go.
+    """
+    creation, running = milestones.creation, milestones.all_running
+    if creation is None or running is None or milestones.was_unschedulable or not milestones.is_stateless:
+        return 0
+    excluded_ns = 0
+    pulls: list[tuple[int, int]] = []
+    for container in milestones.containers.values():
+        pulls += [
+            (pull.start.high_ns, pull.end.high_ns)
+            for pull in image_pulls(container)
+            if pull.start is not None and pull.end is not None and not pull.is_back_off
+        ]
+        if container.kind == "init":
+            for run in container.runs.values():
+                if run.started is not None and run.finished is not None:
+                    excluded_ns += max(0, run.finished.high_ns - run.started.high_ns)
+    until_ns = 0
+    for start_ns, end_ns in sorted(pulls):
+        excluded_ns += max(0, end_ns - max(start_ns, until_ns))
+        until_ns = max(until_ns, end_ns)
+    return max(1, running.high_ns - creation.low_ns - excluded_ns)

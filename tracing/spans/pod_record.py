@@ -10,7 +10,9 @@ from typing import Any, Literal
 import msgspec
 
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.observed_types import ObservedPod
 from kubeloop.tracing.spans.owners import deployment_name, owner_text
+from kubeloop.tracing.spans.pod_milestones import EdgeSource, PodMilestones
 from kubeloop.tracing.spans.trace import Span
 from kubeloop.tracing.spans.traceparent import TraceContext
 
@@ -99,11 +101,6 @@ class Gap(msgspec.Struct, gc=False, array_like=True, tag=3):
     dropped: bool = False
 
 
-EdgeSource = Literal["arrival", "creation", "condition", "container", "event", "deletion"]
-"""Where the time of an edge comes from: arrival of a watch event, metadata.creationTimestamp, a condition's transition,
-a container's startedAt or finishedAt, an Event, metadata.deletionTimestamp."""
-
-
 class ObservedPhase(msgspec.Struct, gc=False, array_like=True, tag=4):
     """Phase of a pod that other components create, schedule and run: derived from the pod's states and Events.
 
@@ -168,6 +165,9 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     finished_facts: int = 0  # number of attempts and phases that were finished
     journaled_facts: int = -1  # number of facts that the journal holds as they are
     is_journaled: bool = False  # whether the journal holds the other fields as they are
+    milestones: PodMilestones | None = None  # of an observed pod whose trace has not ended; facts are derived from it
+    start_uncertainty_ns: int = 0  # of an observed pod: the creation may be earlier by this
+    start_sli_ns: int = 0  # duration of the start by the kubelet's definition (phase_times.start_sli_ns); 0: none
     plugin_spans: list[Any] = []  # a Span each, whose attributes msgspec cannot decode; in order of their end
 
     def __post_init__(self) -> None:
@@ -217,6 +217,14 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
                         self.journaled_facts = index
                 return
 
+    def close_phases(self, end_ns: int, limit: int = MAX_FACTS) -> None:
+        """Replace the milestones of an observed pod by its phases up to `end_ns`."""
+        phases = observed_phases(self)
+        self.milestones = None
+        for phase in phases:
+            if phase.start_ns < end_ns or 0 < phase.end_ns <= end_ns:
+                self.add(phase, limit)
+
     def log_context(self) -> str:
         return self.traceparent
 
@@ -224,6 +232,14 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
         metadata = pod.metadata
         self.namespace, self.name, self.uid = metadata.namespace, metadata.name, metadata.uid
         self.template_hash = metadata.labels.get("pod-template-hash", "")
+        for owner in metadata.owner_references:
+            if owner.controller:
+                self.owner_kind, self.owner_name = owner.kind, owner.name
+
+    def set_observed_pod(self, pod: ObservedPod) -> None:
+        metadata = pod.metadata
+        self.namespace, self.name, self.uid = metadata.namespace, metadata.name, metadata.uid
+        self.template_hash = metadata.labels.pod_template_hash
         for owner in metadata.owner_references:
             if owner.controller:
                 self.owner_kind, self.owner_name = owner.kind, owner.name
@@ -251,6 +267,27 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
         return self.end_ns - self.start_ns
 
 
+def observed_phases(record: PodRecord) -> list[ObservedPhase]:
+    """Derive the phases of an observed pod from its milestones."""
+    from kubeloop.tracing.spans.observed_phases import derive_phases  # only `kubeloop observe` needs it
+
+    assert record.milestones is not None
+    return [
+        ObservedPhase(
+            phase.start.high_ns,
+            phase.name,
+            phase.end.high_ns if phase.end is not None else 0,
+            phase.start.source,
+            phase.start.uncertainty_ns,
+            phase.end.source if phase.end is not None else "arrival",
+            phase.end.uncertainty_ns if phase.end is not None else 0,
+            phase.attributes,
+            phase.error,
+        )
+        for phase in derive_phases(record.milestones)
+    ]
+
+
 def timeline(record: PodRecord, now_ns: int = 0) -> list[tuple[Fact, int, str]]:
     """Return the facts of a record, each with its end (ns) and, for a wait, the event that ended it ("": none).
 
@@ -260,7 +297,8 @@ def timeline(record: PodRecord, now_ns: int = 0) -> list[tuple[Fact, int, str]]:
     wait_end_ns = attempt_end_ns = phase_end_ns = record.bound_ns or record.end_ns or now_ns
     woken_by = ""
     entries: list[tuple[Fact, int, str]] = []
-    for fact in reversed(record.facts):
+    facts = record.facts if record.milestones is None else [*record.facts, *observed_phases(record)]
+    for fact in reversed(facts):
         if type(fact) is Wait:
             entries.append((fact, wait_end_ns, woken_by))
             wait_end_ns = fact.start_ns

@@ -71,7 +71,7 @@ class _SpanBuilder:
         record = self._record
         self._add_creation()
         self._add_facts()
-        if record.bound_ns and record.until_ready:
+        if record.bound_ns and record.until_ready and not record.is_observed:
             self._add_start_phases()
         self._fill_gaps()
         root = self._root()
@@ -112,6 +112,9 @@ class _SpanBuilder:
         if record.reason:
             attributes["kubeloop.reason"] = record.reason
         failed = bool(record.outcome) and record.outcome not in COMPLETE_OUTCOMES
+        if record.is_observed and record.start_uncertainty_ns:
+            attributes["kubeloop.start.source"] = "creation"
+            attributes["kubeloop.start.uncertainty_ms"] = milliseconds(record.start_uncertainty_ns)
         return Span(
             name="pod",
             span_id=self._root_id,
@@ -321,7 +324,7 @@ class _SpanBuilder:
         when the first ended, the loop was busy with other pods.
         """
         record = self._record
-        if record.reconstructed:
+        if record.reconstructed and not record.is_observed:
             return
         total_ns = self._end_ns - self._start_ns
         short_ns = total_ns * _GAP_SHARE / (len(self._covered) + 1)
@@ -333,7 +336,9 @@ class _SpanBuilder:
 
     def _add_gap(self, start_ns: int, end_ns: int) -> None:
         record = self._record
-        if not record.observed_ns and not record.create_error:
+        if record.is_observed:
+            self._add("not observed", start_ns, end_ns, {"kubeloop.reason": "no state or Event shows this time"})
+        elif not record.observed_ns and not record.create_error:
             self._add("watch delivery", start_ns, end_ns, kind="consumer")
         elif record.create_error:
             self._add_not_followed(start_ns, end_ns, "the create request failed, but the pod may exist")
