@@ -1,13 +1,34 @@
-"""Pod observer: turns watch events of pods, Events and nodes into records of pods, which PodRecorder publishes."""
+"""Pod observer: turns watch events of pods, Events and nodes into records of pods, which PodRecorder publishes.
+
+    first state ----> followed ----ended, and its Events have come or are overdue----> finished
+                         |                                                                ^
+    first state of the initial list, ended already: reconstructed for views, not exported-+
+
+A pod whose trace is finished, dropped or not sampled is remembered by its UID until it is deleted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.observed_types import ObservedEvent, ObservedNode, ObservedOwner, ObservedPod
-from kubeloop.tracing.observation.clock_skew import ClockSkew
+from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew
+from kubeloop.tracing.observation.pod_events import add_event
+from kubeloop.tracing.observation.pod_states import add_state, describe, was_ready
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.spans.observed_phases import bound_edge, trace_end
+from kubeloop.tracing.spans.phase_times import start_sli_ns
+from kubeloop.tracing.spans.pod_milestones import Edge, PodMilestones, earliest, moment_ns, timestamp_edge
+from kubeloop.tracing.spans.pod_record import PodRecord
+
+LATE_EVENTS_NS: Final = 5_000_000_000  # a kubelet delays Events when it has many
+FIRST_EVENTS_NS: Final = 15_000_000_000  # after the first list of pods, Events of pods that had ended may come
+MAX_EARLY: Final = 20_000  # pods of which Events came first; beyond, the oldest are dropped
+MAX_REMEMBERED: Final = 10_000  # deleted pods, in case that a state comes after the deletion
+MAX_RECONSTRUCTED: Final = 1_000  # pods that ended before the first list, the newest
 
 TopOwner = tuple[str, str]
 """Kind and name of a pod's topmost owner, such as ("Deployment", "web")."""
@@ -18,51 +39,336 @@ class PodObserver:
 
     `arrival_ns`: when the watch event was read, by the clock of `recorder`. States and Events may come late, twice, in
     any order, or never.
+
+    _done        UIDs of pods whose trace is finished, dropped or not sampled
+    _early       milestones of pods of which only Events have come, oldest first
+    _ended       end of the wait for late Events (ns), of pods whose trace has ended, in order
+    _on_node     UIDs of followed pods by node
+    _lost_nodes  since when a node is not ready, or gone
+    _newest, _reconstructed  pods that ended before the first list: while it comes, and while their Events come
     """
 
     def __init__(
         self,
         recorder: PodRecorder,
         *,
-        clock: Clock,
+        until_ready: bool,
         skew: ClockSkew,
         top_owner: Callable[[str, ObservedOwner], TopOwner | None] = lambda namespace, owner: None,
         has_events: bool = True,
+        on_reconstructed: Callable[[PodRecord], None] = lambda record: None,
     ) -> None:
         """
-        top_owner    returns the topmost owner above a pod's controller (namespace, controller); None if it is not known
-                     yet: the observer calls again when the trace ends. Must not block.
-        has_events   Events are watched: a trace that has ended waits some seconds for those that are late
+        top_owner         returns the topmost owner above a pod's controller (namespace, controller); None if it is not
+                          known yet: the observer calls again when the trace ends. Must not block.
+        has_events        Events are watched: a trace that has ended waits for those that are late
+        on_reconstructed  receives records of pods that ended before the first list; for views, not for export
         """
         self._recorder = recorder
-        self._clock = clock
+        self._until_ready = until_ready
         self._skew = skew
         self._top_owner = top_owner
         self._has_events = has_events
+        self._on_reconstructed = on_reconstructed
+        self._done: set[str] = set()
+        self._deleted: deque[str] = deque()
+        self._early: dict[str, PodMilestones] = {}
+        self._ended: dict[str, int] = {}
+        self._on_node: dict[str, set[str]] = {}
+        self._lost_nodes: dict[str, Edge] = {}
+        self._newest: list[tuple[int, str, ObservedPod, int]] = []  # heap
+        self._reconstructed: dict[str, tuple[ObservedPod, PodMilestones]] = {}
+        self._reconstructed_until_ns = 0
+        self._owners: dict[str, ObservedOwner] = {}  # controllers of followed pods without a topmost owner
+        self.events_dropped = 0  # Events dropped because their pods did not come
 
     def pod_observed(self, pod: ObservedPod, arrival_ns: int, *, initial: bool = False) -> None:
         """Record a state of a pod. `initial`: it is of the first list, and the pod may be older than the observer."""
+        uid = pod.metadata.uid
+        if uid in self._done:
+            return
+        record = self._recorder.open_record(uid)
+        if record is None:
+            record = self._follow(pod, arrival_ns, initial=initial)
+            if record is None:
+                return
+        milestones = record.milestones
+        if milestones is None or uid in self._ended or not add_state(milestones, pod, arrival_ns):
+            return
+        _changed(record)
+        if milestones.bound is not None and not record.bound_ns:
+            self._bound(record, milestones)
+        if trace_end(milestones, until_ready=self._until_ready) is None:
+            return
+        self._add_skew(milestones, pod, arrival_ns)
+        if self._has_events and _lacks_events(milestones):
+            self._ended[uid] = self._recorder.now_ns() + LATE_EVENTS_NS
+        else:
+            self._finish(record)
 
     def pod_deleted(self, pod: ObservedPod, arrival_ns: int) -> None:
-        """Record that a pod was deleted; `pod` is its last state."""
+        """Record that a pod was deleted; `pod` is its last state, or has only metadata."""
+        uid = pod.metadata.uid
+        record = self._recorder.open_record(uid)
+        if record is not None and record.milestones is not None:
+            milestones = record.milestones
+            if pod.spec.containers:
+                add_state(milestones, pod, arrival_ns)
+            since_ns = max(milestones.seen_ns, min(arrival_ns, arrival_ns - 1_000_000_000))
+            milestones.deleted = earliest(milestones.deleted, Edge(min(since_ns, arrival_ns), arrival_ns, "arrival"))
+            self._finish(record)
+        self._done.add(uid)
+        self._deleted.append(uid)
+        if len(self._deleted) > MAX_REMEMBERED:
+            self._done.discard(self._deleted.popleft())
 
     def event_observed(self, event: ObservedEvent, arrival_ns: int) -> None:
         """Record an Event. Events of other objects than pods are ignored."""
+        involved = event.involved_object
+        uid = involved.uid
+        if involved.kind != "Pod":
+            return
+        if uid in self._done:
+            if uid in self._reconstructed:
+                add_event(self._reconstructed[uid][1], event, arrival_ns)
+            return
+        record = self._recorder.open_record(uid)
+        if record is not None and record.milestones is not None:
+            if add_event(record.milestones, event, arrival_ns):
+                _changed(record)
+                if uid in self._ended and not _lacks_events(record.milestones):
+                    self._finish(record)
+            return
+        milestones = self._early.get(uid)
+        if milestones is None:
+            milestones = self._early[uid] = PodMilestones()
+            if len(self._early) > MAX_EARLY:
+                del self._early[next(iter(self._early))]
+                self.events_dropped += 1
+        add_event(milestones, event, arrival_ns)
 
     def node_observed(self, node: ObservedNode, arrival_ns: int) -> None:
         """Record a state of a node."""
+        name = node.metadata.name
+        ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+        if ready is None or (ready.status == "True") is (name not in self._lost_nodes):
+            return
+        changed = ready.last_transition_time
+        if changed is not None:
+            edge = timestamp_edge(changed, "condition", arrival_ns)
+        else:
+            edge = Edge(arrival_ns, arrival_ns, "arrival")
+        if ready.status == "True":
+            del self._lost_nodes[name]
+            for record, milestones in self._followed_on(name):
+                milestones.node_back = edge
+                _changed(record)
+        else:
+            self._node_lost(name, edge)
 
     def node_deleted(self, node: ObservedNode, arrival_ns: int) -> None:
         """Record that a node was deleted."""
+        name = node.metadata.name
+        self._node_lost(name, Edge(arrival_ns, arrival_ns, "arrival"))
+        del self._lost_nodes[name]
 
     def interrupted(self, resource: str, since_ns: int, until_ns: int) -> None:
         """Record that the watch of `resource` ("pods", "events", "nodes") missed changes: it was listed again.
 
         Call it before the states of the new list are passed to pod_observed().
         """
+        if resource == "nodes":
+            return  # a pod's phases do not depend on them
+        for record in self._recorder.open_records():
+            milestones = record.milestones
+            if milestones is not None and until_ns > record.start_ns:
+                milestones.add_missed(
+                    max(since_ns, record.start_ns), until_ns, f"the watch of {resource} was interrupted"
+                )
+                if resource == "pods":
+                    milestones.version = 0  # resource versions start over if etcd was restored
+                _changed(record)
 
     def synced(self) -> None:
         """Record that the first list of pods was passed: pods of earlier processes that it lacks were deleted."""
+        for _, uid, pod, arrival_ns in sorted(self._newest, key=lambda entry: entry[:2]):
+            milestones = self._early.pop(uid, None) or PodMilestones()
+            describe(milestones, pod, arrival_ns)
+            add_state(milestones, pod, arrival_ns)
+            self._reconstructed[uid] = pod, milestones
+        self._newest = []
+        self._reconstructed_until_ns = self._recorder.now_ns() + (FIRST_EVENTS_NS if self._has_events else 0)
+        self._recorder.informer_synced()
 
     def sweep(self) -> None:
         """Finish traces that have waited long enough for late Events. Call it about every second."""
+        now_ns = self._recorder.now_ns()
+        for uid, until_ns in [*self._ended.items()]:
+            if until_ns > now_ns:
+                break
+            record = self._recorder.open_record(uid)
+            if record is None:
+                del self._ended[uid]
+            else:
+                self._finish(record)
+        if self._reconstructed and now_ns >= self._reconstructed_until_ns:
+            for pod, milestones in self._reconstructed.values():
+                self._publish_reconstructed(pod, milestones)
+            self._reconstructed = {}
+
+    def check(self) -> None:
+        assert self._done.isdisjoint(record.uid for record in self._recorder.open_records())
+        assert len(self._early) <= MAX_EARLY
+
+    # ---------------------------------------------------------------------------------------------------------------
+
+    def _follow(self, pod: ObservedPod, arrival_ns: int, *, initial: bool) -> PodRecord | None:
+        """Start to follow a pod; None if its trace is not recorded."""
+        uid = pod.metadata.uid
+        if initial and self._has_ended(pod) and not self._recorder.is_restored(uid):
+            self._done.add(uid)
+            self._add_newest(pod, arrival_ns)
+            return None
+        milestones = self._early.pop(uid, None) or PodMilestones()
+        dropped = self._recorder.make_room()
+        if dropped:
+            self._done.add(dropped)
+            self._ended.pop(dropped, None)
+            self._owners.pop(dropped, None)
+        record = self._recorder.follow_observed(pod, milestones)
+        if record is None:
+            self._done.add(uid)
+            return None
+        if record.milestones is milestones:
+            creation = describe(milestones, pod, arrival_ns)
+            _set_start(record, milestones)
+            record.reconstructed = initial
+            if not initial and creation.source == "creation":
+                self._skew.timestamp(API_SERVER, creation.low_ns, arrival_ns)
+        self._add_owner(record, pod)
+        return record
+
+    def _has_ended(self, pod: ObservedPod) -> bool:
+        if pod.status.phase in ("Succeeded", "Failed"):
+            return True
+        return was_ready(pod) if self._until_ready else bool(pod.spec.node_name)
+
+    def _add_owner(self, record: PodRecord, pod: ObservedPod) -> None:
+        """Add the topmost owner, or remember the controller until it is known."""
+        controller = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+        if controller is None:
+            return
+        self._owners[record.uid] = controller
+        self._resolve_owner(record)
+
+    def _resolve_owner(self, record: PodRecord) -> None:
+        controller = self._owners.get(record.uid)
+        if controller is None:
+            return
+        top_owner = self._top_owner(record.namespace, controller)
+        if top_owner is not None:
+            record.top_owner_kind, record.top_owner_name = top_owner
+            del self._owners[record.uid]
+
+    def _bound(self, record: PodRecord, milestones: PodMilestones) -> None:
+        edge = bound_edge(milestones)
+        assert edge is not None
+        record.node, record.bound_ns, record.until_ready = milestones.node, edge.high_ns, self._until_ready
+        self._on_node.setdefault(milestones.node, set()).add(record.uid)
+        milestones.node_lost = self._lost_nodes.get(milestones.node)
+
+    def _node_lost(self, node: str, edge: Edge) -> None:
+        if node in self._lost_nodes:
+            return
+        self._lost_nodes[node] = edge
+        for record, milestones in self._followed_on(node):
+            milestones.node_lost, milestones.node_back = edge, None
+            _changed(record)
+
+    def _followed_on(self, node: str) -> Iterator[tuple[PodRecord, PodMilestones]]:
+        for uid in self._on_node.get(node, ()):
+            record = self._recorder.open_record(uid)
+            if record is not None and record.milestones is not None:
+                yield record, record.milestones
+
+    def _add_skew(self, milestones: PodMilestones, pod: ObservedPod, arrival_ns: int) -> None:
+        """Compare the node's clock: the pod was Ready after it was bound, by the clock of the API server."""
+        ready = next((condition for condition in pod.status.conditions if condition.type == "Ready"), None)
+        server = self._skew.estimate(API_SERVER)
+        if ready is None or ready.last_transition_time is None or not milestones.node or milestones.missed:
+            return
+        after_ns = 0
+        if milestones.bound is not None and server is not None and server.highest_ns is not None:
+            after_ns = milestones.bound.low_ns - server.highest_ns
+        self._skew.timestamp(milestones.node, moment_ns(ready.last_transition_time), arrival_ns, after_ns=after_ns)
+
+    def _finish(self, record: PodRecord) -> None:
+        """Finish the record of a pod whose trace has ended."""
+        milestones = record.milestones
+        assert milestones is not None
+        end = trace_end(milestones, until_ready=self._until_ready)
+        assert end is not None
+        uid = record.uid
+        self._resolve_owner(record)
+        record.start_sli_ns = 0 if record.reconstructed else start_sli_ns(milestones)
+        bound = bound_edge(milestones)
+        record.bound_ns = bound.high_ns if bound is not None else 0
+        record.end_phase = milestones.end_phase
+        self._recorder.finish_observed(record, end.outcome, max(record.start_ns, end.edge.high_ns), end.reason)
+        self._forget(uid, milestones.node)
+
+    def _forget(self, uid: str, node: str) -> None:
+        """Remember only that the pod's trace is done."""
+        self._done.add(uid)
+        self._ended.pop(uid, None)
+        self._owners.pop(uid, None)
+        uids = self._on_node.get(node)
+        if uids is not None:
+            uids.discard(uid)
+            if not uids:
+                del self._on_node[node]
+
+    def _add_newest(self, pod: ObservedPod, arrival_ns: int) -> None:
+        """Remember a pod that ended before the first list, if it is one of the newest."""
+        uid, created = pod.metadata.uid, pod.metadata.creation_timestamp
+        entry = moment_ns(created) if created is not None else 0, uid, pod, arrival_ns
+        if len(self._newest) < MAX_RECONSTRUCTED:
+            heapq.heappush(self._newest, entry)
+        else:
+            entry = heapq.heappushpop(self._newest, entry)
+            self._early.pop(entry[1], None)
+
+    def _publish_reconstructed(self, pod: ObservedPod, milestones: PodMilestones) -> None:
+        end = trace_end(milestones, until_ready=self._until_ready)
+        record = self._recorder.observed_record(pod, milestones)
+        if end is None or record is None:  # was Ready before, and it is not known when
+            return
+        _set_start(record, milestones)
+        record.node, record.until_ready, record.reconstructed = milestones.node, self._until_ready, True
+        bound = bound_edge(milestones)
+        record.bound_ns = bound.high_ns if bound is not None else 0
+        self._add_owner(record, pod)
+        self._owners.pop(record.uid, None)
+        end_ns = max(record.start_ns, end.edge.high_ns)
+        record.close_phases(end_ns)
+        record.finish(end.outcome, end_ns, end.reason)
+        self._on_reconstructed(record)
+
+
+def _set_start(record: PodRecord, milestones: PodMilestones) -> None:
+    creation = milestones.creation
+    assert creation is not None
+    record.start_ns, record.start_uncertainty_ns = creation.high_ns, creation.uncertainty_ns
+
+
+def _changed(record: PodRecord) -> None:
+    record.finished_facts += 1  # views compare it
+    record.is_journaled = False
+
+
+def _lacks_events(milestones: PodMilestones) -> bool:
+    """Return True if the pod has run containers, but the Event of the start of one has not come.
+
+    The kubelet sends the Events of a pod in order: that of a start is the last one that the trace needs.
+    """
+    return any(container.runs and container.started_event is None for container in milestones.containers.values())

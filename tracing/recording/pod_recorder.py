@@ -28,7 +28,9 @@ import msgspec
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.observed_types import ObservedPod
 from kubeloop.tracing.sampling.samplers import Sampler
+from kubeloop.tracing.spans.pod_milestones import PodMilestones
 from kubeloop.tracing.spans.pod_record import (
     MAX_FACTS,
     START_PHASES,
@@ -109,6 +111,7 @@ class PodRecorder:
         self._clock = clock
         self._time_ns = clock.time_ns
         self._rng = rng
+        self._uid_rng = random.Random(0)  # seeded with the UID of each observed pod
         self._sampler = sampler
         self._on_finished = on_finished
         self._on_evicted = on_evicted
@@ -395,7 +398,11 @@ class PodRecorder:
             if record.bound_ns and not self._until_ready:
                 record.finish("bound", record.bound_ns)
             elif record.uid:
-                record.add(Gap(until_ns, now_ns, "kubeloop was not running"))
+                if record.milestones is not None:
+                    record.milestones.add_missed(until_ns, now_ns, "kubeloop was not running")
+                    record.close_phases(now_ns)
+                else:
+                    record.add(Gap(until_ns, now_ns, "kubeloop was not running"))
                 record.finish("deleted", now_ns, "deleted while kubeloop was not running")
             else:
                 record.create_error = record.create_error or "kubeloop ended before the response"
@@ -414,6 +421,64 @@ class PodRecorder:
             if waits:
                 record.facts.append(Wait(now_ns, waits[-1].queue, waits[-1].reason))
             record.journaled_facts = min(record.journaled_facts, 0)
+
+    # --- pods of other control planes ------------------------------------------------------------------------------
+
+    def follow_observed(self, pod: ObservedPod, milestones: PodMilestones) -> PodRecord | None:
+        """Open the record of a pod that kubeloop only observes, or continue that of an earlier process.
+
+        None if the sampler leaves the pod out.
+        """
+        uid = pod.metadata.uid
+        record, until_ns = self._restored.pop(uid, (None, 0))
+        if record is not None and record.milestones is not None:
+            record.continued_ns = self._time_ns()
+            record.milestones.add_missed(until_ns, record.continued_ns, "kubeloop was not running")
+        else:
+            record = self.observed_record(pod, milestones)
+            if record is None:
+                return None
+        self._followed[uid] = record
+        if self._store is not None:  # if this process is killed and the pod is deleted, only the store has its trace
+            self._store.save(record)
+        return record
+
+    def observed_record(self, pod: ObservedPod, milestones: PodMilestones) -> PodRecord | None:
+        """Create the record of a pod that kubeloop only observes; None if the sampler leaves it out.
+
+        The IDs of its trace are derived from its UID: another process that observes the pod has the same.
+        """
+        traceparent = pod.metadata.annotations.traceparent
+        parent = parse_traceparent(traceparent) if traceparent else None
+        if not (self._starts_traces or (parent is not None and self._records_traces)):
+            return None
+        self._uid_rng.seed(pod.metadata.uid)
+        context = self._sampler.root_context(self._uid_rng)
+        if parent is not None:
+            sampled = self._sampler.samples_child(parent.trace_id, parent.sampled)
+            context = TraceContext(parent.trace_id, context.span_id, sampled)
+        if not self._sampler.records(context.sampled):
+            return None
+        record = PodRecord(context, self._time_ns())
+        record.parent_span_id = parent.span_id if parent is not None else ""
+        record.is_observed, record.milestones = True, milestones
+        record.set_observed_pod(pod)
+        return record
+
+    def is_restored(self, uid: str) -> bool:
+        """Return True if an earlier process followed the pod, and it has not been observed yet."""
+        return uid in self._restored
+
+    def make_room(self) -> str:
+        """Drop the oldest open record if there are MAX_OPEN; returns the UID of its pod, or ""."""
+        if self.open_count() < MAX_OPEN:
+            return ""
+        return self._evict()
+
+    def finish_observed(self, record: PodRecord, outcome: str, end_ns: int, reason: str = "") -> None:
+        """Finish the record of a pod that kubeloop only observes."""
+        record.close_phases(end_ns, self._max_facts)
+        self._finish(record.uid, record, outcome, end_ns, reason)
 
     # ---------------------------------------------------------------------------------------------------------------
 
@@ -532,7 +597,9 @@ class PodRecorder:
         record.finish(outcome, end_ns, reason or ("containers failed" if outcome == "failed" else ""))
         self._on_finished(record)
 
-    def _evict(self) -> None:
+    def _evict(self) -> str:
+        """Drop the oldest record; returns the UID of its pod, "" if its create request has not been answered."""
+        uid = ""
         if self._followed:
             uid = next(iter(self._followed))
             record = self._followed.pop(uid)
@@ -544,6 +611,7 @@ class PodRecorder:
         if self._store is not None:
             self._store.delete(record)
         self._on_evicted(record)
+        return uid
 
 
 def _since_ns(pod: Pod, condition: str) -> int | None:

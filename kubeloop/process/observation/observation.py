@@ -85,10 +85,11 @@ class Observation:
         self._owners = TopOwners(client)
         self._observer = PodObserver(
             self.tracing.pods,
-            clock=clock,
+            until_ready=settings.trace_until_ready,
             skew=skew,
             top_owner=self._owners.find,
             has_events="events" not in settings.missing,
+            on_reconstructed=self.tracing.recent.add,
         )
 
     async def run(self, elect: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None = None) -> None:
