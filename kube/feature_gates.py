@@ -534,6 +534,7 @@ OBEYED: frozenset[str] = frozenset(
         "SchedulerAsyncPreemption",
         "SchedulerPopFromBackoffQ",
         "ServiceCIDRStatusFieldWiping",
+        "ShardedListAndWatch",
         "StaleControllerConsistencyReplicaSet",
         "StorageCapacityScoring",
         "StorageVersionHash",
@@ -599,7 +600,6 @@ REFUSED: dict[str, str] = {
     "KMSv1": "the development API server does not encrypt what it stores",
     "ManifestBasedAdmissionControlConfig": "the development API server reads no admission configuration from files",
     "NativeHistograms": "kubeloop has no native histograms",
-    "ShardedListAndWatch": "the development API server does not have this",
 }
 """Gates of which kubeloop implements the default only, with the reason."""
 

@@ -84,12 +84,13 @@ def _first_page_of(items: list[StoredObject], revision: int, options: ListOption
     """
     select, limit = options.select, options.limit
     metadata: JSON = {"resourceVersion": str(revision)}
+    if options.shards:
+        metadata["shardInfo"] = {"selector": options.shards}
     # resourceVersion=0 is served from the watch cache, which does not page
     unlimited = limit <= 0 or (options.resource_version == 0 and not options.continue_token)
     if unlimited or len(items) <= limit:
         return Page(items if select is None else [stored for stored in items if select(stored.object)], metadata)
     if select is None:
-        metadata["remainingItemCount"] = len(items) - limit
         chosen, has_more = items[:limit], True
     else:
         chosen, has_more = [], False
@@ -102,6 +103,8 @@ def _first_page_of(items: list[StoredObject], revision: int, options: ListOption
     if has_more:
         after = chosen[-1].key.removeprefix(_prefix(options)) + "\0"
         metadata["continue"] = encode_continue_token(revision, after)
+        if options.counts_remaining:
+            metadata["remainingItemCount"] = len(items) - limit
     return Page(chosen, metadata)
 
 

@@ -32,6 +32,10 @@ class ListOptions(msgspec.Struct):
     allow_bookmarks: bool
     send_initial_events: bool | None
     marks_initial_events_end: bool
+    counts_remaining: bool
+    """True without a label or field selector: a page has the number of remaining objects, of all shards."""
+    shards: str
+    """The shard selector, which is part of `select`; "" for all objects."""
 
 
 def parse_resource_version(text: str) -> int | None:
@@ -65,11 +69,17 @@ def query_integer(request: Request, name: str) -> int | None:
 
 
 def parse_list_options(
-    request: Request, served: ServedResource, namespace: str, name: str = "", *, watch_list: bool = True
+    request: Request,
+    served: ServedResource,
+    namespace: str,
+    name: str = "",
+    *,
+    watch_list: bool = True,
+    shards: bool = False,
 ) -> ListOptions:
     """Parse and validate the query; `name` restricts it to one object. Raises StatusError 400, 422, 500.
 
-    watch_list: False to refuse sendInitialEvents.
+    watch_list: False to refuse sendInitialEvents. shards: False to ignore shardSelector.
     """
     watch = request.flag("watch")
     limit = query_integer(request, "limit")
@@ -82,6 +92,7 @@ def parse_list_options(
     if name:
         fields = f"metadata.name={name},{fields}" if fields else f"metadata.name={name}"
     select = selection(served, request.option("labelSelector"), fields)
+    shard_selector = request.option("shardSelector") if shards else ""
     starts_now = watch and send is None and not match and version in ("", "0")
     if starts_now and watch_list:
         send, match = True, "NotOlderThan"  # a watch without a beginning starts with the present state
@@ -98,6 +109,9 @@ def parse_list_options(
         if watch:
             raise errors.internal(str(error)) from error
         raise errors.bad_request(f"invalid resource version: {error}") from error
+    counts_remaining = select is None
+    if shard_selector:
+        shard_selector, select = _within_shards(shard_selector, select)
     return ListOptions(
         watch=watch,
         namespace=namespace,
@@ -111,7 +125,22 @@ def parse_list_options(
         allow_bookmarks=request.flag("allowWatchBookmarks"),
         send_initial_events=True if starts_now else send,
         marks_initial_events_end=watch_list,
+        counts_remaining=counts_remaining,
+        shards=shard_selector,
     )
+
+
+def _within_shards(text: str, select: Selection | None) -> tuple[str, Selection]:
+    """Return a shard selector in canonical form, and the objects that both select. Raises StatusError 500."""
+    from kubeloop.devcluster.handlers.shard_selector import ShardSelectorError, parse_shard_selector
+
+    try:
+        shards = parse_shard_selector(text)
+    except ShardSelectorError as error:
+        raise errors.internal(f"invalid shard selector: {error}") from error
+    if select is None:
+        return str(shards), shards.matches
+    return str(shards), lambda obj: shards.matches(obj) and select(obj)
 
 
 def _forbidden(field: str, message: str) -> JSON:

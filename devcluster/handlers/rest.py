@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -108,7 +108,9 @@ class Rest:
         self._writer = writer
         self._pods = pods
         self._watch_settings = watch_settings
-        self._watch_list = watch_settings.watch_list
+        self._list_options = partial(
+            parse_list_options, watch_list=watch_settings.watch_list, shards=watch_settings.shards
+        )
         self._deleter = ObjectDeleter(store, clock)
         self._watchers: dict[Watcher, RequestInfo] = {}
 
@@ -172,7 +174,7 @@ class Rest:
         request, info = context.request, context.info
         output = negotiate_output(request.headers.get("accept", ""), "list")
         target = info.served
-        options = parse_list_options(request, target, info.namespace, info.name, watch_list=self._watch_list)
+        options = self._list_options(request, target, info.namespace, info.name)
         if target.compute_objects is not None:
             selected = [obj for obj in target.compute_objects() if options.select is None or options.select(obj)]
             return self._list_of(context, selected, {}, output)
@@ -217,9 +219,7 @@ class Rest:
             name = target.resource.group_resource
             message = f'watch is not supported on resources of kind "{name}"'
             raise errors.StatusError(405, "MethodNotAllowed", message, details={"kind": name})
-        options = parse_list_options(
-            request, target, context.info.namespace, context.info.name, watch_list=self._watch_list
-        )
+        options = self._list_options(request, target, context.info.namespace, context.info.name)
         encoder = self._frames(context, output)
         if target.crd_version is not None and target.crd_version.uses_webhook:
             return self._watch_converted(context, options, encoder)
@@ -531,7 +531,7 @@ class Rest:
     async def _delete_collection(self, context: RequestContext) -> Response:
         request, target = context.request, context.info.served
         output = negotiate_output(request.headers.get("accept", ""))
-        list_options = parse_list_options(request, target, context.info.namespace, watch_list=self._watch_list)
+        list_options = self._list_options(request, target, context.info.namespace)
         options = read_delete_options(request)
         request.warnings += deletion_warnings(target, options)
         limited = list_options.limit > 0

@@ -22,12 +22,13 @@ MIN_WATCH_SECONDS = 1800.0
 class WatchSettings(msgspec.Struct, frozen=True):
     """Settings of all watches. bookmark_seconds: interval of bookmarks. buffer: unsent events per watch.
 
-    watch_list: the feature gate WatchList.
+    watch_list, shards: the feature gates WatchList and ShardedListAndWatch.
     """
 
     bookmark_seconds: float = BOOKMARK_SECONDS
     buffer: int = 16_384
     watch_list: bool = True
+    shards: bool = False
 
 
 def _empty_object(served: ServedResource) -> JSON:

@@ -161,7 +161,11 @@ class ApiServer:
             authentication=self._authentication,
             writer=ObjectWriter(self.store, policies, self._bootstrap.addresses, gates, admission),
             pods=PodSubresources(self.store, clock=clock, policies=policies, streams=streams, gates=gates),
-            watch_settings=msgspec.structs.replace(settings.watches, watch_list=gates.enabled("WatchList")),
+            watch_settings=msgspec.structs.replace(
+                settings.watches,
+                watch_list=gates.enabled("WatchList"),
+                shards=gates.enabled("ShardedListAndWatch"),
+            ),
         )
         self._began = clock.now()
         self._service_range = settings.service_range

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -263,6 +264,67 @@ async def test_writes_of_a_service_range_own_its_status_without_the_gate(real: R
             [entry["fieldsV1"] for entry in obj["metadata"]["managedFields"]] for obj in (content, expected)
         )
         assert owned == expected_owned
+
+
+_LOW = "shardRange(object.metadata.namespace, '0x0000000000000000', '0x8000000000000000')"
+_SHARDS = [
+    _LOW,
+    _LOW.replace("0x8000000000000000", "0x10000000000000000"),
+    f"{_LOW} || {_LOW.replace('0x8000000000000000', '0x9000000000000000')}".replace("'", '"'),
+    " ",
+    "a",
+    "a.b",
+    "'x'",
+    "[a]",
+    "{}",
+    "f()",
+    "a ? b : c",
+    "-1",
+    "1.0",
+    f"{_LOW} && {_LOW}",
+    f"{_LOW} || {_LOW.replace('namespace', 'uid')}",
+    "shardRange()",
+    _LOW.replace("namespace", "name"),
+    _LOW.replace("object.metadata.namespace", "1"),
+    _LOW.replace("'0x0000000000000000'", "a"),
+    _LOW.replace("'0x0000000000000000'", "1"),
+    _LOW.replace("'0x0000000000000000'", "1u"),
+    _LOW.replace("'0x0000000000000000'", "true"),
+    _LOW.replace("'0x0000000000000000'", "b'1'"),
+    _LOW.replace("0x0000000000000000", "1"),
+    _LOW.replace("0x0000000000000000", "0x"),
+    _LOW.replace("0x0000000000000000", "0x000000000000000000"),
+    _LOW.replace("0x0000000000000000", "0xA"),
+    _LOW.replace("0x0000000000000000", "0x20000000000000000"),
+    _LOW.replace("0x0000000000000000", "0x1"),
+    _LOW.replace("0x0000000000000000", "0x8000000000000000"),
+]
+
+
+@pytest.mark.parametrize("selector", _SHARDS)
+@pytest.mark.parametrize("query", ["", "&limit=1"])
+async def test_shards_are_those_of_kubernetes(real: RealApiServer, selector: str, query: str):
+    """Hash the namespaces, which are the same in both clusters."""
+    path = f"/api/v1/serviceaccounts?shardSelector={quote(selector)}{query}"
+    api = InProcessApi(settings=ServingSettings(feature_gates=FeatureGates(SWITCHED)))
+    for namespace in ("default", "kube-system", "kube-public"):
+        body = {"metadata": {"name": "shard"}}
+        api("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", body)
+        sent(real, "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", body)
+    real_status, content = sent(real, "GET", path)
+    expected = json.loads(content)
+    status, response = api("GET", path)
+    assert status == real_status
+    if status != 200:
+        assert response == expected
+        return
+    for answer in (response, expected):
+        for name in ("resourceVersion", "continue"):
+            answer["metadata"].pop(name, None)
+    assert [item["metadata"]["namespace"] for item in response["items"]] == [
+        item["metadata"]["namespace"] for item in expected["items"]
+    ]
+    assert response["metadata"] == expected["metadata"]
 
 
 def test_metric_has_the_values_of_kubernetes(real: RealApiServer):
