@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 DropReason = Literal["queue full", "unreachable", "refused", "export failed", "shutdown"]
 LostReason = Literal["too many open", "too many finished"]
 
 
+class TracedPod(NamedTuple):
+    """What metrics show of a pod whose trace has ended. owner_kind: "Deployment"; "" for a pod without an owner."""
+
+    trace_id: str
+    namespace: str
+    owner_kind: str
+
+
 class TraceMetrics:
     """Metrics that tracing reports. This base class ignores them."""
 
-    def phases(self, times_ns: Mapping[str, int], trace_id: str) -> None:
+    def phases(self, times_ns: Mapping[str, int], pod: TracedPod) -> None:
         """Record the total time (ns) of a pod in each phase, by span name, and in "total"."""
+
+    def start_sli(self, duration_ns: int, pod: TracedPod) -> None:
+        """Record the duration of a pod's start by the kubelet's definition; see phase_times.start_sli_ns()."""
 
     def spans_exported(self, spans: int) -> None: ...
 

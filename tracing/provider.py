@@ -22,7 +22,7 @@ from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.tracing.export.exporters import SHUTDOWN_SECONDS, TraceExporter, configured_exporters
 from kubeloop.tracing.journal.trace_journal import TraceJournal
-from kubeloop.tracing.metrics_interface import LostReason, TraceMetrics
+from kubeloop.tracing.metrics_interface import LostReason, TracedPod, TraceMetrics
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.recording.recent_traces import RecentTraces
@@ -312,7 +312,8 @@ class Tracing:
         for _ in range(min(limit, len(self._outbox))):
             finished, key = self._outbox.popleft()
             if isinstance(finished, PodRecord):
-                self._metrics.phases(phase_times(finished), finished.context.trace_id)
+                pod = TracedPod(finished.context.trace_id, finished.namespace, finished.topmost_owner_kind)
+                self._metrics.phases(phase_times(finished), pod)
             if self._exporter is not None:
                 self._exporter.export(pod_trace(finished) if isinstance(finished, PodRecord) else finished.trace(), key)
 

@@ -255,12 +255,19 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     @property
     def owners(self) -> list[str]:
         """Known owners as "deployment/web", the topmost first, the pod's controller last."""
-        chain = (
+        return [*dict.fromkeys(owner_text(kind, name) for kind, name in self._owner_chain() if name)]
+
+    @property
+    def topmost_owner_kind(self) -> str:
+        """Kind of the topmost known owner, such as "Deployment"; "" if there is none."""
+        return next((kind for kind, name in self._owner_chain() if name), "")
+
+    def _owner_chain(self) -> tuple[tuple[str, str], ...]:
+        return (
             (self.top_owner_kind, self.top_owner_name),
             ("Deployment", self.deployment_name),
             (self.owner_kind, self.owner_name),
         )
-        return [*dict.fromkeys(owner_text(kind, name) for kind, name in chain if name)]
 
     @property
     def duration_ns(self) -> int:

@@ -100,10 +100,9 @@ class EndpointServer:
 
     async def _page_response(self, request: Request) -> Response:
         if request.path == "/metrics":
-            exposition = await asyncio.to_thread(importlib.import_module, "prometheus_client.exposition")
-            # only the OpenMetrics format has exemplars
-            encode, content_type = exposition.choose_encoder(request.headers.get("accept", ""))
-            return Response(200, encode(self._registry), content_type)
+            exposition = await asyncio.to_thread(importlib.import_module, "kubeloop.process.metrics.exposition")
+            body, content_type = await exposition.metrics_page(self._registry, request.headers.get("accept", ""))
+            return Response(200, body, content_type)
         page = self._pages.get(request.path)
         if page is None:
             paths = "\n".join(["/healthz", "/livez", "/readyz", "/metrics", *sorted(self._pages)])

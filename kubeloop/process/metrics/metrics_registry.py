@@ -7,7 +7,6 @@ labels and documentation are passed as to prometheus_client's classes.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -15,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
+    from kubeloop.process.metrics.histogram_families import HistogramFamily
+
 S = TypeVar("S")
 
 
 class Collector(Protocol):
-    def collect(self) -> Iterable[Metric]:
-        """Return the current metric families."""
+    def collect(self) -> Iterable[Metric | HistogramFamily]:
+        """Return the current metric families; they do not change afterwards."""
         ...
 
 
@@ -39,7 +40,7 @@ class MetricsRegistry:
     def register(self, collector: Collector) -> None:
         self._collectors.append(collector)
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Metric | HistogramFamily]:
         for collector in self._collectors:
             yield from collector.collect()
 
@@ -181,16 +182,8 @@ class Histogram(_Family[LabeledHistogram]):
     def observe(self, value: float) -> None:
         self._metrics[()].observe(value)
 
-    def collect(self) -> Iterable[Metric]:
-        from prometheus_client.metrics_core import HistogramMetricFamily
-        from prometheus_client.utils import floatToGoString
+    def collect(self) -> Iterable[HistogramFamily]:
+        from kubeloop.process.metrics.histogram_families import HistogramCopy, HistogramFamily
 
-        family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
-        bounds = [floatToGoString(bound) for bound in (*self._bounds, math.inf)]  # type: ignore[no-untyped-call]
-        for values, metric in self._metrics.items():
-            total, cumulative = 0, []
-            for bound, count in zip(bounds, metric.counts, strict=True):
-                total += count
-                cumulative.append((bound, total))
-            family.add_metric(values, cumulative, metric.sum)
-        yield family
+        copies = [HistogramCopy(values, [*metric.counts], metric.sum) for values, metric in self._metrics.items()]
+        yield HistogramFamily(self._name, self._documentation, self._labels, self._bounds, copies)

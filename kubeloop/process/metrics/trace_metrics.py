@@ -3,58 +3,102 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kubeloop.process.metrics.metrics_registry import Counter, Gauge, Registerer
-from kubeloop.tracing.metrics_interface import DropReason, LostReason, TraceMetrics
+from kubeloop.tracing.metrics_interface import DropReason, LostReason, TracedPod, TraceMetrics
 
 if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
+    from kubeloop.process.metrics.histogram_families import Example, HistogramFamily
 
 _PHASE_BUCKETS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0),
 )  # seconds
-_PHASE_BUCKETS_NS = tuple(round(seconds * 1e9) for seconds in _PHASE_BUCKETS)
+
+
+_SLI_BUCKETS = (
+    *(0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0),
+    *(600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0),
+)
+"""Seconds; those of kubelet_pod_start_sli_duration_seconds."""
+
+MAX_GROUPS = 100  # pairs of namespace and owner kind with metrics of their own
+_OTHER_GROUP = ("other", "other")
 
 
 class _Durations:
     """One labeled histogram: counts per bucket, and the last trace id of each bucket."""
 
-    __slots__ = ("counts", "examples", "sum_ns")
+    __slots__ = ("_bounds_ns", "counts", "examples", "sum_ns")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(_PHASE_BUCKETS) + 1)
-        self.examples: list[tuple[str, int] | None] = [None] * len(self.counts)
+    def __init__(self, bounds_ns: Sequence[int]) -> None:
+        self._bounds_ns = bounds_ns
+        self.counts = [0] * (len(bounds_ns) + 1)
+        self.examples: list[Example | None] = [None] * len(self.counts)
         self.sum_ns = 0
 
     def observe(self, ns: int, trace_id: str) -> None:
-        bucket = bisect_left(_PHASE_BUCKETS_NS, ns)
+        bucket = bisect_left(self._bounds_ns, ns)
         self.counts[bucket] += 1
-        self.examples[bucket] = trace_id, ns
+        self.examples[bucket] = trace_id, ns / 1e9
         self.sum_ns += max(0, ns)  # negative after a clock was set back
 
-    def buckets(self) -> list[Any]:
-        """Return (upper bound, cumulative count, exemplar or None) as HistogramMetricFamily takes them."""
-        from prometheus_client.samples import Exemplar
 
-        buckets: list[Any] = []
-        total = 0
-        for bound, count, example in zip((*_PHASE_BUCKETS, float("inf")), self.counts, self.examples, strict=True):
-            total += count
-            exemplar = Exemplar({"trace_id": example[0]}, example[1] / 1e9) if example is not None else None
-            buckets.append((("+Inf" if bound == float("inf") else str(bound)), total, exemplar))
-        return buckets
+class _DurationFamily:
+    """Histograms by label values, with exemplars. buckets: upper bounds in seconds."""
+
+    def __init__(self, name: str, documentation: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
+        self._name, self._documentation, self._labels, self._buckets = name, documentation, labels, buckets
+        self._bounds_ns = tuple(round(seconds * 1e9) for seconds in buckets)
+        self._histograms: dict[tuple[str, ...], _Durations] = {}
+
+    def observe(self, labels: tuple[str, ...], ns: int, trace_id: str) -> None:
+        histogram = self._histograms.get(labels)
+        if histogram is None:
+            histogram = self._histograms[labels] = _Durations(self._bounds_ns)
+        histogram.observe(ns, trace_id)
+
+    def collect(self) -> Iterable[HistogramFamily]:
+        from kubeloop.process.metrics.histogram_families import HistogramCopy, HistogramFamily
+
+        copies = [
+            HistogramCopy(labels, [*histogram.counts], histogram.sum_ns / 1e9, [*histogram.examples])
+            for labels, histogram in sorted(self._histograms.items())
+        ]
+        yield HistogramFamily(self._name, self._documentation, self._labels, self._buckets, copies)
 
 
 class PrometheusTraceMetrics(TraceMetrics):
-    """kubeloop_pod_*_duration_seconds and kubeloop_trace*."""
+    """kubeloop_pod_*_duration_seconds and kubeloop_trace*.
+
+    Durations have the labels namespace and owner_kind; both are "other" for all pairs beyond the first MAX_GROUPS.
+    """
 
     def __init__(self, registry: Registerer) -> None:
-        self._total = _Durations()
-        self._phases: dict[str, _Durations] = {"total": self._total}
-        registry.register(self)
+        self._groups: set[tuple[str, str]] = set()
+        self._phases = _DurationFamily(
+            "kubeloop_pod_phase_duration_seconds",
+            "Duration of each phase of pod creation and start in seconds, summed over a pod's attempts; from traces.",
+            ("phase", "namespace", "owner_kind"),
+            _PHASE_BUCKETS,
+        )
+        self._total = _DurationFamily(
+            "kubeloop_pod_created_to_bound_duration_seconds",
+            "Duration from the creation of a pod until it was bound, in seconds; from traces.",
+            ("namespace", "owner_kind"),
+            _PHASE_BUCKETS,
+        )
+        self._start_sli = _DurationFamily(
+            "kubeloop_pod_start_sli_duration_seconds",
+            "Duration from the creation of a stateless pod until its containers were observed running, in seconds,"
+            " without image pulls and init containers; as kubelet_pod_start_sli_duration_seconds.",
+            ("namespace", "owner_kind"),
+            _SLI_BUCKETS,
+        )
+        for family in (self._phases, self._total, self._start_sli):
+            registry.register(family)
         self._exported = Counter(
             "kubeloop_trace_spans_exported_total", "Spans that the collector accepted.", registry=registry
         )
@@ -72,32 +116,25 @@ class PrometheusTraceMetrics(TraceMetrics):
         )
         self.open = Gauge("kubeloop_traces_open", "Traces of pods that have not ended.", registry=registry)
 
-    def phases(self, times_ns: Mapping[str, int], trace_id: str) -> None:
+    def phases(self, times_ns: Mapping[str, int], pod: TracedPod) -> None:
+        group = self._group(pod)
         for phase, ns in times_ns.items():
-            histogram = self._phases.get(phase)
-            if histogram is None:
-                histogram = self._phases[phase] = _Durations()
-            histogram.observe(ns, trace_id)
+            if phase == "total":
+                self._total.observe(group, ns, pod.trace_id)
+            else:
+                self._phases.observe((phase.replace(" ", "_"), *group), ns, pod.trace_id)
 
-    def collect(self) -> Iterable[Metric]:
-        """Return the histograms of phase durations, with exemplars."""
-        from prometheus_client.metrics_core import HistogramMetricFamily
+    def start_sli(self, duration_ns: int, pod: TracedPod) -> None:
+        self._start_sli.observe(self._group(pod), duration_ns, pod.trace_id)
 
-        phases = HistogramMetricFamily(
-            "kubeloop_pod_phase_duration_seconds",
-            "Duration of each phase of pod creation in seconds, summed over a pod's attempts; from traces.",
-            labels=["phase"],
-        )
-        for phase, histogram in sorted(self._phases.items()):
-            if histogram is self._total:
-                continue
-            phases.add_metric([phase.replace(" ", "_")], histogram.buckets(), histogram.sum_ns / 1e9)
-        total = HistogramMetricFamily(
-            "kubeloop_pod_created_to_bound_duration_seconds",
-            "Duration from the create request to the bound pod in the informer, in seconds; from traces.",
-        )
-        total.add_metric([], self._total.buckets(), self._total.sum_ns / 1e9)
-        return (phases, total)
+    def _group(self, pod: TracedPod) -> tuple[str, str]:
+        group = pod.namespace, pod.owner_kind
+        if group in self._groups:
+            return group
+        if len(self._groups) == MAX_GROUPS:
+            return _OTHER_GROUP
+        self._groups.add(group)
+        return group
 
     def spans_exported(self, spans: int) -> None:
         self._exported.inc(spans)
