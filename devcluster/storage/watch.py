@@ -18,6 +18,7 @@ from kubeloop.kube.json_object import JSON
 Selection = Callable[[JSON], bool]
 BOOKMARK_SECONDS = 60.0
 BOOKMARK_BEFORE_TIMEOUT_SECONDS = 2.0
+LINES_PER_CHUNK = 500  # of initial events
 INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
@@ -99,9 +100,11 @@ class Watcher:
 
     def take(self) -> bytes:
         """Return and remove all pending events."""
-        if not self._pending:
-            return b""
-        taken = b"".join(self._pending)
+        return b"".join(self.take_lines())
+
+    def take_lines(self) -> list[bytes]:
+        """Return and remove all pending events, one line each."""
+        taken = [*self._pending]
         self._pending.clear()
         return taken
 
@@ -187,11 +190,11 @@ class WatchStream:
         if loop.time() < last_bookmark_at < next_bookmark:  # a shorter watch gets no final bookmark
             next_bookmark = last_bookmark_at
         try:
-            first = watcher.take()
+            initial = watcher.take_lines()
             if self._initial_events_end and bookmark is not None:
-                first += bookmark(True)
-            if first:
-                yield first
+                initial.append(bookmark(True))
+            for at in range(0, len(initial), LINES_PER_CHUNK):  # other events and requests are handled in between
+                yield b"".join(initial[at : at + LINES_PER_CHUNK])
             while True:
                 await watcher.wait(min(end, next_bookmark))
                 chunk = watcher.take()
