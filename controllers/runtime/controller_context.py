@@ -29,6 +29,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     workers: number of concurrent reconciles (--concurrent-*-syncs).
     options: values of the options of all controllers by key ("terminated_pod_gc_threshold"), durations in seconds.
     single_api_server: True in a development cluster. No other API server can then serve an older state.
+    root_ca: certificates that verify the API server, in PEM (--root-ca-file, or those of the kubeconfig).
     """
 
     client: Client
@@ -42,6 +43,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 5
     options: Mapping[str, Any] = {}
     single_api_server: bool = False
+    root_ca: str = ""
 
     def new_queue(self, name: str, limiter: RateLimiter | None = None) -> WorkQueue:
         """Return a work queue with metrics; without a limiter it has the default one."""

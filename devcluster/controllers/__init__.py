@@ -1,1 +1,1 @@
-"""Controllers of the development cluster: node lifecycle, taint eviction, pod GC, disruption budgets, volumes."""
+"""Controllers of the development cluster: node lifecycle, disruption budgets, volumes."""

@@ -7,8 +7,6 @@ share one timer queue (`simulation`), so there is no task per pod or node:
     Kubelets              pods bound to a node                                          kubelet
     PodStages             instead, or in addition: stages of a file, as in KWOK         stages
     NodeLifecycle         nodes without heartbeats: conditions, taints, evictions       controllers.node_lifecycle
-    TaintEviction         pods that do not tolerate a NoExecute taint                   controllers.taint_eviction
-    PodGarbageCollector   pods whose node does not exist                                controllers.pod_gc
     ClientNodes           Nodes without simulated kubelet (with `every_node` only)      controllers.client_nodes
 
 Annotations (or labels) of a pod that control its kubelet; times in seconds:
@@ -38,8 +36,6 @@ from typing import TYPE_CHECKING, Any
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.controllers.client_nodes import ClientNode, ClientNodes
 from kubeloop.devcluster.controllers.node_lifecycle import MONITOR_SECONDS, NodeLifecycle
-from kubeloop.devcluster.controllers.pod_gc import OUT_OF_SERVICE, PodGarbageCollector, collect_if_out_of_service
-from kubeloop.devcluster.controllers.taint_eviction import TaintEviction
 from kubeloop.devcluster.kubelet.kubelet import Kubelets
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod, marker
 from kubeloop.devcluster.simulation import node_objects
@@ -91,11 +87,10 @@ class SimulatedNodes:
 
             self._stages = PodStages(self._simulation, stages, self._wake.set, requests, DisabledFields(gates))
         self._kubelets = Kubelets(self._simulation, quiet=self._stages is None)
-        self._eviction = TaintEviction(self._simulation)
-        self._orphans = PodGarbageCollector(self._simulation)
+        self._orphans: dict[str, dict[str, JSON]] = {}  # node that does not exist -> its pods by uid
         self._nodes: dict[str, SimulatedNode] = {}
         self._lifecycle = NodeLifecycle(self._simulation, self._pods_on)
-        self._client_nodes = ClientNodes(self._simulation, self._lifecycle, self._eviction, self._orphans)
+        self._client_nodes = ClientNodes(self._simulation, self._lifecycle)
         self._next_index = self._settings.count
         self._addresses = NodeAddresses()
         self._inbox: deque[Change] = deque()
@@ -224,8 +219,7 @@ class SimulatedNodes:
         uid = obj["metadata"]["uid"]
         if change.type == "DELETED":
             self._kubelets.forget(uid)
-            self._orphans.forget(uid)
-            self._eviction.forget(uid)
+            self._orphans.get(obj["spec"]["nodeName"], {}).pop(uid, None)
             if self._stages is not None:
                 self._stages.forget(uid)
             return
@@ -281,8 +275,10 @@ class SimulatedNodes:
             self._simulation.event(node, "Normal", "RegisteredNode", text, component="node-controller")
         self._node_changed(simulated, node)
         self._renew_lease(simulated)
-        for pod in self._orphans.release(name):
-            self._pod_bound(pod, simulated)
+        for orphan in self._orphans.pop(name, {}).values():
+            current = self._simulation.current_pod(orphan)
+            if current is not None:
+                self._pod_bound(current, simulated)
 
     def _index_of(self, name: str) -> int:
         prefix, first = self._settings.name_prefix, self._settings.first_number
@@ -293,7 +289,7 @@ class SimulatedNodes:
         return self._next_index - 1
 
     def _node_changed(self, simulated: SimulatedNode, node: JSON) -> None:
-        taints_before, was_failing, was_cordoned = simulated.no_execute, simulated.failing, simulated.unschedulable
+        was_failing, was_cordoned = simulated.failing, simulated.unschedulable
         simulated.refresh(node)
         if simulated.failing != was_failing:
             node = self._failure_changed(simulated, node, was_failing)
@@ -303,12 +299,6 @@ class SimulatedNodes:
         if simulated.unschedulable != was_cordoned and not simulated.is_unreachable:
             reason = "NodeNotSchedulable" if simulated.unschedulable else "NodeSchedulable"
             self._node_event(simulated, reason)
-        if simulated.no_execute != taints_before:
-            for pod in self._kubelets.on(simulated):
-                self._eviction.consider(pod, simulated.no_execute)
-        if any(taint.get("key") == OUT_OF_SERVICE for taint in node["spec"].get("taints") or ()):
-            for pod in self._kubelets.on(simulated):
-                collect_if_out_of_service(self._simulation, pod)
         if self._stages is not None:
             self._stages.node_seen(node, simulated)
 
@@ -346,11 +336,10 @@ class SimulatedNodes:
             self._simulation.event(simulated.object, "Normal", "RemovingNode", text, component="node-controller")
         for pod in list(simulated.pods.values()):
             self._kubelets.forget(pod.uid)
-            self._eviction.forget(pod.uid)
             if self._stages is not None:
                 self._stages.forget(pod.uid)
             if deleted:
-                self._orphans.add(pod.object)
+                self._add_orphan(pod.object)
 
     # --- leases and reports -----------------------------------------------------------------------
 
@@ -392,27 +381,25 @@ class SimulatedNodes:
     def _apply_pod(self, current: JSON) -> None:
         pod = self._kubelets.get(current["metadata"]["uid"])
         if pod is not None:
-            if current["spec"] != pod.spec:
-                self._eviction.consider(current, pod.node.no_execute)
             self._kubelets.changed(pod, current)
-            collect_if_out_of_service(self._simulation, current)
             self._apply_stages(pod)
             return
         node = self._nodes.get(current["spec"]["nodeName"])
         if node is not None:
             self._pod_bound(current, node)
-        elif current["spec"]["nodeName"] in self._client_nodes.nodes:
-            self._client_nodes.pod_changed(current)
         elif self._store.get(NODES, "", current["spec"]["nodeName"]) is None and self._settings.every_node:
-            self._orphans.add(current)
+            self._add_orphan(current)
 
     def _pod_bound(self, obj: JSON, node: SimulatedNode) -> None:
         stages = None if _opted_out(obj) else self._stages
         self._kubelets.add_pod(obj, node, staged=stages is not None and stages.replaces("Pod"))
-        self._eviction.consider(obj, node.no_execute)
         pod = self._kubelets.get(obj["metadata"]["uid"])
         if pod is not None:
             self._apply_stages(pod)
+
+    def _add_orphan(self, pod: JSON) -> None:
+        """Remember a pod that starts when its node is created."""
+        self._orphans.setdefault(pod["spec"]["nodeName"], {})[pod["metadata"]["uid"]] = pod
 
     def _apply_stages(self, pod: SimulatedPod) -> None:
         """Apply the stages of the file to the pod, if there are any."""

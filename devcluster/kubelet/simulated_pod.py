@@ -11,7 +11,6 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from kubeloop.devcluster.controllers import taint_eviction
 from kubeloop.devcluster.kubelet import crash_loop_backoff
 from kubeloop.devcluster.kubelet.pod_admission import Amounts, HostPort, amounts, host_ports, requested_amounts
 from kubeloop.devcluster.kubelet.simulated_pod_status import (
@@ -52,7 +51,6 @@ class SimulatedNode:
         self.pods: dict[str, SimulatedPod] = {}
         self.used: Amounts = {}
         self.allocatable: Amounts = {}
-        self.no_execute: list[JSON] = []
         self._counted: dict[str, Amounts] = {}
         self._ports: dict[str, list[HostPort]] = {}
         self._allocatable_json: Any = None
@@ -87,7 +85,6 @@ class SimulatedNode:
         addresses = status.get("addresses") or ()
         internal = (address["address"] for address in addresses if address.get("type") == "InternalIP")
         self.host_ip = next(internal, host_ip(self.index))
-        self.no_execute = taint_eviction.no_execute_taints(node)
 
     def used_ports(self) -> Iterator[HostPort]:
         for ports in self._ports.values():

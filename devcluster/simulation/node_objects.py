@@ -41,7 +41,6 @@ class NodeSettings:
     job_run_seconds: containers of a Job's pod exit with 0 after this time; None: they do not exit.
     jitter: every delay of a pod varies randomly by up to this fraction.
     declared_features: status.declaredFeatures of every node.
-    orphan_quarantine_seconds: time after which pods of a missing node are deleted (pod garbage collector: 40 s).
     """
 
     count: int = 5
@@ -68,7 +67,6 @@ class NodeSettings:
     job_run_seconds: float | None = 1.0
     declared_features: tuple[str, ...] = ()
     jitter: float = 0.0
-    orphan_quarantine_seconds: float = 40.0
 
     def name(self, index: int) -> str:
         return f"{self.name_prefix}{self.first_number + index}"

@@ -42,7 +42,7 @@ async def connect(kubeconfig: str | None = None, context: str | None = None) -> 
 
     Nothing is sent to the server yet. Raises UserError if the configuration cannot be used.
     """
-    paths = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    paths = _kubeconfig_paths(kubeconfig)
     existing = _existing_files(paths)
     if not existing:
         if not kubeconfig and os.environ.get(_IN_CLUSTER):
@@ -52,12 +52,28 @@ async def connect(kubeconfig: str | None = None, context: str | None = None) -> 
     return await _connect_kubeconfig(existing, context)
 
 
+def certificate_authority(kubeconfig: str | None = None, context: str | None = None) -> str:
+    """Return the certificates that verify the API server of connect(), in PEM; "" if there are none.
+
+    Raises UserError.
+    """
+    existing = _existing_files(_kubeconfig_paths(kubeconfig))
+    if existing:
+        return read_kubeconfig(existing, context).cluster.content("certificate-authority").decode("latin-1")
+    path = SERVICE_ACCOUNT / "ca.crt"
+    return path.read_text() if path.exists() else ""
+
+
 def connect_with_token(server_url: str, token: str) -> Transport:
     """Return a Transport to a server with a bearer token. Call it inside a running loop. Raises UserError."""
     return AuthorizedTransport(_transport(endpoint_from_url(server_url)), StaticAuthorization(f"Bearer {token}"))
 
 
 # --- kubeconfig ------------------------------------------------------------------------------------------------------
+
+
+def _kubeconfig_paths(kubeconfig: str | None) -> str:
+    return kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
 
 
 def _existing_files(paths: str) -> list[str]:

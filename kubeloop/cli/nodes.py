@@ -76,7 +76,7 @@ def add(named: Sequence[str], new: NewNodes, *, kubeconfig: Path | None, as_json
 
 
 def remove(selection: NodeSelection, *, kubeconfig: Path | None, as_json: bool) -> int:
-    """Delete Nodes; the node lifecycle controller deletes their pods after 40 s."""
+    """Delete Nodes; the pod garbage collector deletes their pods after 40 s."""
 
     async def act(client: Client) -> int:
         nodes = await _selected_nodes(client, selection)

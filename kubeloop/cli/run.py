@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from kubeloop.cli.control_plane_settings import control_plane_settings
 from kubeloop.cli.gate_warnings import log_gate_warnings
 from kubeloop.cli.process_endpoint import serve_endpoint
@@ -23,7 +25,7 @@ from kubeloop.cli.scheduler_options import (
     read_scheduler_configuration,
     write_scheduler_configuration,
 )
-from kubeloop.kube.auth.credentials import connect
+from kubeloop.kube.auth.credentials import certificate_authority, connect
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.errors import UserError
@@ -35,7 +37,7 @@ from kubeloop.process.control_plane import (
     initial_components,
     parse_controllers,
 )
-from kubeloop.process.controller_table import SCHEDULER
+from kubeloop.process.controller_table import ROOT_CA_PUBLISHER, SCHEDULER
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
@@ -78,9 +80,26 @@ def run(
     settings = control_plane_settings(
         process, parse_controllers(server.controllers), scheduler, gates, controller_options=controllers
     )
+    if ROOT_CA_PUBLISHER in settings.controllers:
+        settings = structs.replace(settings, root_ca=_root_ca(settings.controller_options["root_ca_file"], server))
     if election.leader_elect:
         check_election(election)
     return run_until_interrupted(_run(settings, server, process, run_options, election), interrupted=0)
+
+
+def _root_ca(path: str, server: ServerOptions) -> str:
+    """Return the certificates for kube-root-ca.crt. Raises UserError."""
+    if not path:
+        return certificate_authority(_kubeconfig(server), server.kube_context)
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", None) or "not text"
+        raise UserError(f"--root-ca-file: cannot read {path}: {problem}", hint="it takes certificates in PEM") from None
+
+
+def _kubeconfig(server: ServerOptions) -> str | None:
+    return str(server.kubeconfig) if server.kubeconfig else None
 
 
 def _policy(server: ServerOptions, process: ProcessOptions, run_options: RunOptions) -> PolicyText | None:
@@ -97,7 +116,7 @@ def _policy(server: ServerOptions, process: ProcessOptions, run_options: RunOpti
 
 
 async def _policy_of_config_map(server: ServerOptions, namespace: str, name: str) -> PolicyText:
-    transport = await connect(str(server.kubeconfig) if server.kubeconfig else None, server.kube_context)
+    transport = await connect(_kubeconfig(server), server.kube_context)
     client = Client(transport, clock=SystemClock(), rng=random.Random())
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(client.close)
@@ -114,7 +133,7 @@ async def _run(
     clock = SystemClock()
     rng = random.Random()
     registry = new_registry()
-    kubeconfig = str(server.kubeconfig) if server.kubeconfig else None
+    kubeconfig = _kubeconfig(server)
     transport = await connect(kubeconfig, server.kube_context)
     async with contextlib.AsyncExitStack() as stack:
         measured = MeasuredTransport(transport, registry, clock.time_ns)

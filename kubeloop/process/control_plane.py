@@ -57,7 +57,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     controllers: names from CONTROLLERS. controller_options: values of the controllers' options by key, where they are
     not the default. development: the API server is kubeloop's own. It is the only one, and controllers whose table row
-    says so start with the first object of their resources. trace_tail_rules: rules for
+    says so start with the first object of their resources. root_ca: see ControllerContext. trace_tail_rules: rules for
     traces that are exported although the sampler rejected them. trace_until_ready: a trace ends when the pod is Ready,
     else when it is bound. trace_annotate: workloads are annotated with a trace context, as pods always are.
     """
@@ -65,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True):
     controllers: frozenset[str] = frozenset(CONTROLLERS)
     controller_options: Mapping[str, Any] = msgspec.field(default_factory=dict)
     development: bool = False
+    root_ca: str = ""
     scheduler: SchedulerConfiguration = msgspec.field(default_factory=SchedulerConfiguration)
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     trace_tail_rules: TailRules = NO_TAIL_RULES
@@ -297,6 +298,7 @@ class ControlPlane:
             workers=options[descriptor.concurrency.key] if descriptor.concurrency is not None else 1,
             options=options,
             single_api_server=self.settings.development,
+            root_ca=self.settings.root_ca,
         )
         factory = descriptor.factory.rpartition(":")[2]
         component: Component = getattr(importlib.import_module(descriptor.module), factory)(context)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 SCHEDULER = "scheduler"
+ROOT_CA_PUBLISHER = "root-ca-cert-publisher"
 
 
 class ControllerOption(msgspec.Struct, frozen=True):
@@ -116,6 +117,51 @@ CONTROLLER_TABLE = (
         concurrency=ControllerOption(
             "concurrent-resource-quota-syncs", 5, "Number of concurrent ResourceQuota reconciles."
         ),
+    ),
+    ControllerDescriptor(
+        name="serviceaccount",
+        kubernetes_name="serviceaccount-controller",
+        factory="serviceaccount.service_accounts_controller:ServiceAccountsController",
+        watches="namespaces serviceaccounts",
+        development_server=True,
+    ),
+    ControllerDescriptor(
+        name=ROOT_CA_PUBLISHER,
+        kubernetes_name="root-ca-certificate-publisher-controller",
+        factory="rootcacertpublisher.publisher:RootCACertificatePublisher",
+        watches="namespaces configmaps",
+        development_server=True,
+        options=(
+            ControllerOption(
+                "root-ca-file",
+                "",
+                "File of the certificates that kube-root-ca.crt publishes (default: those of the kubeconfig).",
+                "text",
+            ),
+        ),
+    ),
+    ControllerDescriptor(
+        name="podgc",
+        kubernetes_name="pod-garbage-collector-controller",
+        factory="podgc.pod_garbage_collector:PodGarbageCollector",
+        watches="pods nodes",
+        starts_with="pods",
+        options=(
+            ControllerOption(
+                "terminated-pod-gc-threshold",
+                12500,
+                "Number of terminated pods above which the oldest are deleted; 0 or less for no limit.",
+                "integer",
+            ),
+        ),
+    ),
+    ControllerDescriptor(
+        name="taint-eviction",
+        kubernetes_name="taint-eviction-controller",
+        factory="tainteviction.taint_eviction_controller:TaintEvictionController",
+        watches="nodes pods",
+        starts_with="nodes",
+        starts_when=lambda node: any(taint.effect == "NoExecute" for taint in node.spec.taints),
     ),
 )
 """All controllers, in order of creation."""

@@ -4,26 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
+from msgspec import structs
+
+from kubeloop.controllers.podgc.pod_garbage_collector import PodGarbageCollector
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.tainteviction.taint_eviction_controller import TaintEvictionController
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.kubelet.stages.files import Stage
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.event_recorder import EventRecorder
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import EVENTS, NODES, PODS, Resource
+from kubeloop.process.controller_table import default_options
 from kubeloop.testing.virtual_time import VirtualClock
+from support.fake_apiserver import FakeApiServer
 
 JSON = dict[str, Any]
+
+
+COMPONENTS: Mapping[Any, str] = {
+    PodGarbageCollector: "pod-garbage-collector-controller",
+    TaintEvictionController: "taint-eviction-controller",
+}
+"""Controllers of nodes and their pods, with the names of their event recorders."""
 
 
 class SimulatedCluster:
     """A store with simulated nodes, two by default, whose pods start after a second. settings: fields of NodeSettings.
 
+    controllers: functions that return a controller; with any of them, the store is that of a FakeApiServer.
     Pods are in namespace "default". Annotations are passed without their prefix "kubeloop.dev/".
     """
 
@@ -33,10 +49,22 @@ class SimulatedCluster:
         stages: Sequence[Stage] = (),
         data_directory: DataDirectory | None = None,
         gates: FeatureGates = DEFAULT_FEATURE_GATES,
+        controllers: Sequence[Callable[[ControllerContext], Any]] = (),
         **settings: Any,
     ) -> None:
         self.clock = VirtualClock()
-        self.store = ObjectStore(seconds=asyncio.get_running_loop().time, data_directory=data_directory)
+        self._runs: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        if controllers:
+            server = FakeApiServer(clock=self.clock, gates=gates)
+            self.store = server.store
+            events = EventRecorder(server.client, clock=self.clock, rng=random.Random(2))
+            self._runs = [server.informers.run, events.run]
+            for new_controller in controllers:
+                component = events.for_component(COMPONENTS[new_controller])
+                context = structs.replace(server.context, events=component, options=default_options())
+                self._runs.append(new_controller(context).run)
+        else:
+            self.store = ObjectStore(seconds=asyncio.get_running_loop().time, data_directory=data_directory)
         options: JSON = {"count": 2, "start_delay_seconds": 1.0, "start_delay_spread_seconds": 0.0, **settings}
         self.nodes = SimulatedNodes(
             self.store, NodeSettings(**options), clock=self.clock, rng=random.Random(1), stages=stages, gates=gates
@@ -45,13 +73,14 @@ class SimulatedCluster:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
         """Run the nodes until the end of the block."""
-        task = asyncio.ensure_future(self.nodes.run())
+        tasks = [asyncio.ensure_future(run()) for run in (self.nodes.run, *self._runs)]
         await asyncio.sleep(0)
         try:
             yield self
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for task in reversed(tasks):
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def bind(
         self,

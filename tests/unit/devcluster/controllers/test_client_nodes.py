@@ -13,7 +13,7 @@ import pytest
 from kubeloop.devcluster.simulation import node_objects
 from kubeloop.kube.clock import rfc3339, rfc3339_micro
 from kubeloop.kube.objects.resources import EVENTS, LEASES, NODES, PODS
-from support.simulated_cluster import SimulatedCluster
+from support.simulated_cluster import COMPONENTS, SimulatedCluster
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]
@@ -23,6 +23,9 @@ UNREACHABLE = {("node.kubernetes.io/unreachable", effect) for effect in ("NoSche
 
 
 class ClusterWithClientNode(SimulatedCluster):
+    def __init__(self) -> None:
+        super().__init__(controllers=[*COMPONENTS])
+
     def create(self, name: str = "mine", *, conditions: list[JSON] | None = None, uid: str = "u") -> None:
         """Create a Node with an external kubelet, with the taint that admission adds."""
         metadata = {"name": name, "uid": uid, "annotations": {"kubeloop.dev/node": "external"}}
@@ -132,7 +135,7 @@ async def test_pods_of_a_silent_node_are_evicted():
             assert pod is not None  # no kubelet confirms that it has stopped
             assert "deletionTimestamp" in pod["metadata"]
         cluster.change_node("mine", taints=[{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}])
-        await asyncio.sleep(1)
+        await asyncio.sleep(21)
         assert cluster.pod() is None
 
 

@@ -10,7 +10,7 @@ import pytest
 from kubeloop.devcluster.controllers.node_lifecycle import evictions_per_second, zone_state
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL
 from kubeloop.kube.objects.resources import EVENTS, LEASES, NODES, PODS
-from support.simulated_cluster import SimulatedCluster
+from support.simulated_cluster import COMPONENTS, SimulatedCluster
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]
@@ -24,7 +24,7 @@ class FailingCluster(SimulatedCluster):
     """Three nodes that tests make fail; pods have the default tolerations of 300 s."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"count": 3, "start_delay_seconds": 0.1, **settings})
+        super().__init__(**{"count": 3, "start_delay_seconds": 0.1, "controllers": [*COMPONENTS], **settings})
 
     def bind(self, name: str = "web", **fields: Any) -> JSON:
         return super().bind(name, **{"tolerations": DEFAULT_TOLERATIONS, **fields})
@@ -145,7 +145,7 @@ async def test_out_of_service_taint_deletes_terminating_pods():
         node = cluster.node()
         taints = [*node["spec"]["taints"], {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]
         cluster.store.update(NODES, {**node, "spec": {**node["spec"], "taints": taints}})
-        await asyncio.sleep(1)
+        await asyncio.sleep(21)
         assert cluster.pod() is None
 
 
@@ -316,7 +316,7 @@ async def test_finished_pods_of_tainted_node_are_deleted_at_once():
 
 
 async def test_only_marked_nodes_are_simulated_without_every_node():
-    async with FailingCluster(count=0, every_node=False).running() as cluster:
+    async with FailingCluster(count=0, every_node=False, controllers=()).running() as cluster:
 
         def create(name: str, **metadata: Any) -> None:
             node = {
@@ -451,7 +451,7 @@ async def test_conditions_set_taints_without_node_controllers(existed: bool, con
     node = {"kind": "Node", "apiVersion": "v1", "metadata": metadata}
     node["spec"] = {"taints": [{"key": "own", "effect": "NoSchedule"}, *not_ready]}
     node["status"] = {"conditions": conditions if existed else []}
-    cluster = FailingCluster(count=0, every_node=False)
+    cluster = FailingCluster(count=0, every_node=False, controllers=())
     cluster.store.create(NODES, node)
     async with cluster.running():
         if not existed:

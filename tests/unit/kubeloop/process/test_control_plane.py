@@ -43,10 +43,7 @@ DEPLOYMENT = {
 }
 
 
-ALL_KUBERNETES_NAMES = (
-    "deployment-controller,replicaset-controller,replicationcontroller-controller,garbage-collector-controller,"
-    "namespace-controller,resourcequota-controller"
-)
+ALL_KUBERNETES_NAMES = ",".join(row.kubernetes_name for row in CONTROLLER_TABLE)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,118 @@
+"""Pod garbage collector: a periodic check of all Pods, and the deletion of those that `pod_selection` returns.
+
+A node that is missing is quarantined first, because the caches of Pods and Nodes may differ for a moment. Source: v1.36
+pkg/controller/podgc/gc_controller.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+
+from kubeloop.controllers.podgc.pod_selection import (
+    missing_nodes,
+    pods_on_out_of_service_nodes,
+    surplus_terminated_pods,
+    unscheduled_terminating_pods,
+)
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.disruption_target import disruption_target, pod_status_patch
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.object_fields import is_finished
+from kubeloop.kube.objects.resources import NODES, PODS
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS = 20.0
+QUARANTINE_SECONDS = 40.0
+
+
+class PodGarbageCollector:
+    """Deletes Pods every 20 seconds; `run()` works until cancelled."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        self._clock = context.clock
+        self._pods = context.informers.informer(PODS)
+        self._nodes = context.informers.informer(NODES)
+        self._threshold: int = context.options["terminated_pod_gc_threshold"]
+        self._node_deleted = asyncio.Event()
+        self._registration = self._nodes.add_handler(
+            ResourceEventHandlerFuncs(on_delete=lambda _node, _unknown: self._node_deleted.set())
+        )
+        self._quarantine: dict[str, float] = {}  # missing node -> loop time of the end of its quarantine
+
+    async def run(self) -> None:
+        """Check all Pods until cancelled: every 20 seconds, when a Node is deleted, and at the end of a quarantine."""
+        await self._pods.wait_synced()
+        await self._registration.wait_synced()
+        loop = asyncio.get_running_loop()
+        next_check = loop.time()
+        while True:
+            self._node_deleted.clear()
+            await self.collect()
+            now = loop.time()
+            if next_check <= now:
+                next_check = now + CHECK_SECONDS
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(min([next_check, *self._quarantine.values()])):
+                    await self._node_deleted.wait()
+
+    async def collect(self) -> None:
+        """Delete the Pods of one check. Failures are logged; the next check tries again."""
+        pods = self._pods.store.list()
+        node = self._nodes.store.get
+        await self._delete(surplus_terminated_pods(pods, self._threshold))
+        await self._delete(pods_on_out_of_service_nodes(pods, node))
+        gone = await self._nodes_gone(pods)
+        orphans = [pod for pod in pods if pod.spec.node_name in gone]
+        await self._delete(orphans, disruption="PodGC: node no longer exists")
+        await self._delete(unscheduled_terminating_pods(pods))
+
+    async def _nodes_gone(self, pods: list[Pod]) -> set[str]:
+        """Quarantine nodes that are missing. Return those whose quarantine is over, and that the API server does not
+        have either."""
+        now = asyncio.get_running_loop().time()
+        missing = missing_nodes(pods, self._nodes.store)
+        self._quarantine = {name: self._quarantine.get(name, now + QUARANTINE_SECONDS) for name in missing}
+        gone = set()
+        for name in [name for name, until in self._quarantine.items() if until <= now]:
+            del self._quarantine[name]
+            try:
+                await self._client.get(NODES, name)
+            except NotFound:
+                gone.add(name)
+            except (ApiError, ServerUnreachable) as error:
+                log.warning("could not read node %s of orphaned pods: %s", name, error)
+        return gone
+
+    async def _delete(self, pods: Iterable[Pod], *, disruption: str = "") -> None:
+        async with asyncio.TaskGroup() as deletions:
+            for pod in pods:
+                deletions.create_task(self._delete_pod(pod, disruption))
+
+    async def _delete_pod(self, pod: Pod, disruption: str) -> None:
+        """Mark an unfinished Pod as failed, so that it does not stay Running without a kubelet, and delete it."""
+        metadata = pod.metadata
+        try:
+            if not is_finished(pod):
+                status = {"phase": "Failed", "observedGeneration": metadata.generation}
+                if disruption:
+                    condition = disruption_target(pod, "DeletionByPodGC", disruption, self._clock.now())
+                    status["conditions"] = [condition]
+                patch = pod_status_patch(pod, **status)
+                await self._client.patch(
+                    PODS, metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
+                )
+            await self._client.delete(
+                PODS, metadata.name, metadata.namespace, grace_period_seconds=0, precondition_uid=metadata.uid
+            )
+        except NotFound:
+            return
+        except (ApiError, ServerUnreachable) as error:
+            log.warning("could not delete pod %s: %s", pod.key, error)

@@ -1,0 +1,1 @@
+"""Root CA publisher: the ConfigMap `kube-root-ca.crt` of every namespace."""

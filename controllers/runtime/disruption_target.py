@@ -1,0 +1,35 @@
+"""The condition DisruptionTarget, which a controller sets on a Pod before it deletes it.
+
+Source: pkg/api/v1/pod/util.go (UpdatePodCondition), pkg/util/pod/pod.go (PatchPodStatus).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.objects.api_types import JSONValue, Pod
+from kubeloop.kube.objects.object_fields import condition_of
+
+DISRUPTION_TARGET = "DisruptionTarget"
+
+
+def disruption_target(pod: Pod, reason: str, message: str, now: datetime) -> JSONValue:
+    """Return the condition as JSON. A condition that is already True keeps its time."""
+    existing = condition_of(pod.status.conditions, DISRUPTION_TARGET)
+    since = now
+    if existing is not None and existing.status == "True" and existing.last_transition_time is not None:
+        since = existing.last_transition_time
+    return {
+        "type": DISRUPTION_TARGET,
+        "status": "True",
+        "observedGeneration": pod.metadata.generation,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": rfc3339(since),
+    }
+
+
+def pod_status_patch(pod: Pod, **status: JSONValue) -> JSONValue:
+    """Return the strategic merge patch of these fields of a Pod's status, with the UID as precondition."""
+    return {"metadata": {"uid": pod.metadata.uid}, "status": status}

@@ -1,0 +1,1 @@
+"""Service account controller: the ServiceAccount `default` of every namespace."""

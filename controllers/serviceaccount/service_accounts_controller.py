@@ -1,0 +1,62 @@
+"""Service account controller: creates the ServiceAccount `default` in every active namespace.
+
+Source: v1.36 pkg/controller/serviceaccount/serviceaccounts_controller.go.
+"""
+
+from __future__ import annotations
+
+from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.errors import AlreadyExists, ApiError, is_namespace_terminating
+from kubeloop.kube.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
+
+_NAME = "default"
+
+
+class ServiceAccountsController:
+    """Reconciles namespaces, by name; `run()` works until cancelled."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        namespaces = context.informers.informer(NAMESPACES)
+        accounts = context.informers.informer(SERVICE_ACCOUNTS)
+        self._namespaces, self._accounts = namespaces.store, accounts.store
+        queue = context.new_queue("serviceaccount")
+        self._controller = Controller("serviceaccount", self.reconcile, queue, context.workers, context)
+        self._registrations = (
+            namespaces.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda namespace, _initial: queue.add(namespace.key),
+                    on_update=lambda _old, new: queue.add(new.key),
+                )
+            ),
+            accounts.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_delete=lambda account, _unknown: queue.add(account["metadata"]["namespace"])
+                )
+            ),
+        )
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        await self._controller.run(self._registrations)
+
+    async def reconcile(self, name: str) -> float | None:
+        """Create the ServiceAccount of an active namespace if it is missing. An exception means: retry with backoff."""
+        namespace = self._namespaces.get(name)
+        if namespace is None or namespace.status.phase != "Active" or f"{name}/{_NAME}" in self._accounts:
+            return None
+        body = {
+            "apiVersion": SERVICE_ACCOUNTS.api_version,
+            "kind": SERVICE_ACCOUNTS.kind,
+            "metadata": {"name": _NAME, "namespace": name},
+        }
+        try:
+            await self._client.create(SERVICE_ACCOUNTS, body, name)
+        except AlreadyExists:
+            pass
+        except ApiError as error:
+            if not is_namespace_terminating(error):
+                raise
+        return None

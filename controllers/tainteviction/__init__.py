@@ -1,0 +1,1 @@
+"""Taint eviction controller: deletes Pods that do not tolerate the NoExecute taints of their node."""

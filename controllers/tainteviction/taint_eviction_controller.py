@@ -1,0 +1,156 @@
+"""Taint eviction controller: plans the deletion of Pods by the NoExecute taints of their nodes, and carries it out.
+
+    Pod or its node changed --> stay_seconds --> None: cancel | 0: evict | s: evict after s, unless planned already
+
+Source: v1.36 pkg/controller/tainteviction/taint_eviction.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import NamedTuple
+
+from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.disruption_target import disruption_target, pod_status_patch
+from kubeloop.controllers.tainteviction.toleration_time import no_execute_taints, stay_seconds
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.errors import NotFound
+from kubeloop.kube.objects.api_types import Node, Pod, Taint
+from kubeloop.kube.objects.resources import NODES, PODS
+
+_WORKERS = 8
+
+
+class _Plan(NamedTuple):
+    """A planned eviction. due: loop time."""
+
+    due: float
+    uid: str
+
+
+class TaintEvictionController:
+    """Evicts Pods, by key; `run()` works until cancelled."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        self._clock = context.clock
+        self._events = context.events
+        self._comparison_operators = context.feature_gates.enabled("TaintTolerationComparisonOperators")
+        pods, nodes = context.informers.informer(PODS), context.informers.informer(NODES)
+        self._pods = pods.store
+        self._pods.add_index("node")
+        self._tainted: dict[str, tuple[Taint, ...]] = {}  # node -> its NoExecute taints; nodes without are missing
+        self._plans: dict[str, _Plan] = {}  # by key of the Pod
+        self._evicted: dict[str, str] = {}  # key of a terminating Pod -> its UID
+        self._queue = context.new_queue("noexec_taint_pod")
+        self._controller = Controller("tainteviction", self.reconcile, self._queue, _WORKERS, context)
+        self._registrations = (
+            nodes.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda node, _initial: self.on_node(node),
+                    on_update=lambda _old, node: self.on_node(node),
+                    on_delete=lambda node, _unknown: self.on_node_delete(node),
+                )
+            ),
+            pods.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda pod, _initial: self.on_pod(pod),
+                    on_update=self.on_pod_update,
+                    on_delete=lambda pod, _unknown: self.on_pod_delete(pod),
+                )
+            ),
+        )
+
+    async def run(self) -> None:
+        """Evict until cancelled."""
+        await self._controller.run(self._registrations)
+
+    # --- event handlers --------------------------------------------------------------------------------------------
+
+    def on_node(self, node: Node) -> None:
+        name, taints = node.metadata.name, no_execute_taints(node)
+        if taints == self._tainted.get(name, ()):
+            return
+        if taints:
+            self._tainted[name] = taints
+        else:
+            del self._tainted[name]
+        for pod in self._pods.by_index("node", name):
+            self._plan(pod, taints)
+
+    def on_node_delete(self, node: Node) -> None:
+        self._tainted.pop(node.metadata.name, None)
+
+    def on_pod(self, pod: Pod) -> None:
+        taints = self._tainted.get(pod.spec.node_name)
+        if taints is not None:
+            self._plan(pod, taints)
+
+    def on_pod_update(self, old: Pod, new: Pod) -> None:
+        if old.spec.node_name != new.spec.node_name or old.spec.tolerations != new.spec.tolerations:
+            self.on_pod(new)
+
+    def on_pod_delete(self, pod: Pod) -> None:
+        self._cancel(pod)
+
+    # --- plans -----------------------------------------------------------------------------------------------------
+
+    def _plan(self, pod: Pod, taints: tuple[Taint, ...]) -> None:
+        """Plan, replace or cancel the eviction of a Pod."""
+        stay = None
+        if taints:
+            stay = stay_seconds(taints, pod.spec.tolerations, comparison_operators=self._comparison_operators)
+        if stay is None:
+            self._cancel(pod)
+            return
+        uid = pod.metadata.uid
+        if self._evicted.get(pod.key) == uid:
+            return
+        if pod.key in self._plans:
+            if stay:
+                return  # tolerationSeconds count from the first taint, and later tolerations change nothing
+            self._cancel(pod)
+        self._plans[pod.key] = _Plan(asyncio.get_running_loop().time() + stay, uid)
+        self._queue.add_after(pod.key, stay)
+
+    def _cancel(self, pod: Pod) -> None:
+        self._evicted.pop(pod.key, None)
+        if self._plans.pop(pod.key, None) is not None:
+            self._events.event(pod, "Normal", "TaintManagerEviction", f"Cancelling deletion of Pod {pod.key}")
+
+    # --- reconcile -------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: str) -> float | None:
+        """Evict a Pod if its planned time has come, else return the seconds until then.
+
+        An exception means: retry with backoff.
+        """
+        plan = self._plans.get(key)
+        if plan is None:
+            return None
+        seconds = plan.due - asyncio.get_running_loop().time()
+        if seconds > 0:
+            return seconds
+        pod = self._pods.get(key)
+        if pod is not None and pod.metadata.uid == plan.uid:
+            if not self._queue.num_requeues(key):
+                self._events.event(pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {key}")
+            with suppress(NotFound):
+                await self._evict(pod)
+        if self._plans.get(key) == plan:
+            del self._plans[key]
+            self._evicted[key] = plan.uid
+        return None
+
+    async def _evict(self, pod: Pod) -> None:
+        message = "Taint manager: deleting due to NoExecute taint"
+        condition = disruption_target(pod, "DeletionByTaintManager", message, self._clock.now())
+        metadata = pod.metadata
+        patch = pod_status_patch(pod, conditions=[condition])
+        await self._client.patch(
+            PODS, metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
+        )
+        await self._client.delete(PODS, metadata.name, metadata.namespace, precondition_uid=metadata.uid)

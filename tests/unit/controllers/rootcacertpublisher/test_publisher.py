@@ -1,0 +1,62 @@
+"""Root CA publisher: the ConfigMap `kube-root-ca.crt` of every active namespace."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from kubeloop.controllers.rootcacertpublisher.publisher import RootCACertificatePublisher
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES
+from support.fake_apiserver import FakeApiServer
+
+pytestmark = pytest.mark.virtual_time
+NAME = "kube-root-ca.crt"
+
+
+def published(server: FakeApiServer, namespace: str = "ns") -> Any:
+    return server.store.get(CONFIG_MAPS, namespace, NAME)
+
+
+@pytest.fixture
+async def publisher(fake_apiserver, start) -> RootCACertificatePublisher:
+    publisher = RootCACertificatePublisher(structs.replace(fake_apiserver.context, root_ca="PEM"))
+    await start(fake_apiserver.informers, publisher)
+    return publisher
+
+
+async def test_every_namespace_gets_the_certificates(fake_apiserver, publisher):
+    fake_apiserver.add(NAMESPACES, "new")
+    await asyncio.sleep(1)
+    for namespace in ("ns", "new"):
+        config_map = published(fake_apiserver, namespace)
+        assert config_map["data"] == {"ca.crt": "PEM"}
+        assert config_map["metadata"]["annotations"]["kubernetes.io/description"].startswith("Contains a CA bundle")
+
+
+async def test_deleted_or_changed_config_map_is_restored(fake_apiserver, publisher):
+    await fake_apiserver.client.delete(CONFIG_MAPS, NAME, "ns")
+    await asyncio.sleep(1)
+    assert published(fake_apiserver)["data"] == {"ca.crt": "PEM"}
+    body = {"data": {"ca.crt": "other", "more": "x"}, "metadata": {"annotations": {"kubernetes.io/description": None}}}
+    await fake_apiserver.client.patch(CONFIG_MAPS, NAME, body, PatchType.MERGE, "ns")
+    await asyncio.sleep(1)
+    assert published(fake_apiserver)["data"] == {"ca.crt": "PEM"}
+    assert published(fake_apiserver)["metadata"]["annotations"]["kubernetes.io/description"]
+
+
+async def test_unchanged_config_map_is_not_written(fake_apiserver, publisher):
+    await fake_apiserver.client.patch(NAMESPACES, "ns", {"metadata": {"labels": {"a": "b"}}}, PatchType.MERGE)
+    revision = fake_apiserver.store.revision
+    await asyncio.sleep(60)
+    assert fake_apiserver.store.revision == revision
+
+
+async def test_terminating_namespace_gets_no_config_map(fake_apiserver, publisher):
+    await fake_apiserver.client.delete(NAMESPACES, "ns")
+    await fake_apiserver.client.delete(CONFIG_MAPS, NAME, "ns")
+    await asyncio.sleep(60)
+    assert published(fake_apiserver) is None

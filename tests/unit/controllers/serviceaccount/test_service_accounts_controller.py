@@ -1,0 +1,43 @@
+"""Service account controller: the ServiceAccount `default` of every active namespace."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kubeloop.controllers.serviceaccount.service_accounts_controller import ServiceAccountsController
+from kubeloop.kube.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
+from support.fake_apiserver import FakeApiServer
+
+pytestmark = pytest.mark.virtual_time
+
+
+def accounts(server: FakeApiServer) -> list[tuple[str, str]]:
+    metadata: list[dict[str, Any]] = [account["metadata"] for account in server.store.list(SERVICE_ACCOUNTS)]
+    return sorted((it["namespace"], it["name"]) for it in metadata if it["namespace"] in ("ns", "new"))
+
+
+@pytest.fixture
+async def controller(fake_apiserver, start) -> ServiceAccountsController:
+    controller = ServiceAccountsController(fake_apiserver.context)
+    await start(fake_apiserver.informers, controller)
+    return controller
+
+
+async def test_every_namespace_gets_an_account_also_after_its_deletion(fake_apiserver, controller):
+    assert accounts(fake_apiserver) == [("ns", "default")]
+    fake_apiserver.add(NAMESPACES, "new")
+    await asyncio.sleep(1)
+    assert accounts(fake_apiserver) == [("new", "default"), ("ns", "default")]
+    await fake_apiserver.client.delete(SERVICE_ACCOUNTS, "default", "ns")
+    await asyncio.sleep(1)
+    assert accounts(fake_apiserver) == [("new", "default"), ("ns", "default")]
+
+
+async def test_terminating_namespace_gets_no_account(fake_apiserver, controller):
+    await fake_apiserver.client.delete(NAMESPACES, "ns")
+    await fake_apiserver.client.delete(SERVICE_ACCOUNTS, "default", "ns")
+    await asyncio.sleep(60)
+    assert accounts(fake_apiserver) == []
