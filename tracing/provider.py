@@ -314,6 +314,8 @@ class Tracing:
             if isinstance(finished, PodRecord):
                 pod = TracedPod(finished.context.trace_id, finished.namespace, finished.topmost_owner_kind)
                 self._metrics.phases(phase_times(finished), pod)
+                if finished.start_sli_ns:
+                    self._metrics.start_sli(finished.start_sli_ns, pod)
             if self._exporter is not None:
                 self._exporter.export(pod_trace(finished) if isinstance(finished, PodRecord) else finished.trace(), key)
 

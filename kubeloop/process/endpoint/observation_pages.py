@@ -19,7 +19,7 @@ def add_observation_pages(endpoint: EndpointServer, observation: Observation) ->
         "pods-listed", lambda: None if observation.synced.is_set() else "the first list of pods is not complete"
     )
     endpoint.add_page("/configz", lambda _: _configuration(observation))
-    add_trace_pages(endpoint, observation.tracing, Store[Pod]())
+    add_trace_pages(endpoint, observation.tracing, Store[Pod](), clock_skew=observation.skew)
 
 
 def _configuration(observation: Observation) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from kubeloop.kube.client.api_client import UnreadableObject
@@ -36,8 +37,10 @@ class ObjectReceiver(Generic[T_contra]):
 class ObjectStream(Generic[T]):
     """Passes the objects of one resource on to a receiver. It is its own Listing: there is one list at a time."""
 
-    def __init__(self, receiver: ObjectReceiver[T], clock: Clock) -> None:
+    def __init__(self, receiver: ObjectReceiver[T], clock: Clock, *, on_gap: Callable[[], None] = lambda: None) -> None:
+        """on_gap: called when changes were missed."""
         self._receiver = receiver
+        self._on_gap = on_gap
         self._now_ns = clock.time_ns
         self._has_listed = False
         self._receives_list = False  # the first object of the current list has arrived
@@ -75,6 +78,7 @@ class ObjectStream(Generic[T]):
         if not self._receives_list:
             self._receives_list = True
             if self._has_listed:
+                self._on_gap()
                 self._receiver.interrupted(self._disconnected_ns or now_ns, now_ns)
         return now_ns
 

@@ -22,6 +22,7 @@ from kubeloop.kube.objects.observed_types import ObservedEvent, ObservedNode, Ob
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.process.metrics.loop_lag import LoopLag
 from kubeloop.process.metrics.metrics_registry import Registerer
+from kubeloop.process.metrics.observation_metrics import ObservationMetrics
 from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
 from kubeloop.process.observation.cluster_access import OBSERVED_EVENTS, OBSERVED_NODES, OBSERVED_PODS
 from kubeloop.process.observation.object_stream import ObjectReceiver, ObjectStream
@@ -91,6 +92,7 @@ class Observation:
             has_events="events" not in settings.missing,
             on_reconstructed=self.tracing.recent.add,
         )
+        self._metrics = ObservationMetrics(registry, skew, lambda: self._observer.events_dropped)
 
     async def run(self, elect: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None = None) -> None:
         """Observe until cancelled. `elect` decides when traces are exported (leader election); by default always.
@@ -118,7 +120,8 @@ class Observation:
     async def _watch(
         self, resource: Resource[Any], receiver: ObjectReceiver[Any], selectors: Selectors | None = None
     ) -> None:
-        stream = ObjectStream(receiver, self._clock)
+        gaps = self._metrics.watch_gaps.labels(resource.plural)
+        stream = ObjectStream(receiver, self._clock, on_gap=gaps.inc)
         rng = random.Random(self._rng.getrandbits(64))
         namespace = self.settings.namespace if resource.namespaced else ""
         await Reflector(self._client, resource, stream, rng=rng, namespace=namespace, selectors=selectors).run()
