@@ -10,6 +10,7 @@ A pod whose trace is finished, dropped or not sampled is remembered by its UID u
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -29,6 +30,7 @@ FIRST_EVENTS_NS: Final = 15_000_000_000  # after the first list of pods, Events 
 MAX_EARLY: Final = 20_000  # pods of which Events came first; beyond, the oldest are dropped
 MAX_REMEMBERED: Final = 10_000  # deleted pods, in case that a state comes after the deletion
 MAX_RECONSTRUCTED: Final = 1_000  # pods that ended before the first list, the newest
+MAX_PUBLISHED: Final = 100  # of those, per sweep: some 7 ms
 
 TopOwner = tuple[str, str]
 """Kind and name of a pod's topmost owner, such as ("Deployment", "web")."""
@@ -212,9 +214,8 @@ class PodObserver:
             else:
                 self._finish(record)
         if self._reconstructed and now_ns >= self._reconstructed_until_ns:
-            for pod, milestones in self._reconstructed.values():
-                self._publish_reconstructed(pod, milestones)
-            self._reconstructed = {}
+            for uid in [*itertools.islice(self._reconstructed, MAX_PUBLISHED)]:
+                self._publish_reconstructed(*self._reconstructed.pop(uid))
 
     def check(self) -> None:
         assert self._done.isdisjoint(record.uid for record in self._recorder.open_records())
