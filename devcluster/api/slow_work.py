@@ -88,13 +88,13 @@ async def run(handling: Handling[R]) -> R:
 
 
 class HandlerTasks:
-    """Handlers without a caller that waits for them: each runs at once, and, if it needs slow work, on in a task."""
+    """Runs handlers whose results are not needed: each at once up to its first slow work, and the rest in a task."""
 
     def __init__(self) -> None:
         self._suspended: asyncio.Queue[Suspended[None]] = asyncio.Queue()
 
     def start(self, handling: Handling[None]) -> None:
-        """Run a handler. Raises its exception, unless it needs slow work: then run() raises it."""
+        """Run a handler. An exception before its first slow work is raised here, a later one by run()."""
         suspended = start(handling)
         if suspended is not None:
             self._suspended.put_nowait(suspended)

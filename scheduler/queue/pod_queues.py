@@ -1,6 +1,6 @@
 """The queues of the scheduling queue: active (PodHeap), backoff (BackoffQueue) and unschedulable (UnschedulablePods).
 
-Each holds pods by key; SchedulingQueue sees to it that a pod is in one of them only.
+Each holds pods by key. A pod is in at most one of them (SchedulingQueue.check).
 """
 
 from __future__ import annotations
