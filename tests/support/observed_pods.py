@@ -182,7 +182,7 @@ class PodStory:
 
     # --- kubelet ---------------------------------------------------------------------------------------------------
 
-    def accept(self):
+    def accept(self, *, lag=LAG_SECONDS):
         """First status of the kubelet: the pod's workers have started."""
         status = self.pod["status"]
         status["startTime"] = timestamp(self.at)
@@ -206,7 +206,7 @@ class PodStory:
                     }
                     for container in self.pod["spec"][field]
                 ]
-        return self.write()
+        return self.write(lag=lag)
 
     def sandbox_ready(self):
         """The condition is part of the kubelet's next status."""
@@ -224,15 +224,15 @@ class PodStory:
     def is_init(self, container):
         return any(init["name"] == container for init in self.pod["spec"]["initContainers"])
 
-    def pull(self, container, seconds, *, waiting=0.0, size=12_345_678):
+    def pull(self, container, seconds, *, waiting=0.0, size=12_345_678, lag=0.02):
         init = self.is_init(container)
-        self.event("Pulling", f'Pulling image "{container}:1"', container=container, init=init)
+        self.event("Pulling", f'Pulling image "{container}:1"', container=container, init=init, lag=lag)
         self.after(seconds + waiting)
         text = f"{seconds:g}s ({seconds + waiting:g}s including waiting)"
         message = f'Successfully pulled image "{container}:1" in {text}'
         if self.kubelet == "v1.36":
             message += f". Image size: {size} bytes."
-        return self.event("Pulled", message, container=container, init=init)
+        return self.event("Pulled", message, container=container, init=init, lag=lag)
 
     def image_present(self, container):
         message = f'Container image "{container}:1" already present on machine'
@@ -240,15 +240,14 @@ class PodStory:
             message += " and can be accessed by the pod"
         return self.event("Pulled", message, container=container, init=self.is_init(container))
 
-    def start(self, container, *, restarts=0, event=True):
+    def start(self, container, *, restarts=0, lag=0.02):
         """Start a container; write() shows it. Without a startup probe, it is `started` at once."""
         init = self.is_init(container)
-        if event:
-            is_new = self.kubelet == "v1.36"
-            created = "Container created" if is_new else f"Created container {container}"
-            self.event("Created", created, container=container, init=init, count=restarts + 1)
-            started = "Container started" if is_new else f"Started container {container}"
-            self.event("Started", started, container=container, init=init, count=restarts + 1)
+        is_new = self.kubelet == "v1.36"
+        created = "Container created" if is_new else f"Created container {container}"
+        started = "Container started" if is_new else f"Started container {container}"
+        for reason, message in (("Created", created), ("Started", started)):
+            self.event(reason, message, container=container, init=init, count=restarts + 1, lag=lag)
         status = self.status_of(container)
         if "terminated" in status["state"]:
             status["lastState"] = status["state"]
@@ -296,11 +295,11 @@ class PodStory:
         self.pod["status"]["phase"] = "Running"
         return self
 
-    def ready(self):
+    def ready(self, *, lag=LAG_SECONDS):
         """All containers are ready: the pod is."""
         for kind in ("Ready", "ContainersReady"):
             self.condition(kind, "True")
-        return self.running().write()
+        return self.running().write(lag=lag)
 
     def fail(self, reason="", message=""):
         self.pod["status"] |= {"phase": "Failed", "reason": reason, "message": message}

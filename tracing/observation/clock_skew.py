@@ -28,9 +28,11 @@ class SkewEstimate(msgspec.Struct, frozen=True, gc=False):
     highest_ns: int | None
 
     @property
-    def is_certain(self) -> bool:
-        """True if the clocks differ for certain: the interval does not contain 0."""
-        return self.lowest_ns > 0 or (self.highest_ns is not None and self.highest_ns < 0)
+    def certain_ns(self) -> int:
+        """The part of the skew that is certain: the end of the interval that is nearest to 0; 0 if it contains 0."""
+        if self.lowest_ns > 0:
+            return self.lowest_ns
+        return min(0, self.highest_ns) if self.highest_ns is not None else 0
 
 
 class _Bounds(msgspec.Struct, gc=False):
@@ -89,13 +91,18 @@ class ClockSkew:
         bounds = self._clocks.get(clock)
         return None if bounds is None else bounds.estimate()
 
+    def certain_ns(self, clock: str) -> int:
+        """Return the part of a clock's skew that is certain, by which its timestamps are corrected."""
+        bounds = self._clocks.get(clock)
+        return 0 if bounds is None else bounds.estimate().certain_ns
+
     def document(self) -> dict[str, dict[str, Any]]:
-        """Return the estimates as JSON: {"API server": {"lowestMs", "highestMs", "isCertain"}, "node-1": ...}."""
+        """Return the estimates as JSON: {"API server": {"lowestMs", "highestMs", "certainMs"}, "node-1": ...}."""
         return {
             clock: {
                 "lowestMs": estimate.lowest_ns // 1_000_000,
                 "highestMs": None if estimate.highest_ns is None else -(-estimate.highest_ns // 1_000_000),
-                "isCertain": estimate.is_certain,
+                "certainMs": round(estimate.certain_ns / 1e6),
             }
             for clock, estimate in self._estimates()
         }

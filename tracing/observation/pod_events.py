@@ -33,14 +33,14 @@ _SANDBOX_REASONS: Final = frozenset(
 _MICROSECOND_NS: Final = 1_000
 
 
-def add_event(milestones: PodMilestones, event: ObservedEvent, arrival_ns: int) -> bool:
-    """Add an Event of the pod; returns False if it shows nothing."""
+def add_event(milestones: PodMilestones, event: ObservedEvent, arrival_ns: int, skew_ns: int = 0) -> bool:
+    """Add an Event of the pod, by a clock that is ahead by `skew_ns`; returns False if it shows nothing."""
     reason = event.reason
     match = _CONTAINER(event.involved_object.field_path) if event.involved_object.field_path else None
     if match is not None:
         add = _CONTAINER_EVENTS.get(reason)
-        return add is not None and add(milestones.container(match[1]), event, arrival_ns)
-    edge = _first(event, arrival_ns)
+        return add is not None and add(milestones.container(match[1]), event, arrival_ns, skew_ns)
+    edge = _first(event, arrival_ns, skew_ns)
     if edge is None:
         return False
     if reason == "Scheduled":
@@ -58,14 +58,15 @@ def add_event(milestones: PodMilestones, event: ObservedEvent, arrival_ns: int) 
     return True
 
 
-def _first(event: ObservedEvent, arrival_ns: int) -> Edge | None:
+def _first(event: ObservedEvent, arrival_ns: int, skew_ns: int) -> Edge | None:
     """Return when the Event was first recorded; None if it has no time."""
     moment = event.event_time or event.first_timestamp
-    return None if moment is None else _edge(moment, event, arrival_ns)
+    return None if moment is None else _edge(moment, event, arrival_ns, skew_ns)
 
 
-def _edge(moment: datetime, event: ObservedEvent, arrival_ns: int) -> Edge:
-    return timestamp_edge(moment, "event", arrival_ns, SECOND_NS if event.event_time is None else _MICROSECOND_NS)
+def _edge(moment: datetime, event: ObservedEvent, arrival_ns: int, skew_ns: int) -> Edge:
+    resolution_ns = SECOND_NS if event.event_time is None else _MICROSECOND_NS
+    return timestamp_edge(moment, "event", arrival_ns, skew_ns, resolution_ns)
 
 
 def _add_failed_scheduling(milestones: PodMilestones, event: ObservedEvent, edge: Edge) -> bool:
@@ -80,38 +81,40 @@ def _add_failed_scheduling(milestones: PodMilestones, event: ObservedEvent, edge
     return True
 
 
-def _add_pull_step(step: PullStep, container: ContainerMilestones, event: ObservedEvent, arrival_ns: int) -> bool:
+def _add_pull_step(
+    step: PullStep, container: ContainerMilestones, event: ObservedEvent, arrival_ns: int, skew_ns: int
+) -> bool:
     """Add the first and the last occurrence of a step: the kubelet counts repetitions in one Event."""
     added = False
     for moment in (event.event_time or event.first_timestamp, event.last_timestamp if event.count > 1 else None):
         if moment is not None:
-            edge = _edge(moment, event, arrival_ns)
+            edge = _edge(moment, event, arrival_ns, skew_ns)
             mark = PullMark(edge, step, event.message[:MAX_MESSAGE], moment_ns(moment))
             added |= add_mark(container.pulls, mark)
     return added
 
 
-def _add_failed(container: ContainerMilestones, event: ObservedEvent, arrival_ns: int) -> bool:
+def _add_failed(container: ContainerMilestones, event: ObservedEvent, arrival_ns: int, skew_ns: int) -> bool:
     """Add a failed image pull; a container that cannot be created or started shows in its status."""
     if not event.message.startswith("Failed to pull image"):
         return False
-    return _add_pull_step("failed", container, event, arrival_ns)
+    return _add_pull_step("failed", container, event, arrival_ns, skew_ns)
 
 
-def _add_back_off(container: ContainerMilestones, event: ObservedEvent, arrival_ns: int) -> bool:
+def _add_back_off(container: ContainerMilestones, event: ObservedEvent, arrival_ns: int, skew_ns: int) -> bool:
     if not event.message.startswith("Back-off pulling image"):
         return False
-    return _add_pull_step("back-off", container, event, arrival_ns)
+    return _add_pull_step("back-off", container, event, arrival_ns, skew_ns)
 
 
-def _add_started(container: ContainerMilestones, event: ObservedEvent, arrival_ns: int) -> bool:
-    edge = _first(event, arrival_ns)
+def _add_started(container: ContainerMilestones, event: ObservedEvent, arrival_ns: int, skew_ns: int) -> bool:
+    edge = _first(event, arrival_ns, skew_ns)
     if edge is not None:
         container.started_event = earliest(container.started_event, edge)
     return edge is not None
 
 
-def _add_unhealthy(container: ContainerMilestones, event: ObservedEvent, arrival_ns: int) -> bool:
+def _add_unhealthy(container: ContainerMilestones, event: ObservedEvent, arrival_ns: int, skew_ns: int) -> bool:
     probe = event.message.partition(" ")[0].lower()
     known = container.probe_failures.get(probe)
     if probe not in ("startup", "readiness", "liveness") or (known is not None and known.count > (event.count or 1)):
@@ -120,7 +123,7 @@ def _add_unhealthy(container: ContainerMilestones, event: ObservedEvent, arrival
     return True
 
 
-_CONTAINER_EVENTS: Final[dict[str, Callable[[ContainerMilestones, ObservedEvent, int], bool]]] = {
+_CONTAINER_EVENTS: Final[dict[str, Callable[[ContainerMilestones, ObservedEvent, int, int], bool]]] = {
     "Pulling": partial(_add_pull_step, "pulling"),
     "Pulled": partial(_add_pull_step, "pulled"),
     "Failed": _add_failed,

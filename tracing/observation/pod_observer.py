@@ -18,7 +18,7 @@ from typing import Final
 from kubeloop.kube.objects.observed_types import ObservedEvent, ObservedNode, ObservedOwner, ObservedPod
 from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew
 from kubeloop.tracing.observation.pod_events import add_event
-from kubeloop.tracing.observation.pod_states import add_state, describe, was_ready
+from kubeloop.tracing.observation.pod_states import Skew, add_state, describe, was_ready
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.spans.observed_phases import bound_edge, trace_end
 from kubeloop.tracing.spans.phase_times import start_sli_ns
@@ -95,14 +95,18 @@ class PodObserver:
             if record is None:
                 return
         milestones = record.milestones
-        if milestones is None or uid in self._ended or not add_state(milestones, pod, arrival_ns):
+        if milestones is None or uid in self._ended:
+            return
+        if not add_state(milestones, pod, arrival_ns, self._skew_of(pod)):
             return
         _changed(record)
+        if pod.status.start_time is not None and not milestones.is_accepted:
+            milestones.is_accepted = True
+            self._compare_node_clock(milestones, pod, arrival_ns)
         if milestones.bound is not None and not record.bound_ns:
             self._bound(record, milestones)
         if trace_end(milestones, until_ready=self._until_ready) is None:
             return
-        self._add_skew(milestones, pod, arrival_ns)
         if self._has_events and _lacks_events(milestones):
             self._ended[uid] = self._recorder.now_ns() + LATE_EVENTS_NS
         else:
@@ -115,7 +119,7 @@ class PodObserver:
         if record is not None and record.milestones is not None:
             milestones = record.milestones
             if pod.spec.containers:
-                add_state(milestones, pod, arrival_ns)
+                add_state(milestones, pod, arrival_ns, self._skew_of(pod))
             since_ns = max(milestones.seen_ns, min(arrival_ns, arrival_ns - 1_000_000_000))
             milestones.deleted = earliest(milestones.deleted, Edge(min(since_ns, arrival_ns), arrival_ns, "arrival"))
             self._finish(record)
@@ -132,11 +136,11 @@ class PodObserver:
             return
         if uid in self._done:
             if uid in self._reconstructed:
-                add_event(self._reconstructed[uid][1], event, arrival_ns)
+                add_event(self._reconstructed[uid][1], event, arrival_ns, self._skew.certain_ns(event.source.host))
             return
         record = self._recorder.open_record(uid)
         if record is not None and record.milestones is not None:
-            if add_event(record.milestones, event, arrival_ns):
+            if add_event(record.milestones, event, arrival_ns, self._skew.certain_ns(event.source.host)):
                 _changed(record)
                 if uid in self._ended and not _lacks_events(record.milestones):
                     self._finish(record)
@@ -147,7 +151,7 @@ class PodObserver:
             if len(self._early) > MAX_EARLY:
                 del self._early[next(iter(self._early))]
                 self.events_dropped += 1
-        add_event(milestones, event, arrival_ns)
+        add_event(milestones, event, arrival_ns, self._skew.certain_ns(event.source.host))
 
     def node_observed(self, node: ObservedNode, arrival_ns: int) -> None:
         """Record a state of a node."""
@@ -195,8 +199,9 @@ class PodObserver:
         """Record that the first list of pods was passed: pods of earlier processes that it lacks were deleted."""
         for _, uid, pod, arrival_ns in sorted(self._newest, key=lambda entry: entry[:2]):
             milestones = self._early.pop(uid, None) or PodMilestones()
-            describe(milestones, pod, arrival_ns)
-            add_state(milestones, pod, arrival_ns)
+            skew = self._skew_of(pod)
+            describe(milestones, pod, arrival_ns, skew)
+            add_state(milestones, pod, arrival_ns, skew)
             self._reconstructed[uid] = pod, milestones
         self._newest = []
         self._reconstructed_until_ns = self._recorder.now_ns() + (FIRST_EVENTS_NS if self._has_events else 0)
@@ -241,11 +246,12 @@ class PodObserver:
             self._done.add(uid)
             return None
         if record.milestones is milestones:
-            creation = describe(milestones, pod, arrival_ns)
+            describe(milestones, pod, arrival_ns, self._skew_of(pod))
             _set_start(record, milestones)
             record.reconstructed = initial
-            if not initial and creation.source == "creation":
-                self._skew.timestamp(API_SERVER, creation.low_ns, arrival_ns)
+            created = pod.metadata.creation_timestamp
+            if not initial and created is not None:
+                self._skew.timestamp(API_SERVER, moment_ns(created), arrival_ns)
         self._add_owner(record, pod)
         return record
 
@@ -292,16 +298,18 @@ class PodObserver:
             if record is not None and record.milestones is not None:
                 yield record, record.milestones
 
-    def _add_skew(self, milestones: PodMilestones, pod: ObservedPod, arrival_ns: int) -> None:
-        """Compare the node's clock: the pod was Ready after it was bound, by the clock of the API server."""
-        ready = next((condition for condition in pod.status.conditions if condition.type == "Ready"), None)
-        server = self._skew.estimate(API_SERVER)
-        if ready is None or ready.last_transition_time is None or not milestones.node or milestones.missed:
-            return
+    def _skew_of(self, pod: ObservedPod) -> Skew:
+        return Skew(self._skew.certain_ns(API_SERVER), self._skew.certain_ns(pod.spec.node_name))
+
+    def _compare_node_clock(self, milestones: PodMilestones, pod: ObservedPod, arrival_ns: int) -> None:
+        """Compare the node's clock: startTime was set after the pod was bound, by the clock of the API server."""
+        start_time, server = pod.status.start_time, self._skew.estimate(API_SERVER)
+        if start_time is None or any(owner.kind == "Node" for owner in pod.metadata.owner_references):
+            return  # a static pod may start before it exists in the API server
         after_ns = 0
         if milestones.bound is not None and server is not None and server.highest_ns is not None:
-            after_ns = milestones.bound.low_ns - server.highest_ns
-        self._skew.timestamp(milestones.node, moment_ns(ready.last_transition_time), arrival_ns, after_ns=after_ns)
+            after_ns = milestones.bound.low_ns - max(0, server.highest_ns)
+        self._skew.timestamp(pod.spec.node_name, moment_ns(start_time), arrival_ns, after_ns=after_ns)
 
     def _finish(self, record: PodRecord) -> None:
         """Finish the record of a pod whose trace has ended."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from kubeloop.kube.objects.observed_types import (
     ContainerRunning,
@@ -43,11 +43,21 @@ _PULL_WAITS: Final[dict[str, PullStep]] = {
 }
 
 
-def describe(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int) -> Edge:
+class Skew(NamedTuple):
+    """How far the clocks are ahead that set timestamps of a pod (ns), as far as it is certain."""
+
+    server_ns: int = 0
+    node_ns: int = 0
+
+
+NO_SKEW: Final = Skew()
+
+
+def describe(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int, skew: Skew = NO_SKEW) -> Edge:
     """Add what the first state shows for all: the containers of the spec, and the creation, which it returns."""
     created = pod.metadata.creation_timestamp
     if created is not None:
-        creation = timestamp_edge(created, "creation", arrival_ns)
+        creation = timestamp_edge(created, "creation", arrival_ns, skew.server_ns)
     else:
         creation = Edge(arrival_ns, arrival_ns, "arrival")
     milestones.creation = creation
@@ -63,7 +73,7 @@ def describe(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int) -> Ed
     return creation
 
 
-def add_state(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int) -> bool:
+def add_state(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int, skew: Skew = NO_SKEW) -> bool:
     """Add a state of a pod that was described; returns False if it is not newer than the last one."""
     version_text = pod.metadata.resource_version
     version = int(version_text) if version_text.isdecimal() else 0
@@ -72,16 +82,16 @@ def add_state(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int) -> b
     milestones.version = version
     unknown_since_ns = _unknown_since_ns(milestones, arrival_ns)
     arrival = Edge(unknown_since_ns, arrival_ns, "arrival")
-    scheduled = _add_conditions(milestones, pod, arrival_ns)
+    scheduled = _add_conditions(milestones, pod, arrival_ns, skew.node_ns)
     if pod.spec.node_name:
         if milestones.bound is None:
             milestones.node = pod.spec.node_name
-            milestones.bound = _bound(scheduled, arrival)
+            milestones.bound = _bound(scheduled, arrival, skew.server_ns)
     else:
         _add_scheduling(milestones, pod, scheduled, arrival)
-    _add_containers(milestones, pod, arrival)
+    _add_containers(milestones, pod, arrival, skew.node_ns)
     if pod.metadata.deletion_timestamp is not None and milestones.deletion is None:
-        milestones.deletion = _deletion(pod, arrival_ns)
+        milestones.deletion = _deletion(pod, arrival_ns, skew.server_ns)
     status = pod.status
     if status.phase in ("Succeeded", "Failed") and milestones.ended is None:
         milestones.ended = _end(milestones, arrival)
@@ -126,7 +136,9 @@ def _describe_container(
     milestones.has_readiness_probe = container.readiness_probe is not None
 
 
-def _add_conditions(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int) -> ObservedCondition | None:
+def _add_conditions(
+    milestones: PodMilestones, pod: ObservedPod, arrival_ns: int, skew_ns: int
+) -> ObservedCondition | None:
     """Add conditions that are true; returns PodScheduled."""
     scheduled = None
     known = milestones.conditions
@@ -139,7 +151,7 @@ def _add_conditions(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int
         elif kind in START_CONDITIONS:
             changed = condition.last_transition_time
             known[kind] = (
-                timestamp_edge(changed, "condition", arrival_ns)
+                timestamp_edge(changed, "condition", arrival_ns, skew_ns)
                 if changed is not None
                 else Edge(min(milestones.seen_ns or arrival_ns, arrival_ns), arrival_ns, "arrival")
             )
@@ -149,10 +161,10 @@ def _add_conditions(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int
     return scheduled
 
 
-def _bound(scheduled: ObservedCondition | None, arrival: Edge) -> Edge:
+def _bound(scheduled: ObservedCondition | None, arrival: Edge, skew_ns: int) -> Edge:
     if scheduled is None or scheduled.status != "True" or scheduled.last_transition_time is None:
         return arrival
-    return timestamp_edge(scheduled.last_transition_time, "condition", arrival.high_ns)
+    return timestamp_edge(scheduled.last_transition_time, "condition", arrival.high_ns, skew_ns)
 
 
 def _add_scheduling(
@@ -202,34 +214,36 @@ def scheduling_status(
     return "preempting", message, node
 
 
-def _add_containers(milestones: PodMilestones, pod: ObservedPod, arrival: Edge) -> None:
+def _add_containers(milestones: PodMilestones, pod: ObservedPod, arrival: Edge, skew_ns: int) -> None:
     status = pod.status
     for container_status in status.init_container_statuses:
-        _add_container(milestones.container(container_status.name), container_status, arrival)
+        _add_container(milestones.container(container_status.name), container_status, arrival, skew_ns)
     running = bool(status.container_statuses)
     for container_status in status.container_statuses:
-        _add_container(milestones.container(container_status.name), container_status, arrival)
+        _add_container(milestones.container(container_status.name), container_status, arrival, skew_ns)
         running = running and container_status.state.running is not None
     if running and milestones.all_running is None:
         milestones.all_running = arrival
 
 
-def _add_container(milestones: ContainerMilestones, status: ObservedContainerStatus, arrival: Edge) -> None:
+def _add_container(
+    milestones: ContainerMilestones, status: ObservedContainerStatus, arrival: Edge, skew_ns: int
+) -> None:
     number = status.restart_count
     state, last = status.state, status.last_state.terminated
     if last is not None:
         # A container that waits for its restart has still the restart count of its last run.
         last_number = number if state.waiting is not None else number - 1
         if last_number >= 0:
-            _add_run(milestones, last_number, last, arrival.high_ns)
+            _add_run(milestones, last_number, last, arrival.high_ns, skew_ns)
     if state.running is not None:
-        _add_run(milestones, number, state.running, arrival.high_ns)
+        _add_run(milestones, number, state.running, arrival.high_ns, skew_ns)
         if status.started and milestones.started is None:
             milestones.started = arrival
         if status.ready and milestones.ready is None:
             milestones.ready = arrival
     elif state.terminated is not None:
-        _add_run(milestones, number, state.terminated, arrival.high_ns)
+        _add_run(milestones, number, state.terminated, arrival.high_ns, skew_ns)
     if state.waiting is None:
         milestones.waiting_reason = milestones.waiting_message = ""
     elif state.waiting.reason != milestones.waiting_reason:
@@ -243,7 +257,11 @@ def _add_container(milestones: ContainerMilestones, status: ObservedContainerSta
 
 
 def _add_run(
-    milestones: ContainerMilestones, number: int, state: ContainerRunning | ContainerTerminated, arrival_ns: int
+    milestones: ContainerMilestones,
+    number: int,
+    state: ContainerRunning | ContainerTerminated,
+    arrival_ns: int,
+    skew_ns: int,
 ) -> None:
     runs = milestones.runs
     run = runs.get(number)
@@ -252,19 +270,19 @@ def _add_run(
         if len(runs) > MAX_RUNS:
             del runs[sorted(runs)[MAX_RUNS // 2]]
     if state.started_at is not None and (run.started is None or run.started.high_ns > arrival_ns):
-        run.started = timestamp_edge(state.started_at, "container", arrival_ns)
+        run.started = timestamp_edge(state.started_at, "container", arrival_ns, skew_ns)
     if type(state) is ContainerTerminated and run.finished is None:
         run.exit_code, run.reason = state.exit_code, state.reason
         if state.finished_at is not None:
-            run.finished = timestamp_edge(state.finished_at, "container", arrival_ns)
+            run.finished = timestamp_edge(state.finished_at, "container", arrival_ns, skew_ns)
 
 
-def _deletion(pod: ObservedPod, arrival_ns: int) -> Edge:
+def _deletion(pod: ObservedPod, arrival_ns: int, skew_ns: int) -> Edge:
     """Return when the deletion was requested: deletionTimestamp is later by the grace period."""
     moment = pod.metadata.deletion_timestamp
     assert moment is not None
     requested = moment - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
-    return timestamp_edge(requested, "deletion", arrival_ns)
+    return timestamp_edge(requested, "deletion", arrival_ns, skew_ns)
 
 
 def _end(milestones: PodMilestones, arrival: Edge) -> Edge:

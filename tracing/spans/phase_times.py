@@ -36,7 +36,7 @@ def phase_times(record: PodRecord) -> dict[str, int]:
                 bind_finished_ns = fact.end_ns
         elif type(fact) is SchedulingAttempt:
             name = "scheduling attempt"
-        elif type(fact) is ObservedPhase:
+        elif type(fact) is ObservedPhase and fact.name != "not observed":
             name = fact.name
         else:
             continue

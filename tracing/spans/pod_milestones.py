@@ -42,12 +42,14 @@ def moment_ns(moment: datetime) -> int:
     return int(moment.timestamp()) * SECOND_NS + moment.microsecond * 1000
 
 
-def timestamp_edge(moment: datetime, source: EdgeSource, arrival_ns: int, resolution_ns: int = SECOND_NS) -> Edge:
-    """Return the edge of an object's timestamp that arrived at `arrival_ns`.
+def timestamp_edge(
+    moment: datetime, source: EdgeSource, arrival_ns: int, skew_ns: int = 0, resolution_ns: int = SECOND_NS
+) -> Edge:
+    """Return the edge of an object's timestamp that arrived at `arrival_ns`, by a clock that is ahead by `skew_ns`.
 
-    A timestamp after its arrival is of a clock that is ahead: only its arrival is used.
+    A timestamp after its arrival is of a clock that is further ahead: only its arrival is used.
     """
-    time_ns = int(moment.timestamp()) * SECOND_NS + moment.microsecond * 1000
+    time_ns = int(moment.timestamp()) * SECOND_NS + moment.microsecond * 1000 - skew_ns
     if time_ns > arrival_ns:
         return Edge(arrival_ns - SECOND_NS, arrival_ns, "arrival")
     end_ns = time_ns + resolution_ns
@@ -186,6 +188,7 @@ class PodMilestones(msgspec.Struct, gc=False, array_like=True):
     node_lost: Edge | None = None
     node_back: Edge | None = None
     missed: list[MissedTime] = []
+    is_accepted: bool = False  # the kubelet has set startTime
     is_stateless: bool = True
     was_unschedulable: bool = False
     seen_ns: int = 0

@@ -12,7 +12,7 @@ def test_an_arrival_limits_how_far_a_clock_is_behind():
     skew = ClockSkew()
     skew.timestamp("node-1", NOW, NOW + 300_000_000)
     assert skew.estimate("node-1") == SkewEstimate(-300_000_000, None)
-    assert not skew.estimate("node-1").is_certain
+    assert skew.certain_ns("node-1") == 0
     assert skew.estimate("node-2") is None
 
 
@@ -20,7 +20,7 @@ def test_a_timestamp_that_arrives_before_its_time_shows_a_fast_clock():
     skew = ClockSkew()
     skew.timestamp("node-1", NOW + 5 * SECOND, NOW)
     assert skew.estimate("node-1") == SkewEstimate(5 * SECOND, None)
-    assert skew.estimate("node-1").is_certain
+    assert skew.certain_ns("node-1") == 5 * SECOND
 
 
 def test_a_date_header_limits_the_skew_on_both_sides():
@@ -29,7 +29,7 @@ def test_a_date_header_limits_the_skew_on_both_sides():
     assert skew.estimate(API_SERVER) == SkewEstimate(-20_000_000, 990_000_000)
     skew.http_date(NOW, sent_ns=NOW + 980_000_000, received_ns=NOW + 990_000_000)
     assert skew.estimate(API_SERVER) == SkewEstimate(-20_000_000, 20_000_000)
-    assert skew.document() == {API_SERVER: {"lowestMs": -20, "highestMs": 20, "isCertain": False}}
+    assert skew.document() == {API_SERVER: {"lowestMs": -20, "highestMs": 20, "certainMs": 0}}
 
 
 def test_bounds_expire_after_two_windows():
@@ -54,3 +54,10 @@ def test_the_number_of_clocks_is_limited():
         skew.timestamp(f"node-{number}", NOW, NOW)
     assert skew.estimate("node-0") is None
     assert len(skew.document()) == MAX_CLOCKS
+
+
+def test_a_slow_clock_is_certain_if_its_timestamp_is_before_its_cause():
+    skew = ClockSkew()
+    skew.timestamp("node-1", NOW - 5 * SECOND, NOW + SECOND, after_ns=NOW)
+    assert skew.estimate("node-1") == SkewEstimate(-6 * SECOND, -4 * SECOND)
+    assert (skew.certain_ns("node-1"), skew.certain_ns("node-2")) == (-4 * SECOND, 0)

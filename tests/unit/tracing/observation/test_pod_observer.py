@@ -461,19 +461,28 @@ def test_resource_versions_that_start_over_after_an_interruption(traces):
 # --- clocks --------------------------------------------------------------------------------------------------------
 
 
-def test_clock_of_a_node_that_is_ahead_invents_no_durations(traces):
-    story = PodStory(traces.observer).create().after(0.1).bind().accept()
-    story.at += 90
-    story.sandbox_ready().pull("app", 1.0, waiting=0).start("app").condition("Ready", "True").running()
-    for at, (event, _) in enumerate(story.events):
-        del at, event
-    story.write(lag=-88)
-    traces.pass_seconds(200)
-    trace = traces.trace()
-    assert trace.root.end_ns == ns(91.1 - 88)
-    estimate = traces.skew.estimate(NODE)
-    assert estimate.is_certain
-    assert 87 * SECOND <= estimate.lowest_ns <= 88 * SECOND
+def start_with_node_clock(traces, name, ahead_seconds):
+    """Start a pod normally, but with a kubelet whose clock is ahead."""
+    story = PodStory(traces.observer, name=name).create().after(0.05).bind().after(0.1)
+    story.at += ahead_seconds
+    lag = LAG_SECONDS - ahead_seconds
+    story.accept(lag=lag).after(0.4).sandbox_ready()
+    story.pull("app", 1.3, lag=lag).after(0.1).start("app", lag=lag).after(0.2).ready(lag=lag)
+
+
+@pytest.mark.parametrize("ahead_seconds", [90, 5, -5, -90])
+def test_node_whose_clock_is_wrong_invents_no_durations(traces, ahead_seconds):
+    """The first pod shows the difference, by which the timestamps of the next one are corrected."""
+    traces.skew.http_date(ns(0.6), sent_ns=ns(0.59), received_ns=ns(0.61))
+    traces.skew.http_date(ns(0.6), sent_ns=ns(1.59), received_ns=ns(1.6))
+    for name in ("first", "second"):
+        start_with_node_clock(traces, name, ahead_seconds)
+    assert abs(traces.skew.certain_ns(NODE) - ahead_seconds * SECOND) <= 2 * SECOND
+    for record in traces.finished:
+        check_trace(record)
+    second = check_trace(traces.finished[1])
+    assert second.root.end_ns == pytest.approx(ns(2.16), abs=2 * SECOND)
+    assert span_named(second, "image pull").attributes["kubeloop.image.pull_ms"] == 1300
 
 
 def test_clock_of_the_api_server_is_compared(traces):

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
-from kubeloop.tracing.spans.phase_times import phase_times
+from kubeloop.tracing.spans.phase_times import phase_times, start_sli_ns
+from kubeloop.tracing.spans.pod_milestones import (
+    SECOND_NS,
+    ContainerMilestones,
+    Edge,
+    PodMilestones,
+    PullMark,
+    Run,
+)
 from kubeloop.tracing.spans.pod_record import Gap, Wait
 from kubeloop.tracing.spans.pod_spans import pod_trace
 from support.pod_traces import MS, attempt, bind, request_pod
@@ -49,3 +57,38 @@ def test_wait_ends_at_gap_in_phase_times_and_spans(tracing, pod, manual_clock):
     times = phase_times(record)
     assert times == sums_of_spans(record)
     assert 0 < times["queue unschedulable"] < 600 * MS
+
+
+def edge(seconds):
+    return Edge(round((seconds - 0.5) * SECOND_NS), round(seconds * SECOND_NS), "container")
+
+
+def pulled(start, end, duration):
+    message = f'Successfully pulled image "app:1" in {duration} ({duration} including waiting)'
+    return [
+        PullMark(edge(start), "pulling", event_ns=round(start * SECOND_NS)),
+        PullMark(edge(end), "pulled", message, event_ns=round(end * SECOND_NS)),
+    ]
+
+
+def started_pod():
+    """A pod that was created at 0.5 s and running at 20 s, with an init container and two containers."""
+    init = ContainerMilestones("setup", "init", 0, pulls=pulled(2, 4, "2s"), runs={0: Run(edge(4), edge(7))})
+    sidecar = ContainerMilestones("proxy", "sidecar", 1, runs={0: Run(edge(8), edge(9))})
+    app = ContainerMilestones("app", "app", 2, pulls=pulled(8, 12, "4s"), runs={0: Run(edge(12))})
+    log = ContainerMilestones("log", "app", 3, pulls=pulled(10, 15, "5s"), runs={0: Run(edge(15))})
+    containers = {container.name: container for container in (init, sidecar, app, log)}
+    return PodMilestones(creation=edge(1), containers=containers, all_running=edge(20))
+
+
+def test_start_sli_is_without_image_pulls_and_init_containers():
+    """20 s - 0.5 s, without the pulls 2..4 and 8..15 (two overlap) and the init container 4..7; not the sidecar."""
+    assert start_sli_ns(started_pod()) == round((19.5 - 2 - 7 - 3) * SECOND_NS)
+
+
+def test_start_sli_excludes_stateful_and_unschedulable_pods_and_those_that_have_not_started():
+    for exclude in ({"is_stateless": False}, {"was_unschedulable": True}, {"all_running": None}):
+        milestones = started_pod()
+        for name, value in exclude.items():
+            setattr(milestones, name, value)
+        assert start_sli_ns(milestones) == 0
