@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from kubeloop.devcluster.registry import disabled_device_fields
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
 
@@ -242,6 +243,7 @@ def _terminating_replicas(new: JSON, old: JSON) -> None:
 
 _STATUSES: dict[str, tuple[tuple[str, Drop], ...]] = {
     "pods": (
+        ("DRAExtendedResource", _top_level("extendedResourceClaimStatus")),
         ("DRANodeAllocatableResources", _top_level("nodeAllocatableResourceClaimStatuses")),
         ("ImageVolumeWithDigest", _drop_volume_statuses),
         ("ResourceHealthStatus", _drop_resource_health),
@@ -251,6 +253,7 @@ _STATUSES: dict[str, tuple[tuple[str, Drop], ...]] = {
     "nodes": (("NodeDeclaredFeatures", _top_level("declaredFeatures")),),
     "deployments.apps": (("DeploymentReplicaSetTerminatingReplicas", _terminating_replicas),),
     "replicasets.apps": (("DeploymentReplicaSetTerminatingReplicas", _terminating_replicas),),
+    **disabled_device_fields.STATUSES,
 }
 
 # --- other kinds ------------------------------------------------------------------------------------------------------
@@ -311,6 +314,7 @@ _OBJECTS: dict[str, tuple[tuple[str, Drop], ...]] = {
     "horizontalpodautoscalers.autoscaling": (("HPAConfigurableTolerance", _drop_tolerances),),
     "nodes": (("NodeDeclaredFeatures", _drop_declared_features),),
     "persistentvolumeclaims": (("CrossNamespaceVolumeDataSource", _drop_cross_namespace_source),),
+    **disabled_device_fields.OBJECTS,
 }
 _DEFAULTS: dict[str, tuple[str, Callable[[JSON], None]]] = {
     "statefulsets.apps": ("MaxUnavailableStatefulSet", _default_max_unavailable),

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.registry import extension_strategies
+from kubeloop.devcluster.registry.disabled_device_fields import drop_deallocated_devices
 from kubeloop.devcluster.registry.disabled_fields import DEFAULT_FIELDS, DisabledFields
 from kubeloop.devcluster.registry.match_label_keys import merge_match_label_keys
 from kubeloop.devcluster.registry.service_fields import drop_internal_traffic_policy, drop_type_dependent_fields
@@ -438,6 +439,9 @@ def prepare_for_status_update(
     if written_field == "status" and fields.has_status(name):
         result["status"] = {**(result.get("status") or {})}
         fields.drop_status(name, result["status"], old.get("status") or {})
+    if name == "resourceclaims.resource.k8s.io":
+        result["status"] = {**(result.get("status") or {})}
+        drop_deallocated_devices(result["status"], old.get("status") or {})
     if name == "pods" and written_field == "status":
         result["status"] = _with_retained_pod_status_fields(result.get("status") or {}, old.get("status") or {})
     if name == "nodes" and "config" in result.get("status", {}):

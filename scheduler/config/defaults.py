@@ -6,8 +6,9 @@ Source: pkg/scheduler/apis/config/v1/{defaults,default_plugins}.go of v1.36.
 
 from __future__ import annotations
 
-from kubeloop.kube.feature_gates import FeatureGates
-from kubeloop.scheduler.config.plugin_args import STORAGE_CAPACITY_SHAPE, VolumeBindingArgs
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
+from kubeloop.kube.objects.api_types import Struct
+from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs, VolumeBindingArgs, with_defaults
 from kubeloop.scheduler.config.plugin_sets import PluginRef
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
@@ -49,8 +50,11 @@ def default_plugins(gates: FeatureGates) -> tuple[PluginRef, ...]:
     return tuple(ref for ref in DEFAULT_PLUGINS if ref.name != "NodeDeclaredFeatures")
 
 
-def default_args(gates: FeatureGates) -> dict[str, VolumeBindingArgs]:
-    """Return the default arguments of plugins that differ from those of their types, by plugin name."""
-    if gates.enabled("StorageCapacityScoring"):
-        return {"VolumeBinding": VolumeBindingArgs(shape=STORAGE_CAPACITY_SHAPE)}
-    return {}
+def default_args(gates: FeatureGates) -> dict[str, Struct]:
+    """Return the default arguments of plugins that these feature gates change, by plugin name."""
+    arguments: dict[str, Struct] = {"DynamicResources": DynamicResourcesArgs(), "VolumeBinding": VolumeBindingArgs()}
+    return {
+        name: changed
+        for name, args in arguments.items()
+        if (changed := with_defaults(args, gates)) != with_defaults(args, DEFAULT_FEATURE_GATES)
+    }

@@ -96,8 +96,10 @@ class DefaultPreemptionArgs(Struct):
 
 
 class DynamicResourcesArgs(Struct):
-    filter_timeout: str = "10s"
-    binding_timeout: str = "10m0s"
+    """None: not set, which is the default if a gate of dynamic resource allocation is off."""
+
+    filter_timeout: str | None = None
+    binding_timeout: str | None = None
 
 
 def with_defaults(args: Struct, gates: FeatureGates) -> Struct:
@@ -118,10 +120,25 @@ def with_defaults(args: Struct, gates: FeatureGates) -> Struct:
             return msgspec.structs.replace(args, defaulting_type="System")
         case DynamicResourcesArgs():
             return DynamicResourcesArgs(
-                filter_timeout=duration_text(parse_duration_seconds(args.filter_timeout)),
-                binding_timeout=duration_text(parse_duration_seconds(args.binding_timeout)),
+                filter_timeout=_duration(args.filter_timeout, "10s" if has_filter_timeout(gates) else None),
+                binding_timeout=_duration(args.binding_timeout, "10m0s" if has_binding_timeout(gates) else None),
             )
     return args
+
+
+def has_filter_timeout(gates: FeatureGates) -> bool:
+    """Return True if DynamicResources may have a filterTimeout."""
+    return gates.enabled("DRASchedulerFilterTimeout")
+
+
+def has_binding_timeout(gates: FeatureGates) -> bool:
+    """Return True if DynamicResources may have a bindingTimeout."""
+    return gates.enabled("DRADeviceBindingConditions") and gates.enabled("DRAResourceClaimDeviceStatus")
+
+
+def _duration(text: str | None, default: str | None) -> str | None:
+    """Return a duration as Go writes it."""
+    return default if text is None else duration_text(parse_duration_seconds(text))
 
 
 def _with_weights(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec, ...]:

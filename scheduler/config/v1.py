@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from kubeloop.kube import yaml
 from kubeloop.kube.durations import duration_text, parse_duration_seconds
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.scheduler.config.defaults import (
     DEFAULT_MAX_BINDINGS_IN_FLIGHT,
@@ -29,7 +29,7 @@ from kubeloop.scheduler.config.defaults import (
     default_plugins,
 )
 from kubeloop.scheduler.config.extenders import extender_configuration, with_ignored_resources
-from kubeloop.scheduler.config.plugin_args import ARGS_TYPES
+from kubeloop.scheduler.config.plugin_args import ARGS_TYPES, with_defaults
 from kubeloop.scheduler.config.plugin_config import args_type, decode_plugin_args
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet, merge_plugin_sets
 from kubeloop.scheduler.config.strict_decoding import decode_strictly
@@ -392,7 +392,7 @@ def _profile_document(profile: Profile) -> dict[str, JSONValue]:
             type_ = args_type(name)
             if type_ is None or not msgspec.structs.fields(type_):
                 continue
-            args = type_()
+            args = with_defaults(type_(), DEFAULT_FEATURE_GATES)
         entry: dict[str, JSONValue] = {"name": name}
         if isinstance(args, msgspec.Struct):
             in_tree = {"apiVersion": API_VERSION, "kind": f"{name}Args"} if name in ARGS_TYPES else {}

@@ -12,6 +12,7 @@ from kubeloop.kube.durations import duration_text, parse_duration_seconds
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.field_errors import FieldError, forbidden, invalid, label_key_errors, not_supported, required
 from kubeloop.kube.node_selectors import NodeSelectorMatcher, NodeSelectorTermMatcher
+from kubeloop.scheduler.config.plugin_args import has_binding_timeout, has_filter_timeout
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.types import (
     ExtenderConfiguration,
@@ -170,6 +171,8 @@ def validate_args(name: str, args: Any, path: str, gates: FeatureGates) -> Seque
     """Return the errors in the arguments of an in-tree plugin."""
     if name == "VolumeBinding":
         return _volume_binding(args, path, allow_shape=gates.enabled("StorageCapacityScoring"))
+    if name == "DynamicResources":
+        return _dynamic_resources(args, path, gates)
     check = _ARGS.get(name)
     return check(args, path) if check is not None else []
 
@@ -333,12 +336,20 @@ def _volume_binding(args: Any, path: str, *, allow_shape: bool) -> list[FieldErr
     return errors
 
 
-def _dynamic_resources(args: Any, path: str) -> list[FieldError]:
-    errors = []
-    if parse_duration_seconds(args.filter_timeout) < 0:
-        errors.append(invalid(f"{path}.filterTimeout", args.filter_timeout, "must be zero or positive"))
-    if parse_duration_seconds(args.binding_timeout) < 1:
-        errors.append(invalid(f"{path}.bindingTimeout", args.binding_timeout, "must be at least 1 second"))
+def _dynamic_resources(args: Any, path: str, gates: FeatureGates) -> list[FieldError]:
+    errors, filter_timeout, binding_timeout = [], args.filter_timeout, args.binding_timeout
+    if filter_timeout is not None:
+        if not has_filter_timeout(gates):
+            detail = "DRASchedulingFilterTimeout feature gate is disabled"
+            errors.append(forbidden(f"{path}.filterTimeout", detail))
+        elif parse_duration_seconds(filter_timeout) < 0:
+            errors.append(invalid(f"{path}.filterTimeout", filter_timeout, "must be zero or positive"))
+    if binding_timeout is not None:
+        if not has_binding_timeout(gates):
+            detail = "DRADeviceBindingConditions or DRAResourceClaimDeviceStatus feature gate is disabled"
+            errors.append(forbidden(f"{path}.bindingTimeout", detail))
+        elif parse_duration_seconds(binding_timeout) < 1:
+            errors.append(invalid(f"{path}.bindingTimeout", binding_timeout, "must be at least 1 second"))
     return errors
 
 
@@ -370,5 +381,4 @@ _ARGS: Mapping[str, Callable[[Any, str], Sequence[FieldError | str]]] = {
     "NodeResourcesMostAllocated": _resource_weights,
     "RequestedToCapacityRatio": _requested_to_capacity_ratio,
     "PodTopologySpread": _pod_topology_spread,
-    "DynamicResources": _dynamic_resources,
 }

@@ -93,6 +93,9 @@ PATHS = {
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies",
     "Node": "/api/v1/nodes",
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices",
+    "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
+    "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
     "ServiceCIDR": "/apis/networking.k8s.io/v1/servicecidrs",
 }
 _SPREAD = {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["v"]}
@@ -170,6 +173,17 @@ REQUESTS: dict[str, tuple[str, JSON]] = {
         {"from": [{"ipBlock": {"cidr": "10.0.0.1/8", "except": ["10.01.0.0/16"]}}]}]}}),
     "node": ("Node", {"spec": {"podCIDR": "10.0.0.1/24", "podCIDRs": ["10.0.0.1/24"]}}),
     "service range": ("ServiceCIDR", {"spec": {"cidrs": ["10.9.0.0/24"]}, "status": {"conditions": [_CONDITION]}}),
+    "slice": ("ResourceSlice", {"spec": {
+        "driver": "d.io", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n",
+        "devices": [{
+            "name": "d", "taints": [{"key": "k", "effect": "NoSchedule"}], "bindingConditions": ["b"],
+            "bindingFailureConditions": ["f"], "allowMultipleAllocations": True,
+            "capacity": {"m": {"value": "1", "requestPolicy": {"default": "1", "validValues": ["1"]}}},
+            "attributes": {"a": {"string": "s"}}}]}}),
+    "claim of devices": ("ResourceClaim", {"spec": {"devices": {"requests": [{"name": "r", "exactly": {
+        "deviceClassName": "c", "allocationMode": "ExactCount", "count": 1,
+        "tolerations": [{"key": "k", "operator": "Exists"}], "capacity": {"requests": {"m": "1"}}}}]}}}),
+    "class": ("DeviceClass", {"spec": {"extendedResourceName": "a.io/b"}}),
     "pod-level resources": ("Pod", pod(resources={"limits": {"cpu": "1"}})),
 }  # fmt: skip
 

@@ -314,3 +314,16 @@ def completed_or_error(document: JSON, gates: FeatureGates) -> tuple[JSON | None
         return completed(document, gates), ""
     except UserError as error:
         return None, str(error)
+
+
+TIMEOUTS = {
+    "default": "{}",
+    "filter": "profiles: [{pluginConfig: [{name: DynamicResources, args: {filterTimeout: 3s}}]}]",
+    "binding": "profiles: [{pluginConfig: [{name: DynamicResources, args: {bindingTimeout: 3s}}]}]",
+}
+
+
+@pytest.mark.parametrize("text", TIMEOUTS.values(), ids=TIMEOUTS)
+@pytest.mark.parametrize("gate", ["DRASchedulerFilterTimeout", "DRADeviceBindingConditions"])
+def test_gates_of_dynamic_resource_allocation_change_timeouts_alike(gate, text, tmp_path):
+    test_feature_gates_change_the_completed_configuration_alike(f"{gate}=false", text, tmp_path)

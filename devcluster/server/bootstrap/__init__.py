@@ -107,6 +107,7 @@ class Bootstrap:
         """root_ca: see NamespaceDefaults."""
         self._store = store
         self._clock = clock
+        self._gates = gates
         self._identity = identity
         self._service_range = service_range
         self._rng = random.Random(rng.getrandbits(64))
@@ -164,6 +165,8 @@ class Bootstrap:
             yield stamp_object(obj, new_uid(self._rng), now)
 
     def _templates(self, resource: Resource[Any]) -> list[JSON]:
+        if resource in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS) and self._gates.values:
+            return contents.roles_with_gates(_templates(resource), self._gates)
         if resource in _SHARED:
             return _templates(resource)
         own = [] if resource is SERVICE_ACCOUNTS else [object_template(resource, self._own(resource))]

@@ -7,7 +7,7 @@ Sources: pkg/controlplane, pkg/registry/{rbac,flowcontrol,scheduling}/rest, kube
 from __future__ import annotations
 
 from base64 import b32encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -19,6 +19,7 @@ import msgspec
 from kubeloop.devcluster.api.served_resources import group_versions
 from kubeloop.devcluster.registry.server_objects import ServerObject
 from kubeloop.devcluster.validation.priority_class import SYSTEM_PRIORITY_CLASSES
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -115,6 +116,45 @@ def role_objects(plural: str) -> Iterator[ServerObject]:
             annotations={"rbac.authorization.kubernetes.io/autoupdate": "true"},
             content={name: value for name, value in content.items() if name != "labels"},
         )
+
+
+_SCHEDULER, _CLAIM_CONTROLLER = "system:kube-scheduler", "system:controller:resource-claim-controller"
+_CLAIMS, _CLAIM_BINDING = ("create", "delete", "resourceclaims"), ("patch", "update", "resourceclaims/binding")
+_GATES_OF_RULES = {
+    (_SCHEDULER, *_CLAIMS): "DRAExtendedResource",
+    (_SCHEDULER, *_CLAIM_BINDING): "DRAResourceClaimGranularStatusAuthorization",
+    (_CLAIM_CONTROLLER, *_CLAIM_BINDING): "DRAResourceClaimGranularStatusAuthorization",
+}
+"""Feature gate by role, verbs and resources of a rule."""
+_GATES_OF_ROLES = {"system:controller:device-taint-eviction-controller": "DRADeviceTaints"}
+"""Feature gate by role and binding."""
+_GATES_OF_URLS = {"/flagz": "ComponentFlagz", "/statusz": "ComponentStatusz"}
+
+
+def roles_with_gates(roles: Iterable[JSON], gates: FeatureGates) -> list[JSON]:
+    """Return the roles and bindings of a server with these feature gates."""
+    result = []
+    for role in roles:
+        name = role["metadata"]["name"]
+        if name in _GATES_OF_ROLES and not gates.enabled(_GATES_OF_ROLES[name]):
+            continue
+        rules = role.get("rules")
+        if rules:
+            rules = [_with_urls(rule, gates) for rule in rules if _applies(name, rule, gates)]
+        result.append({**role, "rules": rules} if rules else role)
+    return result
+
+
+def _applies(role: str, rule: JSON, gates: FeatureGates) -> bool:
+    gate = _GATES_OF_RULES.get((role, *rule["verbs"], *rule.get("resources", ())))
+    return gate is None or gates.enabled(gate)
+
+
+def _with_urls(rule: JSON, gates: FeatureGates) -> JSON:
+    disabled = {url for url, gate in _GATES_OF_URLS.items() if not gates.enabled(gate)}
+    if not disabled.intersection(rule.get("nonResourceURLs", ())):
+        return rule
+    return {**rule, "nonResourceURLs": [url for url in rule["nonResourceURLs"] if url not in disabled]}
 
 
 _PRIORITIES = {

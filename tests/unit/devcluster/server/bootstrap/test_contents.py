@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from ipaddress import IPv4Network
 
+import pytest
+
 from kubeloop.devcluster.server.bootstrap import contents
 from kubeloop.devcluster.server.bootstrap.contents import Identity
+from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.json_object import JSON
 
 
 def test_identity_name_is_unique_per_host():
@@ -53,3 +57,27 @@ def test_api_services_exclude_their_own_group():
 def test_service_cidr_contains_the_service_range():
     cidr = contents.service_cidr(IPv4Network("10.0.0.0/24"))
     assert cidr.content["spec"] == {"cidrs": ["10.0.0.0/24"]}
+
+
+def roles(kind: str, **gates: bool) -> dict[str, JSON]:
+    objects = [{"metadata": {"name": role.name}, **role.content} for role in contents.role_objects(kind)]
+    return {role["metadata"]["name"]: role for role in contents.roles_with_gates(objects, FeatureGates(gates))}
+
+
+def test_roles_lack_the_rules_of_disabled_gates():
+    default, role = roles("clusterroles"), "system:kube-scheduler"
+    for gate, verbs, resource in (
+        ("DRAExtendedResource", ["create", "delete"], "resourceclaims"),
+        ("DRAResourceClaimGranularStatusAuthorization", ["patch", "update"], "resourceclaims/binding"),
+    ):
+        rule = {"verbs": verbs, "apiGroups": ["resource.k8s.io"], "resources": [resource]}
+        rules = roles("clusterroles", **{gate: False})[role]["rules"]
+        assert rules == [other for other in default[role]["rules"] if other != rule] != default[role]["rules"]
+    urls = roles("clusterroles", ComponentStatusz=False)["system:monitoring"]["rules"][0]["nonResourceURLs"]
+    assert urls == [url for url in default["system:monitoring"]["rules"][0]["nonResourceURLs"] if url != "/statusz"]
+
+
+@pytest.mark.parametrize("kind", ["clusterroles", "clusterrolebindings"])
+def test_roles_of_disabled_controllers_do_not_exist(kind: str):
+    removed = roles(kind).keys() - roles(kind, DRADeviceTaints=False).keys()
+    assert removed == {"system:controller:device-taint-eviction-controller"}
