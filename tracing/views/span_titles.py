@@ -1,21 +1,28 @@
-"""Title of a span, and text of its attributes. Imports the standard library only."""
+"""Title of a span, and text of its attributes. Imports `time_format` and the standard library only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kubeloop.tracing.views.time_format import format_duration
+
 _REJECTED = "kubeloop.rejected."
 _BY_US = ("create", "reserve", "permit", "pre-bind", "bind")
 
+_CONTAINER_SPANS = (
+    *("init container", "container start", "startup probe", "readiness probe"),
+    *("container run", "container restart", "crash back-off"),
+)
 _OBJECT_ATTRIBUTES = {
     "image pull": "container.image.name",
-    **dict.fromkeys(
-        ("init container", "container start", "startup probe", "readiness probe", "crash back-off"),
-        "k8s.container.name",
-    ),
+    "image pull back-off": "container.image.name",
+    **dict.fromkeys(_CONTAINER_SPANS, "k8s.container.name"),
 }
-_EXPLAINED = ("not followed", "not recorded", "not observed", "gated", "unschedulable", "preemption wait")
+_EXPLAINED = (
+    *("not followed", "not recorded", "not observed", "gated", "unschedulable", "preemption wait", "start sandbox"),
+    *("startup probe", "readiness probe"),
+)
 
 Span = Mapping[str, Any]
 
@@ -42,7 +49,7 @@ def span_details(span: Span) -> Iterator[str]:
     if name.startswith("queue") and attributes.get("kubeloop.reason"):
         woken_by = attributes.get("kubeloop.woken_by")
         yield f"{span_title}: {attributes['kubeloop.reason']}{f', woken by {woken_by}' if woken_by else ''}"
-    reason = attributes.get("kubeloop.message") or attributes.get("kubeloop.reason")
+    reason = attributes.get("kubeloop.message") or attributes.get("kubeloop.reason") or attributes.get("kubeloop.gates")
     if name in _EXPLAINED and reason:
         yield f"{span_title}: {reason}"
     if name == "image pull":
@@ -64,7 +71,11 @@ def span_details(span: Span) -> Iterator[str]:
     if name == "post-filter" and attributes.get("kubeloop.nominated_node"):
         victims = attributes.get("kubeloop.victims", 0)
         yield f"post-filter: preempts {victims} on {attributes['kubeloop.nominated_node']}"
-    if name in (*_BY_US, *_OBJECT_ATTRIBUTES, "start sandbox") and span["status"].get("code") == "ERROR":
+    if (
+        name in (*_BY_US, *_OBJECT_ATTRIBUTES)
+        and not (name in _EXPLAINED and reason)
+        and span["status"].get("code") == "ERROR"
+    ):
         yield f"{span_title}: {span['status'].get('message')}"
 
 
@@ -74,4 +85,6 @@ def _pull_details(span: Span) -> Iterator[str]:
     if attributes.get("kubeloop.image.already_present"):
         yield f"{title(span)}: already present on the node"
     elif size:
-        yield f"{title(span)}: {size / 1e6:.1f} MB"
+        waiting_ms = attributes.get("kubeloop.image.waiting_ms")
+        suffix = f", waited {format_duration(waiting_ms * 1000)} for other pulls" if waiting_ms else ""
+        yield f"{title(span)}: {size / 1e6:.1f} MB{suffix}"

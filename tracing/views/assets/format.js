@@ -19,7 +19,7 @@ Kubeloop.PHASES = [
   { key: "pull", title: "image pull", description: "pulling images on the node" },
   { key: "start", title: "start", description: "containers start on the node" },
   { key: "probes", title: "probes", description: "start-up and readiness probes, readiness gates" },
-  { key: "crash", title: "crash back-off", description: "waiting to restart a container that ended" },
+  { key: "crash", title: "crash loop", description: "failed runs of containers, and back-off after them" },
   { key: "loop", title: "event loop", description: "delayed while the event loop handled other pods" },
   { key: "unobserved", title: "not observed", description: "no events: a watch was interrupted" },
   { key: "other", title: "other", description: "not followed, other scheduler, or terminating" },

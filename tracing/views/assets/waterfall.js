@@ -6,9 +6,9 @@ Kubeloop.phaseOf = (name) => {
   const prefixes = [["create", "create"], ["watch delivery", "delivery"], ["queue active", "queue"], ["queue", "waiting"],
     ["unschedulable", "waiting"], ["gated", "waiting"], ["scheduling attempt", "scheduling"], ["schedule", "scheduling"],
     ["preemption wait", "preemption"], ["reserve", "permit"], ["permit", "permit"], ["pre-bind", "permit"], ["bind", "bind"],
-    ["confirmation", "confirmation"], ["start sandbox", "sandbox"], ["start init", "init"], ["init container", "init"],
+    ["confirmation", "confirmation"], ["start volumes", "sandbox"], ["start sandbox", "sandbox"], ["start init", "init"], ["init container", "init"],
     ["image pull", "pull"], ["start containers", "start"], ["container start", "start"], ["startup probe", "probes"],
-    ["readiness probe", "probes"], ["start readiness", "probes"], ["crash back-off", "crash"], ["event loop", "loop"], ["not observed", "unobserved"]];
+    ["readiness probe", "probes"], ["start readiness", "probes"], ["container run", "crash"], ["container restart", "crash"], ["crash back-off", "crash"], ["event loop", "loop"], ["not observed", "unobserved"]];
   const inAttempt = ["snapshot", "pre-filter", "filter", "post-filter", "pre-score", "score"];
   if (inAttempt.includes(name)) return "scheduling";
   return (prefixes.find(([start]) => name.startsWith(start)) || [null, "other"])[1];
@@ -20,8 +20,8 @@ Kubeloop.titleOf = (span) => {
   if (span.name === "pod") return `pod ${attributes["k8s.namespace.name"] || ""}/${attributes["k8s.pod.name"] || "(never created)"}`;
   if (span.name === "scheduling attempt" && "kubeloop.attempt" in attributes) return `attempt ${attributes["kubeloop.attempt"]}`;
   if (span.name.startsWith("reconcile ") && "kubeloop.key" in attributes) return `${span.name} ${attributes["kubeloop.key"]}`;
-  const object = span.name === "image pull" ? attributes["container.image.name"]
-    : ["init container", "container start", "startup probe", "readiness probe", "crash back-off"].includes(span.name) ? attributes["k8s.container.name"] : "";
+  const object = span.name.startsWith("image pull") ? attributes["container.image.name"]
+    : ["init container", "container start", "container run", "container restart", "startup probe", "readiness probe", "crash back-off"].includes(span.name) ? attributes["k8s.container.name"] : "";
   return object ? `${span.name} ${object}` : String(attributes["kubeloop.action"] || span.name);
 };
 
@@ -53,9 +53,12 @@ Kubeloop.summaryOf = (span) => {
     return attributes["kubeloop.score.nodes"].slice(0, 3).map((node, index) => `${node} ${attributes["kubeloop.score.totals"]?.[index]}`).join(", ");
   }
   if (name === "image pull" && attributes["kubeloop.image.already_present"]) return "already present on the node";
-  if (name === "image pull" && attributes["kubeloop.image.size_bytes"]) return `${(attributes["kubeloop.image.size_bytes"] / 1e6).toFixed(1)} MB`;
+  if (name === "image pull" && attributes["kubeloop.image.size_bytes"]) {
+    const waiting = attributes["kubeloop.image.waiting_ms"], size = `${(attributes["kubeloop.image.size_bytes"] / 1e6).toFixed(1)} MB`;
+    return waiting ? `${size}, waited ${Kubeloop.duration(waiting * 1e3)} for other pulls` : size;
+  }
   if (name === "bind" || name === "reserve") return attributes["k8s.node.name"] ? `on ${attributes["k8s.node.name"]}` : "";
-  return name === "pod" ? "" : String(attributes["kubeloop.message"] || attributes["kubeloop.reason"] || attributes["kubeloop.scheduler"] || "");
+  return name === "pod" ? "" : String(attributes["kubeloop.message"] || attributes["kubeloop.reason"] || attributes["kubeloop.gates"] || attributes["kubeloop.scheduler"] || "");
 };
 
 /* Spans in tree order, with their depth. A span without its parent is at the top level. */

@@ -43,6 +43,13 @@ def test_details_have_reasons_rejections_and_errors():
             {"container__image__name": "app:1", "kubeloop__image__size_bytes": 12_345_678},
             "image pull app:1: 12.3 MB",
         ),
+        (
+            "image pull",
+            {"kubeloop__image__size_bytes": 1_000_000, "kubeloop__image__waiting_ms": 1500},
+            "image pull: 1.0 MB, waited 1.50 s for other pulls",
+        ),
+        ("gated", {"kubeloop__gates": "example.com/gate"}, "gated: example.com/gate"),
+        ("readiness probe", {"kubeloop__message": "refused", "error": "refused"}, "readiness probe: refused"),
         ("image pull", {"kubeloop__image__already_present": True}, "image pull: already present on the node"),
         ("image pull", {"error": "ErrImagePull"}, "image pull: ErrImagePull"),
     ],
