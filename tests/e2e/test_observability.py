@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 import yaml
 
-from support.cli_processes import ROOT
+from support.cli_processes import ROOT, wait_until
+from support.http_api import HttpApi
 
 FOLDER = ROOT / "deploy" / "observability"
 MANIFESTS = ["jaeger.yaml", "tempo.yaml", "otel-collector.yaml"]
@@ -45,18 +49,34 @@ def metrics_in(query: str) -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def served(web) -> tuple[set[str], dict[str, set[str]]]:
-    """Return the names of all served series, and the labels of those with samples."""
-    _, up, _ = web
-    url = up.wait_for(r"endpoint (http://\S+)").group(1)
-    with urllib.request.urlopen(f"{url}/metrics") as response:
-        text = response.read().decode()
-    names = set()
+    """Return the names of all series that `up` and `observe` serve, and the labels of those with samples."""
+    kubeloop, up, _ = web
+    kubeconfig = up.wait_for(r"export KUBECONFIG=(\S+)").group(1)
+    names: set[str] = set()
+    labels: dict[str, set[str]] = {}
+    with kubeloop.running("observe", "--kubeconfig", kubeconfig) as observe:
+        pages = [process.wait_for(r"endpoint (http://\S+)").group(1) for process in (up, observe)]
+        wait_until(lambda: page(pages[1], "readyz?verbose").endswith("passed\n"), "the pods were listed")
+        pod = {"metadata": {"name": "observed"}, "spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+        with contextlib.closing(HttpApi.from_kubeconfig(Path(kubeconfig))) as api:
+            api.request("POST", "/api/v1/namespaces/default/pods", pod)
+        wait_until(lambda: "phase=" in page(pages[1], "metrics"), "a pod was observed")
+        text = "\n".join(page(url, "metrics") for url in pages)
     for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE):
         names |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"} if kind == "histogram" else {name}
-    labels: dict[str, set[str]] = {}
     for name, inside in re.findall(r"^(\w+)(?:\{(.*)\})? ", text, re.MULTILINE):
         labels.setdefault(name, set()).update(re.findall(r'(\w+)="', inside))
     return names, labels
+
+
+def page(url: str, path: str) -> str:
+    try:
+        with urllib.request.urlopen(f"{url}/{path}") as response:
+            text: str = response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            text = error.read().decode()
+    return text
 
 
 def test_queried_metrics_are_served_with_the_queried_labels(served):
