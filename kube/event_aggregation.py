@@ -50,6 +50,7 @@ class PendingEvent(msgspec.Struct):
     name: str = ""
     count: int = 1
     reporting: str = ""
+    action: str = ""
 
     @property
     def namespace(self) -> str:
@@ -81,7 +82,7 @@ class PendingEvent(msgspec.Struct):
             "resourceVersion": target.resource_version,
             "fieldPath": target.field_path,
         }
-        return {
+        body = {
             "kind": "Event",
             "apiVersion": "v1",
             "metadata": {"name": self.name, "namespace": self.namespace},
@@ -97,6 +98,9 @@ class PendingEvent(msgspec.Struct):
             "reportingComponent": self.reporting,
             "reportingInstance": "",
         }
+        if self.action:
+            body["action"] = self.action
+        return body
 
     def patch(self) -> dict[str, Any]:
         """Return the patch for the existing Event."""

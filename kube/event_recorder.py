@@ -38,8 +38,16 @@ _KIND_OF_TYPE = {resource.type: (resource.api_version, resource.kind) for resour
 class EventSink(Protocol):
     """Interface through which controllers and the scheduler record events."""
 
-    def event(self, involved_object: Object | ObjectReference, type_: EventType, reason: str, message: str) -> None:
-        """Record an event about an object. Never blocks, never raises."""
+    def event(
+        self,
+        involved_object: Object | ObjectReference,
+        type_: EventType,
+        reason: str,
+        message: str,
+        *,
+        action: str = "",
+    ) -> None:
+        """Record an event about an object. `action`: what the component did or tried. Never blocks, never raises."""
         ...
 
 
@@ -86,7 +94,13 @@ class EventRecorder:
         return ComponentEvents(self, component)
 
     def record(
-        self, component: str, involved_object: Object | ObjectReference, type_: EventType, reason: str, message: str
+        self,
+        component: str,
+        involved_object: Object | ObjectReference,
+        type_: EventType,
+        reason: str,
+        message: str,
+        action: str = "",
     ) -> None:
         """Record an event of a component."""
         if self._waiting >= _QUEUE_LIMIT:
@@ -111,6 +125,7 @@ class EventRecorder:
             first_timestamp=now,
             last_timestamp=now,
             reporting=component,
+            action=action,
         )
         pending.name = self._event_name(pending)
         # By object: events that may be correlated pass through the same sender, in order.
@@ -211,5 +226,13 @@ class ComponentEvents:
         self._recorder = recorder
         self._component = component
 
-    def event(self, involved_object: Object | ObjectReference, type_: EventType, reason: str, message: str) -> None:
-        self._recorder.record(self._component, involved_object, type_, reason, message)
+    def event(
+        self,
+        involved_object: Object | ObjectReference,
+        type_: EventType,
+        reason: str,
+        message: str,
+        *,
+        action: str = "",
+    ) -> None:
+        self._recorder.record(self._component, involved_object, type_, reason, message, action)

@@ -179,7 +179,7 @@ class BindingCycle:
         """Report that the pod is bound, then run the PostBind plugins."""
         message = f"Successfully assigned {attempt.pod.key} to {attempt.node}"
         recorder = self._recorder_for(attempt.framework.profile_name)
-        recorder.event(attempt.pod.pod, "Normal", "Scheduled", message)
+        recorder.event(attempt.pod.pod, "Normal", "Scheduled", message, action="Binding")
         if self._metrics is not None:
             queued = attempt.queued
             seconds = (self._now_ns() - attempt.start_ns) / 1e9

@@ -185,7 +185,7 @@ class Scheduler:
                 metrics=self._metrics,
                 duration_ns=self._now_ns,
                 queued=self._traces.queued,
-                plugin_failed=self._queue_plugin_failed,
+                plugin_failed=self._failed_scheduling,
             ),
         )
 
@@ -194,13 +194,15 @@ class Scheduler:
             return plugin.sort_key
         return safe_sort_key(
             plugin.sort_key,
-            lambda queued, error: self._queue_plugin_failed(
+            lambda queued, error: self._failed_scheduling(
                 queued.pod, f'running QueueSort plugin "{plugin.name}": {error}'
             ),
         )
 
-    def _queue_plugin_failed(self, pod: Pod, message: str) -> None:
-        self._recorder_for(pod.spec.scheduler_name).event(pod, "Warning", "FailedScheduling", message)
+    def _failed_scheduling(self, pod: Pod, message: str) -> None:
+        self._recorder_for(pod.spec.scheduler_name).event(
+            pod, "Warning", "FailedScheduling", message, action="Scheduling"
+        )
 
     def _register(
         self, informers: InformerFactory, hint_maps: dict[str, QueueingHintMap]
@@ -356,8 +358,7 @@ class Scheduler:
         """Return True for a pod that is being deleted, and report that it is not scheduled."""
         if pod.metadata.deletion_timestamp is None:
             return False
-        message = f"skip schedule deleting pod: {pod.key}"
-        self._recorder_for(pod.spec.scheduler_name).event(pod, "Warning", "FailedScheduling", message)
+        self._failed_scheduling(pod, f"skip schedule deleting pod: {pod.key}")
         return True
 
     async def _schedule(self, attempt: Attempt) -> str:
@@ -482,7 +483,7 @@ class Scheduler:
         queued.update(newest)
         self.queue.add_unschedulable_if_not_present(queued)
         self.queue.nominator.add(queued.info, nominated_node_name)
-        self._recorder_for(pod.spec.scheduler_name).event(pod, "Warning", "FailedScheduling", message)
+        self._failed_scheduling(pod, message)
         self._patches.set(
             pod,
             reason="SchedulerError" if diagnosis is None else "Unschedulable",

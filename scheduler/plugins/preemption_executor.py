@@ -109,7 +109,7 @@ class PreemptionExecutor:
             if not patched or not await self._delete(victim):
                 return  # already deleted
             log.info("preempted a pod", extra={"pod": victim.key, "preemptor": pod.key, "node": node_name})
-        self._handle.recorder.event(victim.pod, "Normal", "Preempted", message)
+        self._handle.recorder.event(victim.pod, "Normal", "Preempted", message, action="Preempting")
 
     def _disruption_target(self, pod: PodInfo, victim: PodInfo) -> dict[str, Any]:
         return {

@@ -19,5 +19,5 @@ class RecordedEvents:
     def __init__(self) -> None:
         self.events: list[RecordedEvent] = []
 
-    def event(self, about: Any, type_: str, reason: str, message: str) -> None:
+    def event(self, about: Any, type_: str, reason: str, message: str, *, action: str = "") -> None:
         self.events.append(RecordedEvent(type_, reason, message, about))

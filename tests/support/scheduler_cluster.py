@@ -38,9 +38,9 @@ class SchedulerCluster:
     """A fake API server and event sink. Objects are stored without admission and validation.
 
     bindings: those that took effect, as (pod key, node). patches: status patches, as (pod key, status). events: as (pod
-    key, reason, message). event_sources: the component of each event. before_bind(pod key, node): called before the
-    server handles a binding; may return an awaitable, and raise TransportError or StatusError. lost_responses:
-    number of bindings that take effect although the client gets no response.
+    key, reason, message). event_sources, event_actions: component and action of each event. before_bind(pod key, node):
+    called before the server handles a binding; may return an awaitable, and raise TransportError or StatusError.
+    lost_responses: number of bindings that take effect although the client gets no response.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -51,15 +51,17 @@ class SchedulerCluster:
         self.server.transport.lose_response = self._lose_response
         self.events: list[tuple[str, str, str]] = []
         self.event_sources: list[str] = []
+        self.event_actions: list[str] = []
         self.bindings: list[tuple[str, str]] = []
         self.patches: list[tuple[str, JSON]] = []
         self.before_bind: Callable[[str, str], Awaitable[None] | None] | None = None
         self.lost_responses = 0
         self._uids = 0
 
-    def record(self, component: str, about: Any, type_: str, reason: str, message: str) -> None:
+    def record(self, component: str, about: Any, type_: str, reason: str, message: str, action: str) -> None:
         self.events.append((about.key, reason, message))
         self.event_sources.append(component)
+        self.event_actions.append(action)
 
     def recorder_for(self, component: str) -> ComponentEvents:
         recorder: Any = self

@@ -59,7 +59,7 @@ class ClusterInformers:
     def informer(self, resource: Resource[Any], **_: Any) -> Any:
         return self.informers.setdefault(resource.plural, Informer())
 
-    def event(self, *_: Any) -> None: ...
+    def event(self, *_: Any, **__: Any) -> None: ...
 
 
 def scheduler_of(cluster: dict[str, Any], clock: Any, class_cache: bool) -> Scheduler:

@@ -112,6 +112,12 @@ async def test_event_has_fields_of_client_go(server, recording, clock):
     }
 
 
+async def test_event_states_the_action_of_the_component(server, recording):
+    async with recording() as recorder:
+        recorder.for_component("default-scheduler").event(RS, "Normal", "Scheduled", "bound", action="Binding")
+    assert server.requests[0][2]["action"] == "Binding"
+
+
 async def test_cluster_scoped_events_are_in_default_namespace(server, recording):
     async with recording() as recorder:
         recorder.record("kubeloop", api_types.Node(metadata=api_types.ObjectMeta(name="node-1")), "Normal", "R", "m")

@@ -80,7 +80,7 @@ async def test_profiles_do_not_share_cached_scores(cluster, scheduling, first):
             await asyncio.sleep(0.1)
 
 
-async def test_events_carry_the_scheduler_name_of_the_profile(cluster, scheduling):
+async def test_events_carry_scheduler_name_of_profile_and_action(cluster, scheduling):
     config = """
         profiles:
         - schedulerName: default-scheduler
@@ -93,10 +93,13 @@ async def test_events_carry_the_scheduler_name_of_the_profile(cluster, schedulin
         cluster.pod("large", cpu="2", schedulerName="packing")
         cluster.pod("preemptor", cpu="1", schedulerName="packing", priority=10)
         await asyncio.sleep(0.5)
-    sources = {
-        (key, reason): source for (key, reason, _), source in zip(cluster.events, cluster.event_sources, strict=True)
+    origins = {
+        (key, reason): (source, action)
+        for (key, reason, _), source, action in zip(
+            cluster.events, cluster.event_sources, cluster.event_actions, strict=True
+        )
     }
-    assert sources[("default/victim", "Scheduled")] == "default-scheduler"
-    assert sources[("default/large", "FailedScheduling")] == "packing"
-    assert sources[("default/victim", "Preempted")] == "packing"  # the profile of the preemptor
-    assert sources[("default/preemptor", "Scheduled")] == "packing"
+    assert origins[("default/victim", "Scheduled")] == ("default-scheduler", "Binding")
+    assert origins[("default/large", "FailedScheduling")] == ("packing", "Scheduling")
+    assert origins[("default/victim", "Preempted")] == ("packing", "Preempting")  # the profile of the preemptor
+    assert origins[("default/preemptor", "Scheduled")] == ("packing", "Binding")
