@@ -1,1 +1,1 @@
-"""Controllers of the development cluster: node lifecycle, disruption budgets, volumes."""
+"""Controllers of the development cluster: node lifecycle, volumes."""

@@ -552,6 +552,7 @@ class PodDisruptionBudgetStatus(Struct):
     desired_healthy: int = 0
     expected_pods: int = 0
     observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
 
 
 class PodDisruptionBudget(Object):

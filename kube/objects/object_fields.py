@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kubeloop.kube.objects.api_types import Condition, Deployment, Pod, ReplicaSet, ReplicationController
+from kubeloop.kube.objects.api_types import Condition, Deployment, Pod, ReplicaSet, ReplicationController, StatefulSet
 
 POD_TEMPLATE_HASH_LABEL = "pod-template-hash"
 
@@ -38,7 +38,7 @@ def is_finished(pod: Pod) -> bool:
     return pod.status.phase in ("Succeeded", "Failed")
 
 
-def replicas_of(workload: Deployment | ReplicaSet | ReplicationController) -> int:
+def replicas_of(workload: Deployment | ReplicaSet | ReplicationController | StatefulSet) -> int:
     """Return spec.replicas; 1 if it is not set, which is the API's default."""
     replicas = workload.spec.replicas
     return 1 if replicas is None else replicas

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kubeloop.devcluster.controllers.disruption import DisruptionController
 from kubeloop.devcluster.controllers.persistent_volume_binder import PersistentVolumeController
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.server.apiserver import ApiServer
@@ -48,7 +47,6 @@ async def running_cluster(
         volumes = PersistentVolumeController(api.store, clock=clock, rng=new_rng(), only_own=staged_claims)
         volumes.register()
         runs["volumes"] = volumes.run
-        runs["disruption-budgets"] = DisruptionController(api.store, clock=clock, rng=new_rng()).run
     others = [stage for stage in stages if not stage.is_for_pod_or_node]
     if others and requests is not None:
         from kubeloop.devcluster.kubelet.stages.objects import ObjectStages

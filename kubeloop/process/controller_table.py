@@ -156,6 +156,15 @@ CONTROLLER_TABLE = (
         ),
     ),
     ControllerDescriptor(
+        name="disruption",
+        kubernetes_name="disruption-controller",
+        factory="disruption.disruption_controller:DisruptionController",
+        watches="poddisruptionbudgets.policy pods replicasets.apps statefulsets.apps deployments.apps"
+        " replicationcontrollers",
+        starts_with="poddisruptionbudgets.policy",
+        event_component="controllermanager",
+    ),
+    ControllerDescriptor(
         name="taint-eviction",
         kubernetes_name="taint-eviction-controller",
         factory="tainteviction.taint_eviction_controller:TaintEvictionController",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from kubeloop.devcluster.api.served_resources import LIMIT_RANGES
 from kubeloop.devcluster.kubelet.stages.files import read_stages
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
-from kubeloop.kube.objects.resources import NODES, POD_DISRUPTION_BUDGETS
+from kubeloop.kube.objects.resources import NODES, STORAGE_CLASSES
 from kubeloop.process.cluster_assembly import running_cluster
 from kubeloop.testing.virtual_time import VirtualClock
 from support.api_requests import InProcessApi
@@ -21,21 +20,14 @@ from support.stages import DELETE, SELECT_ALL, stage_text
 
 pytestmark = pytest.mark.virtual_time
 
-BUDGET: dict[str, Any] = {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {}}}
 
-
-@pytest.mark.parametrize(
-    ("every_node", "observed"), [pytest.param(True, 1, id="all nodes"), pytest.param(False, 0, id="other kubelets")]
-)
-async def test_controllers_run_if_every_node_is_simulated(clock: VirtualClock, every_node, observed):
+@pytest.mark.parametrize("every_node", [pytest.param(True, id="all nodes"), pytest.param(False, id="other kubelets")])
+async def test_default_storage_class_exists_if_every_node_is_simulated(clock: VirtualClock, every_node):
     api = InProcessApi(clock=clock)
     settings = NodeSettings(count=2, every_node=every_node)
     async with running_cluster(api.server, settings, [], token=None, clock=clock, rng=random.Random(1)):
         assert len(api.server.store.list(NODES)) == 2
-        api.create(POD_DISRUPTION_BUDGETS.path(namespace="default"), BUDGET)
-        await asyncio.sleep(60)
-        (budget,) = api.server.store.list(POD_DISRUPTION_BUDGETS)
-        assert budget["status"].get("observedGeneration", 0) == observed
+        assert bool(api.server.store.list(STORAGE_CLASSES)) == every_node
 
 
 async def test_stages_of_other_kinds_are_played(clock: VirtualClock, tmp_path: Path):

@@ -1,20 +1,20 @@
-"""Disruption controller: status of PodDisruptionBudgets, on the store in virtual time."""
+"""Disruption controller: status of PodDisruptionBudgets, and stale conditions of pods, in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from kubeloop.devcluster.controllers.disruption import DisruptionController, UnknownPodCount, percent_of
-from kubeloop.devcluster.storage.store import ObjectStore
+from kubeloop.controllers.disruption.disruption_controller import DisruptionController
 from kubeloop.kube.clock import rfc3339
-from kubeloop.kube.objects.resources import DEPLOYMENTS, EVENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
-from kubeloop.testing.virtual_time import VirtualClock
+from kubeloop.kube.objects.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
+from support.fake_apiserver import FakeApiServer
+from support.recorded_events import RecordedEvents
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]
@@ -24,9 +24,10 @@ class Cluster:
     """A store with a ReplicaSet, its pods and a PodDisruptionBudget, and the controller."""
 
     def __init__(self) -> None:
-        self.clock = VirtualClock()
-        self.store = ObjectStore(seconds=asyncio.get_running_loop().time)
-        self.controller = DisruptionController(self.store, clock=self.clock, rng=random.Random(1))
+        self.server = FakeApiServer()
+        self.clock, self.store = self.server.clock, self.server.store
+        self.recorded = RecordedEvents()
+        self.controller = DisruptionController(structs.replace(self.server.context, events=self.recorded))
 
     def workload(self, replicas: int, *, ready: int | None = None, deployment: int | None = None) -> None:
         """Create a ReplicaSet with its pods. deployment: replicas of the Deployment that owns it, if any."""
@@ -77,21 +78,22 @@ class Cluster:
         return allowed, healthy, desired, expected
 
     def events(self) -> list[str]:
-        return [event["reason"] for event in self.store.list(EVENTS)]
+        return [event.reason for event in self.recorded.events]
 
 
-def owner_reference(kind: str, name: str, uid: str) -> JSON:
-    return {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": True}
+def owner_reference(kind: str, name: str, uid: str, api_version: str = "apps/v1") -> JSON:
+    return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": True}
 
 
 @asynccontextmanager
 async def running() -> AsyncIterator[Cluster]:
     cluster = Cluster()
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(cluster.controller.run())
-        await asyncio.sleep(0.01)
+        tasks = [group.create_task(part.run()) for part in (cluster.server.informers, cluster.controller)]
+        await asyncio.sleep(0.1)
         yield cluster
-        task.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ async def test_disruptions_allowed_by_min_available_or_max_unavailable(spec, cou
     async with running() as cluster:
         cluster.workload(5, ready=4)
         cluster.budget(**spec)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
         assert cluster.counts() == counts
         assert cluster.status()["observedGeneration"] == 1
         (condition,) = cluster.status()["conditions"]
@@ -123,7 +125,7 @@ async def test_expected_pods_are_replicas_of_owning_deployment():
     async with running() as cluster:
         cluster.workload(2, deployment=6)
         cluster.budget(maxUnavailable=3)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
         assert cluster.counts() == (0, 2, 3, 6)
 
 
@@ -131,7 +133,7 @@ async def test_status_is_updated_when_pods_change():
     async with running() as cluster:
         cluster.workload(3)
         cluster.budget(minAvailable=2)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
         first = cluster.status()["conditions"][0]["lastTransitionTime"]
         assert cluster.counts() == (1, 3, 2, 3)
         cluster.store.delete(PODS, "default", "web-0")
@@ -147,7 +149,8 @@ async def test_disrupted_pod_is_not_healthy_until_deletion_timeout():
     async with running() as cluster:
         cluster.workload(3)
         cluster.budget(
-            minAvailable=1, status={"disruptedPods": {"web-0": rfc3339(cluster.clock.now()), "missing": "x"}}
+            minAvailable=1,
+            status={"disruptedPods": {"web-0": rfc3339(cluster.clock.now()), "missing": "2026-01-01T00:00:00Z"}},
         )
         await asyncio.sleep(1)
         assert cluster.counts() == (1, 2, 1, 3)
@@ -159,49 +162,98 @@ async def test_disrupted_pod_is_not_healthy_until_deletion_timeout():
         assert "disruptedPods" not in cluster.status()
 
 
-async def test_budget_without_pods_allows_nothing_and_records_one_event():
+async def test_budget_without_pods_allows_nothing_and_records_an_event():
     async with running() as cluster:
         cluster.budget(maxUnavailable="100%")
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
         assert cluster.counts() == (0, 0, 0, 0)
-        assert cluster.events() == ["NoPods"]
+        assert set(cluster.events()) == {"NoPods"}
 
 
 async def test_pods_without_controller_are_reported_in_event():
     async with running() as cluster:
         cluster.pod("alone")
         cluster.budget(maxUnavailable=1)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
         assert cluster.counts() == (0, 1, 0, 0)
-        assert cluster.events() == ["UnmanagedPods"]
+        assert set(cluster.events()) == {"UnmanagedPods"}
+        message = cluster.recorded.events[0].message
+        assert "(selector: &LabelSelector{MatchLabels:map[string]string{app: web,},MatchExpressions:" in message
 
 
 async def test_pods_of_controller_without_scale_fail_sync():
     async with running() as cluster:
-        cluster.pod("work-0", owner_references=[owner_reference("Job", "work", "j")])
+        cluster.pod("work-0", owner_references=[owner_reference("Job", "work", "j", "batch/v1")])
         cluster.budget(maxUnavailable=1)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
         (condition,) = cluster.status()["conditions"]
         assert (condition["status"], condition["reason"]) == ("False", "SyncFailed")
-        assert condition["message"] == 'found no controllers for pod "work-0"'
+        assert condition["message"] == "jobs.batch does not implement the scale subresource"
         assert cluster.status()["disruptionsAllowed"] == 0
-        assert cluster.events() == ["CalculateExpectedPodCountFailed"]
+        assert set(cluster.events()) == {"CalculateExpectedPodCountFailed"}
 
 
 async def test_pod_that_is_no_longer_selected_does_not_count():
     async with running() as cluster:
         cluster.workload(2)
         cluster.budget(minAvailable=1)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
         assert cluster.counts() == (1, 2, 1, 2)
         pod = cluster.store.get(PODS, "default", "web-0")
         assert pod is not None
         cluster.store.update(PODS, {**pod, "metadata": {**pod["metadata"], "labels": {}}})
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
         assert cluster.counts() == (0, 1, 1, 1)
 
 
-def test_percent_of_accepts_numbers_and_percentages_only():
-    assert [percent_of(3, 10), percent_of("25%", 10), percent_of("0%", 10)] == [3, 3, 0]
-    with pytest.raises(UnknownPodCount):
-        percent_of("3", 10)
+async def test_pod_of_a_missing_replica_set_fails_sync():
+    async with running() as cluster:
+        cluster.pod("web-0", owner_references=[owner_reference("ReplicaSet", "gone", "r")])
+        cluster.budget(maxUnavailable=1)
+        await asyncio.sleep(0.1)
+        assert cluster.status()["conditions"][0]["message"] == 'found no controllers for pod "web-0"'
+
+
+async def test_pod_with_several_budgets_is_reported():
+    async with running() as cluster:
+        cluster.workload(1)
+        cluster.budget(minAvailable=1)
+        budget = cluster.store.get(POD_DISRUPTION_BUDGETS, "default", "web")
+        assert budget is not None
+        cluster.store.create(
+            POD_DISRUPTION_BUDGETS, {**budget, "metadata": {**budget["metadata"], "name": "other", "uid": "u2"}}
+        )
+        await asyncio.sleep(0.1)
+        cluster.store.update(PODS, cluster.store.get(PODS, "default", "web-0"))
+        await asyncio.sleep(0.1)
+        assert "MultiplePodDisruptionBudgets" in cluster.events()
+
+
+async def test_stale_disruption_target_is_reset_after_two_minutes():
+    async with running() as cluster:
+        pod = cluster.pod("web-0")
+        now = rfc3339(cluster.clock.now())
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": "X", "lastTransitionTime": now}
+        cluster.store.update(PODS, {**pod, "status": {**pod["status"], "conditions": [condition]}})
+
+        def state() -> str:
+            stored = cluster.store.get(PODS, "default", "web-0")
+            assert stored is not None
+            conditions = {it["type"]: it["status"] for it in stored["status"]["conditions"]}
+            return conditions["DisruptionTarget"]
+
+        await asyncio.sleep(118)
+        assert state() == "True"
+        await asyncio.sleep(4)
+        assert state() == "False"
+
+
+async def test_unchanged_status_is_not_written():
+    async with running() as cluster:
+        cluster.workload(2)
+        cluster.budget(minAvailable=1)
+        await asyncio.sleep(0.1)
+        revision = cluster.store.revision
+        cluster.store.update(PODS, cluster.store.get(PODS, "default", "web-0"))
+        await asyncio.sleep(10)
+        assert cluster.store.revision == revision + 1

@@ -1,0 +1,1 @@
+"""Disruption controller: the status of PodDisruptionBudgets."""

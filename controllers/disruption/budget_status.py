@@ -1,0 +1,200 @@
+"""Status of a PodDisruptionBudget: how many of its Pods are healthy, and how many evictions that allows.
+
+Pure functions. Source: pkg/controller/disruption/disruption.go, UpdateDisruptionAllowedCondition in
+apimachinery's component-helpers policy/v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from kubeloop.controllers.runtime.controller import ReconcileError
+from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.objects.api_types import (
+    Condition,
+    IntOrString,
+    JSONValue,
+    LabelSelector,
+    Pod,
+    PodDisruptionBudget,
+    PodDisruptionBudgetStatus,
+)
+from kubeloop.kube.objects.object_fields import condition_of, is_finished, is_ready
+
+DELETION_TIMEOUT = timedelta(minutes=2)
+"""Time for which a pod with an allowed eviction counts as disrupted if it is not deleted."""
+
+STALE_DISRUPTION_TIMEOUT = timedelta(minutes=2)
+"""Time after which the condition DisruptionTarget of a pod that is not deleted is set to False."""
+
+_ALLOWED = "DisruptionAllowed"
+_TERMINATION_BY_KUBELET = "TerminationByKubelet"
+
+
+class UnknownPodCount(ReconcileError):
+    """The number of expected pods is unknown; the text is Kubernetes'."""
+
+
+def percent_of(amount: IntOrString, total: int) -> int:
+    """Return an absolute number, or a percentage of `total` rounded up. Raises UnknownPodCount."""
+    if isinstance(amount, int):
+        return amount
+    if not amount.endswith("%") or not amount[:-1].isdigit():
+        raise UnknownPodCount("invalid value for IntOrString: invalid type: string is not a percentage")
+    return -(-int(amount[:-1]) * total // 100)
+
+
+def needs_scale(budget: PodDisruptionBudget) -> bool:
+    """Return True if the expected pods are the replicas of the pods' controllers."""
+    spec = budget.spec
+    return spec.max_unavailable is not None or isinstance(spec.min_available, str)
+
+
+def desired_healthy(budget: PodDisruptionBudget, expected: int) -> int:
+    """Return the number of pods that must stay healthy. Raises UnknownPodCount."""
+    spec = budget.spec
+    if spec.max_unavailable is not None:
+        return max(0, expected - percent_of(spec.max_unavailable, expected))
+    return 0 if spec.min_available is None else percent_of(spec.min_available, expected)
+
+
+def pending_disruptions(budget: PodDisruptionBudget, pods: Iterable[Pod], now: datetime) -> dict[str, datetime]:
+    """Return the pods with an allowed eviction whose deletion is pending, with the time of the eviction."""
+    disrupted = budget.status.disrupted_pods
+    return {
+        name: disrupted[name]
+        for pod in pods
+        if pod.metadata.deletion_timestamp is None
+        and (name := pod.metadata.name) in disrupted
+        and now <= disrupted[name] + DELETION_TIMEOUT
+    }
+
+
+def overdue_disruptions(budget: PodDisruptionBudget, pods: Iterable[Pod], now: datetime) -> list[Pod]:
+    """Return the pods with an allowed eviction that were not deleted in time."""
+    disrupted = budget.status.disrupted_pods
+    return [
+        pod
+        for pod in pods
+        if pod.metadata.deletion_timestamp is None
+        and pod.metadata.name in disrupted
+        and now > disrupted[pod.metadata.name] + DELETION_TIMEOUT
+    ]
+
+
+def healthy_count(pods: Iterable[Pod], disrupted: Mapping[str, datetime]) -> int:
+    return sum(
+        pod.metadata.deletion_timestamp is None and pod.metadata.name not in disrupted and is_ready(pod) for pod in pods
+    )
+
+
+def budget_status(
+    budget: PodDisruptionBudget,
+    healthy: int,
+    desired: int,
+    expected: int,
+    disrupted: dict[str, datetime],
+    now: datetime,
+) -> PodDisruptionBudgetStatus:
+    """Return the status; without expected pods no disruption is allowed, so new pods are protected until counted."""
+    allowed = max(0, healthy - desired) if expected > 0 else 0
+    generation = budget.metadata.generation
+    condition = _condition(budget, generation, "SufficientPods" if allowed else "InsufficientPods", "", now)
+    return PodDisruptionBudgetStatus(
+        disruptions_allowed=allowed,
+        current_healthy=healthy,
+        desired_healthy=desired,
+        expected_pods=expected,
+        disrupted_pods=disrupted,
+        observed_generation=generation,
+        conditions=_with_condition(budget.status.conditions, condition),
+    )
+
+
+def failed_status(budget: PodDisruptionBudget, problem: str, now: datetime) -> PodDisruptionBudgetStatus:
+    """Return the status after a failed sync: no disruption is allowed."""
+    status = budget.status
+    condition = _condition(budget, status.observed_generation, "SyncFailed", problem, now)
+    return replace(status, disruptions_allowed=0, conditions=_with_condition(status.conditions, condition))
+
+
+def _condition(budget: PodDisruptionBudget, generation: int, reason: str, message: str, now: datetime) -> Condition:
+    existing = condition_of(budget.status.conditions, _ALLOWED)
+    state = "True" if reason == "SufficientPods" else "False"
+    since = existing.last_transition_time if existing is not None and existing.status == state else now
+    return Condition(
+        type=_ALLOWED,
+        status=state,
+        observed_generation=generation,
+        last_transition_time=since,
+        reason=reason,
+        message=message,
+    )
+
+
+def _with_condition(conditions: tuple[Condition, ...], condition: Condition) -> tuple[Condition, ...]:
+    if condition_of(conditions, condition.type) is None:
+        return (*conditions, condition)
+    return tuple(condition if other.type == condition.type else other for other in conditions)
+
+
+def status_json(old: PodDisruptionBudgetStatus, new: PodDisruptionBudgetStatus) -> JSONValue:
+    """Return the merge patch of the status; null removes a disrupted pod."""
+    disrupted: dict[str, JSONValue] = dict.fromkeys(old.disrupted_pods)
+    disrupted |= {name: rfc3339(time) for name, time in new.disrupted_pods.items()}
+    return {
+        "disruptedPods": disrupted if new.disrupted_pods else None,
+        "disruptionsAllowed": new.disruptions_allowed,
+        "currentHealthy": new.current_healthy,
+        "desiredHealthy": new.desired_healthy,
+        "expectedPods": new.expected_pods,
+        "observedGeneration": new.observed_generation,
+        "conditions": [
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "observedGeneration": condition.observed_generation,
+                "lastTransitionTime": _time_json(condition.last_transition_time),
+                "reason": condition.reason,
+                "message": condition.message,
+            }
+            for condition in new.conditions
+        ],
+    }
+
+
+def _time_json(time: datetime | None) -> str | None:
+    return None if time is None else rfc3339(time)
+
+
+def stale_disruption_seconds(pod: Pod, now: datetime) -> float | None:
+    """Return the seconds after which the condition DisruptionTarget of a pod that is not deleted is stale.
+
+    None without such a condition; that of a kubelet, and that of a finished pod, never is.
+    """
+    if pod.metadata.deletion_timestamp is not None:
+        return None
+    condition = condition_of(pod.status.conditions, "DisruptionTarget")
+    if condition is None or condition.status != "True" or condition.reason == _TERMINATION_BY_KUBELET:
+        return None
+    if is_finished(pod) or condition.last_transition_time is None:
+        return None
+    return max(0.0, (condition.last_transition_time + STALE_DISRUPTION_TIMEOUT - now).total_seconds())
+
+
+def selector_text(selector: LabelSelector | None) -> str:
+    """Return a selector as Go prints it."""
+    if selector is None:
+        return "nil"
+    labels = "".join(f"{name}: {value}," for name, value in sorted(selector.match_labels.items()))
+    expressions = "".join(
+        f"LabelSelectorRequirement{{Key:{it.key},Operator:{it.operator},Values:[{' '.join(it.values)}],}},"
+        for it in selector.match_expressions
+    )
+    return (
+        f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
+        f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )

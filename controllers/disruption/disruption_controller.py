@@ -1,0 +1,218 @@
+"""Disruption controller: the events that enqueue a PodDisruptionBudget, and its reconcile.
+
+Also resets the condition DisruptionTarget of pods that were not deleted in time. Source: v1.36
+pkg/controller/disruption/disruption.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from kubeloop.controllers.disruption.budget_status import (
+    DELETION_TIMEOUT,
+    budget_status,
+    desired_healthy,
+    failed_status,
+    healthy_count,
+    needs_scale,
+    overdue_disruptions,
+    pending_disruptions,
+    selector_text,
+    stale_disruption_seconds,
+    status_json,
+)
+from kubeloop.controllers.disruption.pod_scale import PodScale
+from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.disruption_target import DISRUPTION_TARGET, pod_status_patch
+from kubeloop.controllers.runtime.status_patch import versioned_merge_patch
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.errors import Conflict, NotFound
+from kubeloop.kube.objects.api_types import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
+from kubeloop.kube.objects.resources import POD_DISRUPTION_BUDGETS, PODS
+from kubeloop.kube.selectors import Selector, selector_from
+
+log = logging.getLogger(__name__)
+
+
+class DisruptionController:
+    """Reconciles PodDisruptionBudgets, and pods with a stale condition; `run()` works until cancelled."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        self._clock = context.clock
+        self._events = context.events
+        self._scale = PodScale(context)
+        budgets = context.informers.informer(POD_DISRUPTION_BUDGETS)
+        pods = context.informers.informer(PODS)
+        self._budgets, self._pods = budgets.store, pods.store
+        self._pods.add_index("namespace")
+        self._selectors: dict[str, dict[str, Selector]] = {}  # namespace -> name of a budget -> its selector
+        self._queue = context.new_queue("disruption")
+        self._stale_queue = context.new_queue("stale_pod_disruption")
+        self._controller = Controller("disruption", self.reconcile, self._queue, 1, context)
+        self._stale_controller = Controller("disruption", self.reset_condition, self._stale_queue, 1, context)
+        self._registrations = (
+            budgets.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda budget, _initial: self.on_budget(budget),
+                    on_update=lambda _old, budget: self.on_budget(budget),
+                    on_delete=lambda budget, _unknown: self.on_budget_delete(budget),
+                )
+            ),
+            pods.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda pod, _initial: self.on_pod(pod),
+                    on_update=self.on_pod_update,
+                    on_delete=self.on_pod_delete,
+                )
+            ),
+        )
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        await self._scale.wait_synced()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._controller.run(self._registrations), name="disruption/budgets")
+            tasks.create_task(self._stale_controller.run(self._registrations), name="disruption/stale-pods")
+
+    # --- event handlers --------------------------------------------------------------------------------------------
+
+    def on_budget(self, budget: PodDisruptionBudget) -> None:
+        selectors = self._selectors.setdefault(budget.metadata.namespace, {})
+        selectors[budget.metadata.name] = selector_from(budget.spec.selector)
+        self._queue.add(budget.key)
+
+    def on_budget_delete(self, budget: PodDisruptionBudget) -> None:
+        selectors = self._selectors.get(budget.metadata.namespace, {})
+        selectors.pop(budget.metadata.name, None)
+        if not selectors:
+            self._selectors.pop(budget.metadata.namespace, None)
+
+    def on_pod(self, pod: Pod) -> None:
+        names = self._enqueue_budgets(pod)
+        if len(names) > 1:
+            metadata = pod.metadata
+            message = (
+                f'Pod "{metadata.namespace}"/"{metadata.name}" matches multiple PodDisruptionBudgets.  '
+                f'Chose "{names[0]}" arbitrarily.'
+            )
+            self._events.event(pod, "Warning", "MultiplePodDisruptionBudgets", message)
+        if pod.status.conditions:
+            seconds = stale_disruption_seconds(pod, self._clock.now())
+            if seconds is not None:
+                self._stale_queue.add_after(pod.key, seconds)
+
+    def on_pod_update(self, old: Pod, new: Pod) -> None:
+        if old.metadata.labels != new.metadata.labels:
+            self._enqueue_budgets(old)
+        self.on_pod(new)
+
+    def on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
+        self._enqueue_budgets(pod)
+
+    def _enqueue_budgets(self, pod: Pod) -> list[str]:
+        """Enqueue the budgets that select a pod, and return their names."""
+        namespace = pod.metadata.namespace
+        selectors = self._selectors.get(namespace)
+        if not selectors:
+            return []
+        names = [name for name, selector in selectors.items() if selector.matches(pod.metadata.labels)]
+        for name in names:
+            self._queue.add(f"{namespace}/{name}")
+        return names
+
+    # --- reconcile -------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: str) -> float | None:
+        """Count the pods of a budget and write its status.
+
+        Returns the seconds until an allowed eviction is overdue, if there is one. An exception means: retry.
+        """
+        budget = self._budgets.get(key)
+        if budget is None:
+            return None
+        now = self._clock.now()
+        try:
+            return await self._sync(budget)
+        except Conflict:
+            raise
+        except Exception as error:  # a status that may be wrong must not allow evictions
+            log.warning("could not count the pods of disruption budget %s: %s", key, error)
+            await self._write_status(budget, failed_status(budget, str(error), now.replace(microsecond=0)))
+            return None
+
+    async def _sync(self, budget: PodDisruptionBudget) -> float | None:
+        metadata = budget.metadata
+        selector = selector_from(budget.spec.selector)
+        pods = [
+            pod for pod in self._pods.by_index("namespace", metadata.namespace) if selector.matches(pod.metadata.labels)
+        ]
+        if not pods:
+            self._events.event(budget, "Normal", "NoPods", "No matching pods found")
+        try:
+            expected, unmanaged = len(pods), list[str]()
+            if needs_scale(budget):
+                expected, unmanaged = await self._scale.expected(pods)
+            elif budget.spec.min_available is None:
+                expected = 0
+            desired = desired_healthy(budget, expected)
+        except Exception as error:
+            message = f"Failed to calculate the number of expected pods: {error}"
+            self._events.event(budget, "Warning", "CalculateExpectedPodCountFailed", message)
+            raise
+        if unmanaged:
+            message = (
+                f"Pods selected by this PodDisruptionBudget (selector: {selector_text(budget.spec.selector)}) were "
+                "found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may "
+                'result in undefined behavior. To account for these pods please set ".spec.minAvailable" field of the '
+                "PDB to an integer value."
+            )
+            self._events.event(budget, "Warning", "UnmanagedPods", message)
+        now = self._clock.now()
+        disrupted = pending_disruptions(budget, pods, now)
+        for pod in overdue_disruptions(budget, pods, now):
+            message = f"Pod was expected by PDB {metadata.namespace}/{metadata.namespace} to be deleted but it wasn't"
+            self._events.event(pod, "Warning", "NotDeleted", message)
+        healthy = healthy_count(pods, disrupted)
+        second = now.replace(microsecond=0)
+        await self._write_status(budget, budget_status(budget, healthy, desired, expected, disrupted, second))
+        if not disrupted:
+            return None
+        return (min(disrupted.values()) + DELETION_TIMEOUT - now).total_seconds() + 1.0  # times are whole seconds
+
+    async def _write_status(self, budget: PodDisruptionBudget, status: PodDisruptionBudgetStatus) -> None:
+        if status == budget.status:
+            return
+        metadata = budget.metadata
+        body = versioned_merge_patch(metadata.resource_version, status=status_json(budget.status, status))
+        await self._client.patch(
+            POD_DISRUPTION_BUDGETS, metadata.name, body, PatchType.MERGE, metadata.namespace, subresource="status"
+        )
+
+    async def reset_condition(self, key: str) -> float | None:
+        """Set the condition DisruptionTarget of a pod to False if it is stale, else return the seconds until then."""
+        pod = self._pods.get(key)
+        if pod is None:
+            return None
+        now = self._clock.now()
+        seconds = stale_disruption_seconds(pod, now)
+        if seconds is None or seconds > 0:
+            return seconds
+        condition = {
+            "type": DISRUPTION_TARGET,
+            "status": "False",
+            "observedGeneration": pod.metadata.generation,
+            "lastTransitionTime": rfc3339(now),
+            "reason": None,
+            "message": None,
+        }
+        patch = pod_status_patch(pod, conditions=[condition])
+        name, namespace = pod.metadata.name, pod.metadata.namespace
+        with suppress(NotFound, Conflict):  # deleted, or another pod has its name
+            await self._client.patch(PODS, name, patch, PatchType.STRATEGIC, namespace, subresource="status")
+        return None

@@ -1,0 +1,100 @@
+"""Status of PodDisruptionBudgets: pure functions."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kubeloop.controllers.disruption.budget_status import (
+    UnknownPodCount,
+    healthy_count,
+    overdue_disruptions,
+    pending_disruptions,
+    percent_of,
+    selector_text,
+    stale_disruption_seconds,
+    status_json,
+)
+from kubeloop.kube.objects.api_types import (
+    LabelSelector,
+    Pod,
+    PodDisruptionBudget,
+    PodDisruptionBudgetStatus,
+    convert,
+)
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def pod(name: str = "web", *, phase: str = "Running", terminating: bool = False, **condition: Any) -> Pod:
+    conditions = [{"type": "Ready", "status": "True"}]
+    if condition:
+        conditions.append({"type": "DisruptionTarget", **condition})
+    metadata = {"name": name, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if terminating else {})}
+    return convert(Pod, {"metadata": metadata, "status": {"phase": phase, "conditions": conditions}})
+
+
+def test_percent_of_accepts_numbers_and_percentages_only():
+    assert [percent_of(3, 10), percent_of("25%", 10), percent_of("0%", 10)] == [3, 3, 0]
+    with pytest.raises(UnknownPodCount):
+        percent_of("3", 10)
+
+
+def test_disruptions_are_pending_until_the_deletion_or_the_timeout():
+    times = {name: NOW - timedelta(seconds=90) for name in ("pending", "terminating", "gone")}
+    times["overdue"] = NOW - timedelta(seconds=121)
+    budget = PodDisruptionBudget(status=PodDisruptionBudgetStatus(disrupted_pods=times))
+    pods = [pod("pending"), pod("terminating", terminating=True), pod("overdue"), pod("healthy")]
+    pending = pending_disruptions(budget, pods, NOW)
+    assert pending == {"pending": times["pending"]}
+    assert [it.metadata.name for it in overdue_disruptions(budget, pods, NOW)] == ["overdue"]
+    assert healthy_count(pods, pending) == 2
+
+
+def test_status_json_removes_pods_that_are_no_longer_disrupted():
+    old = PodDisruptionBudgetStatus(disrupted_pods={"a": NOW, "b": NOW})
+    patch = status_json(old, PodDisruptionBudgetStatus(disrupted_pods={"b": NOW}))
+    assert patch["disruptedPods"] == {"a": None, "b": "2026-01-01T12:00:00Z"}
+    assert patch["disruptionsAllowed"] == 0
+    assert status_json(old, PodDisruptionBudgetStatus())["disruptedPods"] is None
+
+
+@pytest.mark.parametrize(
+    ("disrupted", "seconds"),
+    [
+        pytest.param(pod(), None, id="no condition"),
+        pytest.param(pod(status="True", lastTransitionTime="2026-01-01T11:59:00Z"), 60.0, id="one minute old"),
+        pytest.param(pod(status="True", lastTransitionTime="2026-01-01T11:00:00Z"), 0.0, id="stale"),
+        pytest.param(pod(status="False", lastTransitionTime="2026-01-01T11:00:00Z"), None, id="reset"),
+        pytest.param(
+            pod(status="True", reason="TerminationByKubelet", lastTransitionTime="2026-01-01T11:00:00Z"),
+            None,
+            id="of the kubelet",
+        ),
+        pytest.param(
+            pod(phase="Failed", status="True", lastTransitionTime="2026-01-01T11:00:00Z"), None, id="finished"
+        ),
+        pytest.param(
+            pod(terminating=True, status="True", lastTransitionTime="2026-01-01T11:00:00Z"), None, id="terminating"
+        ),
+    ],
+)
+def test_stale_disruption_seconds(disrupted, seconds):
+    assert stale_disruption_seconds(disrupted, NOW) == seconds
+
+
+def test_selector_text_is_that_of_go():
+    selector = convert(
+        LabelSelector,
+        {
+            "matchLabels": {"b": "2", "a": "1"},
+            "matchExpressions": [{"key": "k", "operator": "In", "values": ["x", "y"]}],
+        },
+    )
+    assert selector_text(selector) == (
+        "&LabelSelector{MatchLabels:map[string]string{a: 1,b: 2,},MatchExpressions:[]LabelSelectorRequirement{"
+        "LabelSelectorRequirement{Key:k,Operator:In,Values:[x y],},},}"
+    )
+    assert selector_text(None) == "nil"
