@@ -27,6 +27,7 @@ from kubeloop.tracing.spans.pod_record import PodRecord
 
 LATE_EVENTS_NS: Final = 5_000_000_000  # a kubelet delays Events when it has many
 FIRST_EVENTS_NS: Final = 15_000_000_000  # after the first list of pods, Events of pods that had ended may come
+EARLY_EVENTS_NS: Final = 60_000_000_000  # for which Events wait for their pod; it may be out of scope
 MAX_EARLY: Final = 20_000  # pods of which Events came first; beyond, the oldest are dropped
 MAX_REMEMBERED: Final = 10_000  # deleted pods, in case that a state comes after the deletion
 MAX_RECONSTRUCTED: Final = 1_000  # pods that ended before the first list, the newest
@@ -43,7 +44,7 @@ class PodObserver:
     any order, or never.
 
     _done        UIDs of pods whose trace is finished, dropped or not sampled
-    _early       milestones of pods of which only Events have come, oldest first
+    _early       milestones of pods of which only Events have come, and the first arrival (ns), in order
     _ended       end of the wait for late Events (ns), of pods whose trace has ended, in order
     _on_node     UIDs of followed pods by node
     _lost_nodes  since when a node is not ready, or gone
@@ -74,7 +75,7 @@ class PodObserver:
         self._on_reconstructed = on_reconstructed
         self._done: set[str] = set()
         self._deleted: deque[str] = deque()
-        self._early: dict[str, PodMilestones] = {}
+        self._early: dict[str, tuple[PodMilestones, int]] = {}
         self._ended: dict[str, int] = {}
         self._on_node: dict[str, set[str]] = {}
         self._lost_nodes: dict[str, Edge] = {}
@@ -145,12 +146,10 @@ class PodObserver:
                 if uid in self._ended and not _lacks_events(record.milestones):
                     self._finish(record)
             return
-        milestones = self._early.get(uid)
-        if milestones is None:
-            milestones = self._early[uid] = PodMilestones()
-            if len(self._early) > MAX_EARLY:
-                del self._early[next(iter(self._early))]
-                self.events_dropped += 1
+        milestones, _ = self._early.setdefault(uid, (PodMilestones(), arrival_ns))
+        if len(self._early) > MAX_EARLY:
+            del self._early[next(iter(self._early))]
+            self.events_dropped += 1
         add_event(milestones, event, arrival_ns, self._skew.certain_ns(event.source.host))
 
     def node_observed(self, node: ObservedNode, arrival_ns: int) -> None:
@@ -198,7 +197,7 @@ class PodObserver:
     def synced(self) -> None:
         """Record that the first list of pods was passed: pods of earlier processes that it lacks were deleted."""
         for _, uid, pod, arrival_ns in sorted(self._newest, key=lambda entry: entry[:2]):
-            milestones = self._early.pop(uid, None) or PodMilestones()
+            milestones, _ = self._early.pop(uid, (PodMilestones(), 0))
             skew = self._skew_of(pod)
             describe(milestones, pod, arrival_ns, skew)
             add_state(milestones, pod, arrival_ns, skew)
@@ -218,6 +217,11 @@ class PodObserver:
                 del self._ended[uid]
             else:
                 self._finish(record)
+        while self._early:
+            uid, (_, since_ns) = next(iter(self._early.items()))
+            if since_ns + EARLY_EVENTS_NS > now_ns:
+                break
+            del self._early[uid]
         if self._reconstructed and now_ns >= self._reconstructed_until_ns:
             for uid in [*itertools.islice(self._reconstructed, MAX_PUBLISHED)]:
                 self._publish_reconstructed(*self._reconstructed.pop(uid))
@@ -235,7 +239,7 @@ class PodObserver:
             self._done.add(uid)
             self._add_newest(pod, arrival_ns)
             return None
-        milestones = self._early.pop(uid, None) or PodMilestones()
+        milestones, _ = self._early.pop(uid, (PodMilestones(), 0))
         dropped = self._recorder.make_room()
         if dropped:
             self._done.add(dropped)

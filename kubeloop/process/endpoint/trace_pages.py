@@ -89,7 +89,7 @@ class TracePages:
         return {
             clock: {"lowestMs": estimate["lowestMs"], "highestMs": estimate["highestMs"]}
             for clock, estimate in estimates.items()
-            if estimate["isCertain"]
+            if estimate["certainMs"]
         }
 
     async def _trace(self, query: Mapping[str, str]) -> dict[str, Any]:

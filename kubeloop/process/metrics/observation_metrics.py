@@ -40,16 +40,7 @@ class ObservationMetrics:
             " equal. nodes: of the node with the largest difference.",
             labels=["clock"],
         )
-        differences = {
-            clock: _least_difference_ms(estimate["lowestMs"], estimate["highestMs"]) / 1000
-            for clock, estimate in self._skew.document().items()
-        }
+        differences = {clock: estimate["certainMs"] / 1000 for clock, estimate in self._skew.document().items()}
         skew.add_metric(["api_server"], differences.pop(API_SERVER, 0.0))
         skew.add_metric(["nodes"], max(differences.values(), key=abs, default=0.0))
         return (dropped, skew)
-
-
-def _least_difference_ms(lowest_ms: int, highest_ms: int | None) -> int:
-    if lowest_ms > 0:
-        return lowest_ms
-    return highest_ms if highest_ms is not None and highest_ms < 0 else 0

@@ -601,6 +601,17 @@ def test_events_of_unknown_pods_are_limited_and_counted(traces, monkeypatch):
     traces.observer.check()
 
 
+def test_events_wait_for_their_pod_for_a_limited_time(traces):
+    story = PodStory(traces.observer).create().after(0.1)
+    PodStory(traces.observer, name="other").event("Scheduled", "ok", component="default-scheduler")
+    traces.pass_seconds(59)
+    assert [*traces.observer._early] == ["uid of other"]
+    traces.pass_seconds(2)
+    assert (traces.observer._early, traces.observer.events_dropped) == ({}, 0)
+    story.bind()
+    assert traces.recorder.open_count() == 1
+
+
 def test_deleted_pods_are_remembered_for_a_limited_time(traces, monkeypatch):
     monkeypatch.setattr(pod_observer, "MAX_REMEMBERED", 5)
     for number in range(20):
