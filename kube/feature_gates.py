@@ -549,6 +549,7 @@ OBEYED: frozenset[str] = frozenset(
         "StorageVersionHash",
         "StrictIPCIDRValidation",
         "TaintTolerationComparisonOperators",
+        "TokenRequestServiceAccountUIDValidation",
         "TranslateStreamCloseWebsocketRequests",
         "UnknownVersionInteroperabilityProxy",
         "UserNamespacesHostNetworkSupport",

@@ -25,15 +25,18 @@ _BOUND_KINDS: tuple[tuple[str, Resource[Any]], ...] = (("secret", SECRETS), ("po
 class Authenticator:
     """Authenticates bearer tokens. `token` is the administrator's; None: every request is the administrator's.
 
-    key: signs tokens of service accounts.
+    key: signs tokens of service accounts. checks_account_uid: the uid in a token request must be the account's.
     """
 
-    def __init__(self, store: ObjectStore, clock: Clock, token: str | None, key: TokenKey) -> None:
+    def __init__(
+        self, store: ObjectStore, clock: Clock, token: str | None, key: TokenKey, *, checks_account_uid: bool = True
+    ) -> None:
         self._store = store
         self._clock = clock
         self._token = token
         self._header = None if token is None else f"Bearer {token}".encode()
         self.key = key
+        self.checks_account_uid = checks_account_uid
 
     def user(self, authorization: str) -> JSON:
         """Return the user (username, uid, groups, extra) of an Authorization header. Raises StatusError 401."""

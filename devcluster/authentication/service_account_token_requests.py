@@ -49,10 +49,7 @@ def create_token(
         raise errors.not_found(SERVICE_ACCOUNTS, name)
     uid = account["metadata"]["uid"]
     if (requested_uid := metadata.get("uid")) and requested_uid != uid:
-        message = (
-            f"the UID in the token request ({requested_uid}) does not match the UID of the service account ({uid})"
-        )
-        raise errors.kind_conflict(_GROUP, _KIND, name, message)
+        raise errors.kind_conflict(_GROUP, _KIND, name, _uid_mismatch(requested_uid, uid))
     spec = {**obj["spec"], "audiences": obj["spec"].get("audiences") or [ISSUER]}
     spec.setdefault("boundObjectRef", None)
     _check_expiration(spec["expirationSeconds"])
@@ -76,6 +73,18 @@ def create_token(
     expires = rfc3339(now + timedelta(seconds=spec["expirationSeconds"]))
     status = {"token": key.sign(claims), "expirationTimestamp": expires}
     return {**obj, "metadata": {**metadata, **identity}, "spec": spec, "status": status}
+
+
+def _uid_mismatch(requested_uid: str, uid: str) -> str:
+    return f"the UID in the token request ({requested_uid}) does not match the UID of the service account ({uid})"
+
+
+def account_uid_warning(requested_uid: str, uid: str) -> str:
+    """Return the warning about another uid in a request, without TokenRequestServiceAccountUIDValidation."""
+    consequence = (
+        "TokenRequestServiceAccountUIDValidation is not enabled. In the future, this will return a conflict error"
+    )
+    return f"{_uid_mismatch(requested_uid, uid)} but {consequence}"
 
 
 def _check_expiration(seconds: int) -> None:

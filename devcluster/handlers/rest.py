@@ -31,7 +31,11 @@ from kubeloop.devcluster.api.slow_work import Handling
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.authentication.access_reviews import review
 from kubeloop.devcluster.authentication.authenticator import Authenticator
-from kubeloop.devcluster.authentication.service_account_token_requests import create_token, default_token_duration
+from kubeloop.devcluster.authentication.service_account_token_requests import (
+    account_uid_warning,
+    create_token,
+    default_token_duration,
+)
 from kubeloop.devcluster.handlers.create_update import ObjectWriter, check_version, set_namespace
 from kubeloop.devcluster.handlers.delete import ObjectDeleter, deletion_warnings
 from kubeloop.devcluster.handlers.delete_options import read_delete_options
@@ -594,9 +598,15 @@ class Rest:
         read_dry_run(request, "CreateOptions")
         default_token_duration(body.obj)
         track_create(_TOKEN_REQUESTS, body.obj, writer_of(request), context.now, subresource="token")
+        unchecked_uid = ""
+        if not self._authentication.checks_account_uid:
+            unchecked_uid = body.obj["metadata"].pop("uid", "")
         obj = create_token(
             self._store, info.name, info.namespace, body.obj, context.clock.now(), context.rng, self._authentication.key
         )
+        if unchecked_uid and unchecked_uid != obj["metadata"]["uid"]:
+            request.warnings.append(account_uid_warning(unchecked_uid, obj["metadata"]["uid"]))
+            obj["metadata"]["uid"] = unchecked_uid
         visible = {**obj, "status": {"token": "", "expirationTimestamp": None}}
         await self._policies.check(context, "CREATE", visible, None)
         return self._object(context, 201, obj)

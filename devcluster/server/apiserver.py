@@ -127,7 +127,13 @@ class ApiServer:
         self._local_services = self._bootstrap.local_services
         self._namespace_defaults = self._bootstrap.namespace_defaults
         self._keys = TokenKey(data_directory.folder if data_directory is not None else None)
-        self._authentication = Authenticator(self.store, clock, token, self._keys)
+        self._authentication = Authenticator(
+            self.store,
+            clock,
+            token,
+            self._keys,
+            checks_account_uid=gates.enabled("TokenRequestServiceAccountUIDValidation"),
+        )
         self._faults = None if faults is None else FaultSource(faults)
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
         self._handled_count = 0

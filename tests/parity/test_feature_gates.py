@@ -341,6 +341,21 @@ async def test_shards_are_those_of_kubernetes(real: RealApiServer, selector: str
     assert response["metadata"] == expected["metadata"]
 
 
+async def test_token_request_for_another_uid_has_a_warning_without_the_gate(real: RealApiServer):
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    api = InProcessApi(settings=ServingSettings(feature_gates=FeatureGates(SWITCHED)))
+    account = {"metadata": {"name": "robot"}}
+    api.create(accounts, account)
+    sent(real, "POST", accounts, account)
+    body = {"metadata": {"uid": "another"}, "spec": {"audiences": ["a"]}}
+    real_status, content = sent(real, "POST", f"{accounts}/robot/token", body)
+    status, response = api("POST", f"{accounts}/robot/token", body)
+    assert (real_status, json.loads(content)["metadata"]["uid"]) == (201, "another")
+    assert (status, response["metadata"]["uid"]) == (201, "another")
+    (warning,) = api.warnings
+    assert "(another) does not match the UID of the service account" in warning
+
+
 def test_metric_has_the_values_of_kubernetes(real: RealApiServer):
     pattern = r'kubernetes_feature_enabled\{name="(\w+)",stage="(\w*)"\} (\d)'
     metrics = {

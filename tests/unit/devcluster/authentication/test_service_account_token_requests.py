@@ -17,7 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, utils
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import create_token, default_token_duration
+from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.store import ObjectStore
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import PODS, SERVICE_ACCOUNTS
 from support.api_requests import InProcessApi
 from support.set_clock import SetClock
@@ -243,3 +245,20 @@ def test_token_expires_after_an_hour_by_default():
     created = create({})
     assert created["spec"]["expirationSeconds"] == 3600
     assert created["status"]["expirationTimestamp"] == "2026-05-01T13:00:00Z"
+
+
+@pytest.mark.parametrize("checked", [True, False])
+async def test_uid_of_another_account_is_an_error_or_a_warning(checked: bool):
+    gates = FeatureGates({"TokenRequestServiceAccountUIDValidation": checked})
+    api = InProcessApi(settings=ServingSettings(feature_gates=gates))
+    uid = api.create(ACCOUNTS, {"metadata": {"name": "robot"}})["metadata"]["uid"]
+    status, response = api("POST", f"{ACCOUNTS}/robot/token", {"metadata": {"uid": "another"}})
+    mismatch = f"the UID in the token request (another) does not match the UID of the service account ({uid})"
+    if checked:
+        assert status == 409
+        assert response["message"].endswith(mismatch)
+    else:
+        assert (status, response["metadata"]["uid"]) == (201, "another")
+        assert [warning.partition(mismatch)[1] for warning in api.warnings] == [mismatch]
+        assert api("POST", f"{ACCOUNTS}/robot/token", {"metadata": {"uid": uid}})[0] == 201
+        assert api.warnings == []
