@@ -518,6 +518,38 @@ class StatefulSet(Object):
     status: JSONValue = None
 
 
+class JobStatus(Struct):
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class Job(Object):
+    status: JobStatus = JobStatus()
+
+
+class CronJobSpec(Struct):
+    schedule: str = ""
+    time_zone: str | None = None
+    starting_deadline_seconds: int | None = None
+    concurrency_policy: str = ""
+    suspend: bool | None = None
+    job_template: dict[str, JSONValue] = {}
+    successful_jobs_history_limit: int | None = None
+    failed_jobs_history_limit: int | None = None
+
+
+class CronJobStatus(Struct):
+    active: tuple[ObjectReference, ...] = ()
+    last_schedule_time: datetime | None = None
+    last_successful_time: datetime | None = None
+
+
+class CronJob(Object):
+    spec: CronJobSpec = CronJobSpec()
+    status: CronJobStatus = CronJobStatus()
+
+
 class ControllerRevision(Object):
     data: JSONValue = None
     revision: int = 0

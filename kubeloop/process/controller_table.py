@@ -141,6 +141,14 @@ CONTROLLER_TABLE = (
         ),
     ),
     ControllerDescriptor(
+        name="cronjob",
+        kubernetes_name="cronjob-controller",
+        factory="cronjob.cron_job_controller:CronJobController",
+        watches="cronjobs.batch jobs.batch",
+        starts_with="cronjobs.batch",
+        concurrency=ControllerOption("concurrent-cron-job-syncs", 5, "Number of concurrent CronJob reconciles."),
+    ),
+    ControllerDescriptor(
         name="podgc",
         kubernetes_name="pod-garbage-collector-controller",
         factory="podgc.pod_garbage_collector:PodGarbageCollector",

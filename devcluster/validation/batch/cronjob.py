@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from kubeloop.devcluster.validation.batch.cron_schedule import is_time_zone, schedule_error
 from kubeloop.devcluster.validation.batch.job import LABEL_SELECTOR, validate_job_spec
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.pod_spec import template_before
+from kubeloop.kube.cron_schedule import is_time_zone, schedule_error
 from kubeloop.kube.json_object import JSON
 
 _NAME_LENGTH = 52

@@ -1,0 +1,118 @@
+"""CronJob controller: the events that enqueue a CronJob, and its reconcile.
+
+Source: v1.36 pkg/controller/cronjob/cronjob_controllerv2.go.
+"""
+
+from __future__ import annotations
+
+from kubeloop.controllers.cronjob.cron_job_sync import CronJobSync
+from kubeloop.controllers.cronjob.schedule_times import cron_job_schedule, seconds_to_next_schedule
+from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.owner_references import cached_controller, controller_of
+from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.cron_schedule import InvalidSchedule
+from kubeloop.kube.objects.api_types import CronJob, Job
+from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
+
+_CONTROLLER_NAME_INDEX = "controller-name"
+
+
+class CronJobController:
+    """Reconciles CronJobs; `run()` works until cancelled."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._client = context.client
+        self._clock = context.clock
+        self._events = context.events
+        self._traces = context.traces
+        cron_jobs, jobs = context.informers.informer(CRON_JOBS), context.informers.informer(JOBS)
+        self._cron_jobs, self._jobs = cron_jobs.store, jobs.store
+        self._jobs.add_index(_CONTROLLER_NAME_INDEX, _controller_name)
+        self._queue = context.new_queue("cronjob")
+        self._controller = Controller("cronjob", self.reconcile, self._queue, context.workers, context)
+        self._registrations = (
+            cron_jobs.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda cron_job, _initial: self._queue.add(cron_job.key, "CronJob added"),
+                    on_update=self._on_cron_job_update,
+                    on_delete=lambda cron_job, _unknown: self._queue.add(cron_job.key, "CronJob deleted"),
+                )
+            ),
+            jobs.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda job, _initial: self._enqueue_owner(job, "Job added"),
+                    on_update=self._on_job_update,
+                    on_delete=lambda job, _unknown: self._enqueue_owner(job, "Job deleted"),
+                )
+            ),
+        )
+
+    async def run(self) -> None:
+        """Reconcile until cancelled, once the caches are synced."""
+        await self._controller.run(self._registrations)
+
+    def _on_cron_job_update(self, old: CronJob, new: CronJob) -> None:
+        """Enqueue a changed CronJob: at its next time if its schedule has changed, else at once."""
+        if (old.spec.schedule, old.spec.time_zone) == (new.spec.schedule, new.spec.time_zone):
+            self._queue.add(new.key, "CronJob changed")
+            return
+        try:
+            schedule = cron_job_schedule(new)
+        except InvalidSchedule:
+            message = f"unparseable schedule for cronjob: {new.spec.schedule}"
+            self._events.event(new, "Warning", "UnParseableCronJobSchedule", message)
+            return
+        seconds = seconds_to_next_schedule(new, schedule, self._clock.now())
+        if seconds is not None:
+            self._queue.add_after(new.key, seconds)
+
+    def _on_job_update(self, old: Job, new: Job) -> None:
+        if controller_of(old.metadata) != controller_of(new.metadata):
+            self._enqueue_owner(old, "Job released")
+        self._enqueue_owner(new, "Job changed")
+
+    def _enqueue_owner(self, job: Job, reason: str) -> None:
+        cron_job = cached_controller(self._cron_jobs, CRON_JOBS.kind, job)
+        if cron_job is not None:
+            self._queue.add(cron_job.key, reason)
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring the Jobs and the status of CronJob `key` up to date.
+
+        Level-based. Returns the seconds to the next scheduled time. An exception means: retry with backoff.
+        """
+        cron_job = self._cron_jobs.get(key)
+        if cron_job is None:
+            return None
+        reconcile = self._traces.reconcile("cronjob", key, self._queue.pop_reasons(key))
+        sync = CronJobSync(cron_job, self._jobs.by_index(_CONTROLLER_NAME_INDEX, key), self._context, reconcile)
+        try:
+            try:
+                seconds = await sync.run()
+            finally:
+                if sync.status != sync.cron_job.status:
+                    with reconcile.action_span("update status"):
+                        await self._write_status(sync)
+        except Exception as error:
+            reconcile.finish(error=str(error))
+            raise
+        reconcile.finish()
+        return seconds
+
+    async def _write_status(self, sync: CronJobSync) -> None:
+        metadata = sync.cron_job.metadata
+        changes = changed_fields(sync.cron_job.status, sync.status)
+        patch = versioned_merge_patch(metadata.resource_version, status=changes)
+        await self._client.patch(
+            CRON_JOBS, metadata.name, patch, PatchType.MERGE, metadata.namespace, subresource="status"
+        )
+
+
+def _controller_name(job: Job) -> tuple[str, ...]:
+    """Return "namespace/name" of a Job's controller, whatever its UID: as upstream, for a CronJob created again."""
+    owner = controller_of(job.metadata)
+    return (f"{job.metadata.namespace}/{owner.name}",) if owner is not None else ()

@@ -1,0 +1,184 @@
+"""The CronJob controller with an API server in memory, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kubeloop.controllers.cronjob.cron_job_controller import CronJobController
+from kubeloop.devcluster.api import errors
+from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
+
+pytestmark = pytest.mark.virtual_time
+
+POD_SPEC = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+MINUTE = 60
+
+
+@pytest.fixture
+async def apiserver(fake_apiserver, start):
+    await start(fake_apiserver.informers, CronJobController(fake_apiserver.context))
+    return fake_apiserver
+
+
+def create(api: Any, schedule: str = "* * * * *", **spec: Any) -> None:
+    template = {"spec": {"template": {"spec": POD_SPEC}}}
+    body = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "c"},
+        "spec": {"schedule": schedule, "timeZone": "UTC", "jobTemplate": template, **spec},
+    }
+    api.api.create(CRON_JOBS.path("ns"), body)
+
+
+def status(api: Any) -> dict[str, Any]:
+    return api.store.get(CRON_JOBS, "ns", "c").get("status", {})
+
+
+def active(api: Any) -> list[str]:
+    return [reference["name"] for reference in status(api).get("active", ())]
+
+
+def update(api: Any, **spec: Any) -> None:
+    api.api.succeed("PATCH", CRON_JOBS.path("ns", "c"), {"spec": spec}, content_type="application/merge-patch+json")
+
+
+def finish(api: Any, name: str, type_: str = "Complete") -> None:
+    """Finish a Job as the Job controller does."""
+    now = api.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    criteria = "SuccessCriteriaMet" if type_ == "Complete" else "FailureTarget"
+    conditions = [{"type": name, "status": "True", "lastTransitionTime": now} for name in (criteria, type_)]
+    body: dict[str, Any] = {"status": {"startTime": now, "conditions": conditions}}
+    if type_ == "Complete":
+        body["status"]["completionTime"] = now
+    path = JOBS.path("ns", name, "status")
+    api.api.succeed("PATCH", path, body, content_type="application/merge-patch+json")
+
+
+def reasons(api: Any) -> list[str]:
+    return [event.reason for event in api.context.events.events]
+
+
+async def test_job_is_created_at_each_scheduled_time(apiserver):
+    create(apiserver)
+    await asyncio.sleep(3 * MINUTE)
+    names = apiserver.names(JOBS)
+    assert len(names) == 3
+    assert active(apiserver) == names
+    job = apiserver.objects(JOBS)[-1]
+    assert (
+        status(apiserver)["lastScheduleTime"]
+        == job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"]
+    )
+    assert reasons(apiserver) == ["SuccessfulCreate"] * 3
+
+
+async def test_finished_jobs_leave_the_status_and_the_oldest_are_deleted(apiserver):
+    create(apiserver, successfulJobsHistoryLimit=1, failedJobsHistoryLimit=0)
+    await asyncio.sleep(3 * MINUTE)
+    first, second, third = apiserver.names(JOBS)
+    finish(apiserver, first)
+    await asyncio.sleep(1)
+    assert active(apiserver) == [second, third]
+    completed = status(apiserver)["lastSuccessfulTime"]
+    finish(apiserver, second, "Failed")
+    await asyncio.sleep(1)
+    assert apiserver.names(JOBS) == [first, third]
+    finish(apiserver, third)
+    await asyncio.sleep(1)
+    assert apiserver.names(JOBS) == [third]
+    assert status(apiserver)["lastSuccessfulTime"] > completed
+
+
+async def test_forbid_waits_for_the_running_job(apiserver):
+    create(apiserver, concurrencyPolicy="Forbid")
+    await asyncio.sleep(3 * MINUTE)
+    (name,) = apiserver.names(JOBS)
+    assert "JobAlreadyActive" in reasons(apiserver)
+    finish(apiserver, name)
+    await asyncio.sleep(1)
+    assert len(apiserver.names(JOBS)) == 2  # the time that was missed meanwhile
+
+
+async def test_replace_deletes_the_running_job(apiserver):
+    create(apiserver, concurrencyPolicy="Replace")
+    await asyncio.sleep(MINUTE)
+    (old,) = apiserver.names(JOBS)
+    await asyncio.sleep(MINUTE)
+    (new,) = apiserver.names(JOBS)
+    assert new != old
+    assert active(apiserver) == [new]
+    assert "SuccessfulDelete" in reasons(apiserver)
+
+
+async def test_suspended_cron_job_starts_nothing_until_resumed(apiserver):
+    create(apiserver, suspend=True)
+    await asyncio.sleep(3 * MINUTE)
+    assert apiserver.names(JOBS) == []
+    update(apiserver, suspend=False)
+    await asyncio.sleep(1)
+    assert len(apiserver.names(JOBS)) == 1
+
+
+async def test_job_is_not_created_after_the_deadline(apiserver):
+    def reject(method: str, path: str) -> errors.StatusError | None:
+        return errors.internal_error("etcd") if method == "POST" and path.endswith("/jobs") else None
+
+    apiserver.transport.reject = reject
+    create(apiserver, "*/10 * * * *", startingDeadlineSeconds=30)
+    await asyncio.sleep(11 * MINUTE)
+    apiserver.transport.reject = lambda method, path: None
+    await asyncio.sleep(8 * MINUTE)
+    assert set(reasons(apiserver)) == {"FailedCreate"}
+    await asyncio.sleep(2 * MINUTE)
+    assert len(apiserver.names(JOBS)) == 1  # that of the next time
+
+
+async def test_changed_schedule_applies_at_its_next_time(apiserver):
+    create(apiserver, "0 0 1 1 *")
+    await asyncio.sleep(1)
+    update(apiserver, schedule="* * * * *")
+    await asyncio.sleep(MINUTE)
+    assert len(apiserver.names(JOBS)) == 1
+
+
+async def test_deleted_job_leaves_the_status(apiserver):
+    create(apiserver, "*/10 * * * *")
+    await asyncio.sleep(10 * MINUTE)
+    apiserver.delete(JOBS, apiserver.names(JOBS)[0])
+    await asyncio.sleep(1)
+    assert active(apiserver) == []
+    assert "MissingJob" in reasons(apiserver)
+
+
+async def test_lost_response_creates_no_second_job(apiserver):
+    """The create succeeds, but the status is not written: the next sync finds the Job by its name."""
+    failures = iter([True])
+
+    def reject(method: str, path: str) -> errors.StatusError | None:
+        return errors.conflict(CRON_JOBS, "c") if path.endswith("/c/status") and next(failures, False) else None
+
+    apiserver.transport.reject = reject
+    create(apiserver, "*/10 * * * *")
+    await asyncio.sleep(11 * MINUTE)
+    assert active(apiserver) == apiserver.names(JOBS)
+    assert len(apiserver.names(JOBS)) == 1
+
+
+async def test_unknown_running_job_is_reported(apiserver):
+    create(apiserver, "0 0 1 1 *")
+    owner = apiserver.store.get(CRON_JOBS, "ns", "c")["metadata"]["uid"]
+    reference = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": owner, "controller": True}
+    body = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "manual", "ownerReferences": [reference]},
+        "spec": {"template": {"spec": POD_SPEC}},
+    }
+    apiserver.api.create(JOBS.path("ns"), body)
+    await asyncio.sleep(1)
+    assert set(reasons(apiserver)) == {"UnexpectedJob"}
+    assert active(apiserver) == []
