@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import re
 import shlex
 import socket
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -172,6 +175,25 @@ def test_kubectl_forwards_ports(page_commands, tmp_path):
             connection.sendall(b"through a command")
             assert connection.recv(100) == b"through a command"
         forwarding.terminate()
+
+
+def test_kubectl_exec_has_a_terminal(page_commands, tmp_path):
+    """The command waits for the size of kubectl's terminal, which follows its start."""
+    script = "while [ \"$(stty size)\" = '0 0' ]; do sleep 0.1; done; stty size"
+    (tmp_path / "app.log").touch()
+    answers = (tmp_path / "answers.yaml").read_text().replace("echo $NAME", json.dumps(script)[1:-1])
+    (tmp_path / "answers.yaml").write_text(answers)
+    page_commands.run("Logs, exec, attach, port-forward and cp", until="kubectl logs")
+    terminal, end = os.openpty()
+    termios.tcsetwinsize(terminal, (33, 111))
+    try:
+        command = ("exec", "-it", "answers", "-c", "web", "--", "hostname")
+        with page_commands.kubectl.start(*command, terminal=end) as process:
+            assert process.wait(TIMEOUT_SECONDS) == 0
+        assert os.read(terminal, 1000) == b"33 111\r\n"
+    finally:
+        os.close(terminal)
+        os.close(end)
 
 
 def test_kubectl_without_websockets_is_refused(page_commands, tmp_path, monkeypatch):

@@ -154,10 +154,11 @@ class Kubectl:
             env=self._environment,
         )
 
-    def start(self, *arguments: object) -> subprocess.Popen[str]:
-        """Start a command whose stdout the caller reads."""
+    def start(self, *arguments: object, terminal: int | None = None) -> subprocess.Popen[str]:
+        """Start a command whose stdout the caller reads. terminal: its end of a terminal, else stdout is a pipe."""
+        stdout = subprocess.PIPE if terminal is None else terminal
         return subprocess.Popen(
-            ["kubectl", *map(str, arguments)], stdout=subprocess.PIPE, text=True, env=self._environment
+            ["kubectl", *map(str, arguments)], stdin=terminal, stdout=stdout, text=True, env=self._environment
         )
 
     def __call__(self, *arguments: object, stdin: str | None = None) -> str:

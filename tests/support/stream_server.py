@@ -23,6 +23,7 @@ class StreamServer:
 
     def __init__(self, api: ApiServer, session: aiohttp.ClientSession, url: str) -> None:
         self.api = api
+        self.url = url
         self._session = session
         self._pod = f"{url}/api/v1/namespaces/default/pods/p"
 

@@ -9,10 +9,13 @@ import asyncio
 import contextlib
 import os
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.handlers.containers.terminal import Terminal
 
 
 @contextlib.asynccontextmanager
@@ -21,22 +24,23 @@ async def running_command(
     *,
     directory: Path | None = None,
     environment: Sequence[tuple[str, str]] = (),
-    reads_stdin: bool = True,
+    stdin: int = PIPE,
     stderr: int = PIPE,
+    terminal: Terminal | None = None,
 ) -> AsyncIterator[Process]:
     """Run `command` without a shell; kill it, if it still runs, at the end of the context. Raises OSError.
 
-    environment: added to that of this process. stderr: as for asyncio.create_subprocess_exec().
+    environment: added to that of this process. stdin, stderr: as for asyncio.create_subprocess_exec(). terminal: used
+    instead of pipes, and released.
     """
+    streams: dict[str, Any] = {"stdin": stdin, "stdout": PIPE, "stderr": stderr, "start_new_session": True}
+    if terminal is not None:
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), terminal.command_end) | {"preexec_fn": terminal.attach}
     process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=PIPE if reads_stdin else DEVNULL,
-        stdout=PIPE,
-        stderr=stderr,
-        cwd=directory,
-        env={**os.environ, **dict(environment)},
-        start_new_session=True,
+        *command, cwd=directory, env={**os.environ, **dict(environment)}, **streams
     )
+    if terminal is not None:
+        terminal.release()
     try:
         yield process
     finally:

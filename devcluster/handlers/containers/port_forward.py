@@ -1,7 +1,9 @@
-"""kubectl port-forward: SPDY streams, tunnelled in the messages of a WebSocket, to local ports or commands.
+"""Port-forward over a WebSocket, to local ports or commands.
 
-For each connection the client opens two streams with the same request ID: one for errors, one for data. Source:
-client-go tools/portforward, cri-streaming/pkg/streaming/portforward/httpstream.go of v1.36.
+kubectl tunnels SPDY streams in the messages. For each connection it opens two streams with the same request ID: one for
+errors, one for data. Other clients (Python's) use channels: a message is a byte with the channel's number, and data.
+The n-th requested port has one connection, with the channels 2n for data and 2n + 1 for errors; the first message of
+both is the port. Source: client-go tools/portforward, cri-streaming/pkg/streaming/portforward of v1.36.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from asyncio.subprocess import DEVNULL
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from kubeloop.devcluster.handlers.containers.local_commands import concurrent, running_command
 from kubeloop.devcluster.handlers.containers.spdy_frames import (
@@ -24,25 +26,48 @@ from kubeloop.devcluster.handlers.containers.spdy_frames import (
 from kubeloop.devcluster.handlers.containers.websocket import WebSocket
 from kubeloop.devcluster.kubelet.container_answers import PortForwardAnswer
 
-PROTOCOLS = ("SPDY/3.1+portforward.k8s.io",)
+TUNNEL, CHANNELS = "SPDY/3.1+portforward.k8s.io", "v4.channel.k8s.io"
 _READ_BYTES = 32 << 10
-_MAX_QUEUED = 64  # frames of a stream that its target has not read
+_MAX_QUEUED = 64  # messages for a target that it has not read
+
+_Answer = Callable[[int], PortForwardAnswer | None]
+
+
+class _ClientData:
+    """Data of a client for a target, None at its end; dropped once the target has ended."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_QUEUED)
+        self._is_dropped = False
+
+    async def put(self, data: bytes | None) -> None:
+        """Queue data; wait while the target does not read."""
+        if not self._is_dropped:
+            await self._queue.put(data)
+
+    async def get(self) -> bytes | None:
+        return await self._queue.get()
+
+    def drop(self) -> None:
+        self._is_dropped = True
+        while not self._queue.empty():
+            self._queue.get_nowait()  # wakes a put() that waits
 
 
 class _Connection:
-    """One forwarded connection: its two streams, 0 if not yet opened, and the client's data, None at its end."""
+    """One forwarded connection: its two streams, 0 if not yet opened, and the client's data."""
 
     def __init__(self, port: int) -> None:
         self.port = port
         self.error_stream = self.data_stream = 0
-        self.received: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_QUEUED)
+        self.received = _ClientData()
         self.task: asyncio.Task[None] | None = None
 
 
-class PortForwarder:
-    """All forwarded connections of one client. answer: returns the configured answer for a port."""
+class StreamForwarder:
+    """All connections of one client with SPDY streams. answer: returns the configured answer for a port."""
 
-    def __init__(self, websocket: WebSocket, answer: Callable[[int], PortForwardAnswer | None]) -> None:
+    def __init__(self, websocket: WebSocket, answer: _Answer) -> None:
         self._websocket = websocket
         self._answer = answer
         self._frames = SpdyFrames()
@@ -72,7 +97,7 @@ class PortForwarder:
                 connection = self._by_data_stream.get(stream)
                 if connection is not None:
                     for item in (data, None) if is_last else (data,):
-                        await self._put(connection, item)
+                        await connection.received.put(item)
             case StreamReset(stream):
                 connection = self._by_data_stream.get(stream)
                 if connection is not None and connection.task is not None:
@@ -97,51 +122,104 @@ class PortForwarder:
             name = f"port-forward {connection.port}"
             connection.task = group.create_task(self._forward(request, connection), name=name)
 
-    async def _put(self, connection: _Connection, item: bytes | None) -> None:
-        """Queue data for the target; wait while the target does not read, unless the connection has ended."""
-        if connection.task is None or not connection.task.done():
-            await connection.received.put(item)
-
     async def _send(self, frame: bytes) -> None:
         async with self._sending:
             await self._websocket.send(frame)
 
     async def _forward(self, request: str, connection: _Connection) -> None:
-        problem = ""
+        async def send(data: bytes) -> None:
+            await self._send(self._frames.data(connection.data_stream, data))
+
         try:
-            answer = self._answer(connection.port)
-            if answer is None:
-                problem = "no answer is configured for this port (docs/nodes.md)"
-            else:
-                async with _target(answer) as (reader, writer):
-                    await self._pump(connection, reader, writer)
-        except OSError as error:
-            problem = str(error)
+            problem = await _forward_port(connection.port, self._answer, connection.received, send)
         finally:
             self._by_request.pop(request, None)
             self._by_data_stream.pop(connection.data_stream, None)
-            while not connection.received.empty():
-                connection.received.get_nowait()  # wakes a put() that waits
         with contextlib.suppress(ConnectionError):  # the client has disconnected
             if problem:
-                message = f"error forwarding port {connection.port}: {problem}"
-                await self._send(self._frames.data(connection.error_stream, message.encode()))
+                await self._send(self._frames.data(connection.error_stream, problem.encode()))
             for stream in (connection.data_stream, connection.error_stream):
                 await self._send(self._frames.data(stream, b"", is_last=True))
 
-    async def _pump(self, connection: _Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Copy in both directions until the target ends."""
 
-        async def write() -> None:
-            with contextlib.suppress(ConnectionError):  # the target reads no more, but may still send
-                while (data := await connection.received.get()) is not None:
-                    writer.write(data)
-                    await writer.drain()
-                writer.write_eof()
+class ChannelForwarder:
+    """One connection per requested port, in channels. It ends when all targets have ended."""
 
-        async with concurrent(write(), "port-forward input"):
-            while data := await reader.read(_READ_BYTES):
-                await self._send(self._frames.data(connection.data_stream, data))
+    def __init__(self, websocket: WebSocket, ports: Sequence[int], answer: _Answer) -> None:
+        self._websocket = websocket
+        self._ports = ports
+        self._answer = answer
+        self._received = [_ClientData() for _ in ports]
+
+    async def run(self) -> None:
+        """Forward until the client disconnects or all targets have ended."""
+        async with concurrent(self._receive(), "port-forward input") as receiving, asyncio.TaskGroup() as group:
+            forwards = [
+                group.create_task(self._forward(index, port), name=f"port-forward {port}")
+                for index, port in enumerate(self._ports)
+            ]
+            receiving.add_done_callback(lambda _: [task.cancel() for task in forwards])
+
+    async def _receive(self) -> None:
+        """Queue the client's data for the targets, until it disconnects."""
+        while (message := await self._websocket.receive()) is not None:
+            channel, data = message[:1], message[1:]
+            index, is_error = divmod(channel[0], 2) if channel else (0, 1)
+            if data and not is_error and index < len(self._ports):
+                await self._received[index].put(data)
+
+    async def _forward(self, index: int, port: int) -> None:
+        data_channel, error_channel = (bytes([2 * index + number]) for number in (0, 1))
+
+        async def send(data: bytes) -> None:
+            await self._websocket.send(data_channel + data)
+
+        with contextlib.suppress(ConnectionError):  # the client has disconnected
+            for channel in (data_channel, error_channel):
+                await self._websocket.send(channel + port.to_bytes(2, "little"))
+            problem = await _forward_port(port, self._answer, self._received[index], send)
+            if problem:
+                await self._websocket.send(error_channel + problem.encode())
+
+
+async def _forward_port(
+    port: int, answer_for: _Answer, received: _ClientData, send: Callable[[bytes], Awaitable[None]]
+) -> str:
+    """Connect the client with the target of the port until that ends; return what went wrong, "" for nothing.
+
+    send: sends data to the client.
+    """
+    answer = answer_for(port)
+    try:
+        if answer is None:
+            return f"error forwarding port {port}: no answer is configured for this port (docs/nodes.md)"
+        async with _target(answer) as (reader, writer):
+            await _pump(received, send, reader, writer)
+    except OSError as error:
+        return f"error forwarding port {port}: {error}"
+    finally:
+        received.drop()
+    return ""
+
+
+async def _pump(
+    received: _ClientData,
+    send: Callable[[bytes], Awaitable[None]],
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    """Copy in both directions until the target ends."""
+
+    async def write() -> None:
+        with contextlib.suppress(ConnectionError):  # the target reads no more, but may still send
+            while (data := await received.get()) is not None:
+                writer.write(data)
+                await writer.drain()
+            writer.write_eof()
+
+    async with concurrent(write(), "port-forward input"):
+        while data := await reader.read(_READ_BYTES):
+            await send(data)
 
 
 @contextlib.asynccontextmanager

@@ -1,6 +1,6 @@
 """exec and attach over a WebSocket: one message is a byte with the channel's number, and data.
 
-    0 stdin   1 stdout   2 stderr   3 error: the final Status   4 resize (ignored)   255 close a channel (v5)
+    0 stdin   1 stdout   2 stderr   3 error: the final Status   4 resize   255 close a channel (v5)
 
 Source: cri-streaming/pkg/streaming/remotecommand of v1.36 (websocket.go, exec.go).
 """
@@ -8,7 +8,8 @@ Source: cri-streaming/pkg/streaming/remotecommand of v1.36 (websocket.go, exec.g
 from __future__ import annotations
 
 import asyncio
-from asyncio.subprocess import PIPE, STDOUT, Process
+import contextlib
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from dataclasses import dataclass
 
 import msgspec
@@ -17,12 +18,13 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.handlers.containers.container_logs import file_additions
 from kubeloop.devcluster.handlers.containers.local_commands import concurrent, running_command
+from kubeloop.devcluster.handlers.containers.terminal import END_OF_INPUT, Terminal
 from kubeloop.devcluster.handlers.containers.websocket import WebSocket
 from kubeloop.devcluster.kubelet.container_answers import AttachAnswer, ExecAnswer
 from kubeloop.kube.json_object import JSON
 
 V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
-_STDIN, _STDOUT, _STDERR, _ERROR, _CLOSE = b"\x00", b"\x01", b"\x02", b"\x03", b"\xff"
+_STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = b"\x00", b"\x01", b"\x02", b"\x03", b"\x04", b"\xff"
 _READ_BYTES = 32 << 10
 _SUCCESS: JSON = {"metadata": {}, "status": "Success"}
 
@@ -34,7 +36,7 @@ def protocols(*, closes_streams: bool) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CommandStreams:
-    """Streams that the client has requested. tty: it has a terminal, so that stderr is part of stdout."""
+    """Streams that the client has requested. tty: the command has a terminal, so that stderr is part of stdout."""
 
     stdin: bool
     stdout: bool
@@ -54,23 +56,25 @@ class CommandStreams:
 async def answer_exec(websocket: WebSocket, answer: ExecAnswer, streams: CommandStreams) -> None:
     """Run the configured command, connected to the client, and report its exit code."""
     await _confirm(websocket, streams)
+    environment = (("TERM", "xterm"), *answer.environment) if streams.tty else answer.environment
     try:
-        async with (
-            running_command(
-                answer.command,
-                directory=answer.directory,
-                environment=answer.environment,
-                reads_stdin=streams.stdin,
-                stderr=STDOUT if streams.tty else PIPE,
-            ) as process,
-            concurrent(_read_client(websocket, process), "exec stdin") as reading,
-            concurrent(_send_output(websocket, process, streams), "exec output") as output,
-        ):
-            await asyncio.wait((reading, output), return_when=asyncio.FIRST_COMPLETED)
-            if reading.done() and not output.done():
-                return  # the client has disconnected
-            await output
-            code = await process.wait()
+        with Terminal() if streams.tty else contextlib.nullcontext() as terminal:
+            async with (
+                running_command(
+                    answer.command,
+                    directory=answer.directory,
+                    environment=environment,
+                    stdin=PIPE if streams.stdin else DEVNULL,
+                    terminal=terminal,
+                ) as process,
+                concurrent(_read_client(websocket, process, terminal, streams), "exec stdin") as reading,
+                concurrent(_send_output(websocket, process, terminal, streams), "exec output") as output,
+            ):
+                await asyncio.wait((reading, output), return_when=asyncio.FIRST_COMPLETED)
+                if reading.done() and not output.done():
+                    return  # the client has disconnected
+                await output
+                code = await process.wait()
     except ConnectionError:
         raise
     except OSError as error:
@@ -98,30 +102,58 @@ async def _confirm(websocket: WebSocket, streams: CommandStreams) -> None:
     await websocket.send(_STDOUT if streams.stdout else _STDERR if streams.stderr else _ERROR)
 
 
-async def _read_client(websocket: WebSocket, process: Process) -> None:
+async def _read_client(
+    websocket: WebSocket, process: Process, terminal: Terminal | None, streams: CommandStreams
+) -> None:
     """Write the client's input to the process, until the client disconnects."""
     while (message := await websocket.receive()) is not None:
-        stdin = process.stdin
-        if stdin is None or stdin.is_closing():
-            continue
+        if message[:1] == _RESIZE:
+            if terminal is not None:
+                _resize(terminal, message[1:])
+        elif streams.stdin and message[:1] == _STDIN:
+            await _write(process, terminal, message[1:])
+        elif streams.stdin and message[:2] == _CLOSE + _STDIN:
+            await _write(process, terminal, b"")
+
+
+async def _write(process: Process, terminal: Terminal | None, data: bytes) -> None:
+    """Write input to the process; b"" ends it."""
+    stdin = process.stdin
+    if terminal is not None:
+        await terminal.write(data or END_OF_INPUT)
+    elif stdin is not None and not stdin.is_closing():
         try:
-            if message[:1] == _STDIN:
-                stdin.write(message[1:])
+            if data:
+                stdin.write(data)
                 await stdin.drain()
-            elif message[:2] == _CLOSE + _STDIN:
+            else:
                 stdin.close()
         except ConnectionError:  # the process reads no more
             stdin.close()
 
 
-async def _send_output(websocket: WebSocket, process: Process, streams: CommandStreams) -> None:
-    async def send(channel: bytes, reader: asyncio.StreamReader | None, *, requested: bool) -> None:
-        while reader is not None and (data := await reader.read(_READ_BYTES)):
+class _TerminalSize(msgspec.Struct, rename="pascal"):
+    width: int
+    height: int
+
+
+def _resize(terminal: Terminal, data: bytes) -> None:
+    with contextlib.suppress(msgspec.DecodeError):  # as in Kubernetes, another message does not resize
+        size = msgspec.json.decode(data, type=_TerminalSize)
+        terminal.resize(size.width, size.height)
+
+
+async def _send_output(
+    websocket: WebSocket, process: Process, terminal: Terminal | None, streams: CommandStreams
+) -> None:
+    async def send(channel: bytes, output: asyncio.StreamReader | Terminal | None, *, requested: bool) -> None:
+        while output is not None and (data := await output.read(_READ_BYTES)):
             if requested:
                 await websocket.send(channel + data)
 
     await asyncio.gather(
-        send(_STDOUT, process.stdout, requested=streams.stdout), send(_STDERR, process.stderr, requested=streams.stderr)
+        send(_STDOUT, terminal or process.stdout, requested=streams.stdout),
+        send(_STDERR, process.stderr, requested=streams.stderr),
     )
 
 

@@ -75,13 +75,16 @@ def _check_time(text: str) -> None:
         raise errors.bad_request(message) from error
 
 
-def check_ports(request: Request) -> None:
-    """Raises StatusError 400 for ports that are not numbers."""
-    for text in request.query.get("ports", ()):
-        for port in text.split(","):
-            if port and not (port.isascii() and port.isdigit()):
-                message = f"strconv.ParseUint: parsing {quoted(port)}: invalid syntax"
-                raise errors.bad_request(f"cannot convert to []int32: {message}")
+def requested_ports(request: Request) -> list[int]:
+    """Return the ports of a portforward request. Raises StatusError 400 for ports that are not numbers."""
+    ports = [port for text in request.query.get("ports", ()) for port in text.split(",") if port]
+    for port in ports:
+        if not (port.isascii() and port.isdigit()):
+            message = f"strconv.ParseUint: parsing {quoted(port)}: invalid syntax"
+            raise errors.bad_request(f"cannot convert to []int32: {message}")
+        if not 0 < int(port) < 2**16:
+            raise errors.bad_request(f"port {quoted(port)} must be > 0 and < 65536")
+    return [int(port) for port in ports]
 
 
 class ContainerStreams:
@@ -143,32 +146,49 @@ class ContainerStreams:
         if answer is None:
             raise _not_configured("exec", "Exec or ClusterExec", f" for the command {list(command)}")
         from kubeloop.devcluster.handlers.containers.remote_command import CommandStreams, answer_exec, protocols
-        from kubeloop.devcluster.handlers.containers.websocket import accept_websocket
+        from kubeloop.devcluster.handlers.containers.websocket import accept_websocket, websocket_protocol
 
-        streams, served = CommandStreams.of(request), protocols(closes_streams=self._closes_streams)
-        return accept_websocket(request, served, lambda websocket: answer_exec(websocket, answer, streams))
+        streams = CommandStreams.of(request)
+        protocol = websocket_protocol(request, protocols(closes_streams=self._closes_streams))
+        return accept_websocket(request, protocol, lambda websocket: answer_exec(websocket, answer, streams))
 
     def _attach(self, request: Request, namespace: str, name: str, container: str) -> Response:
         answer = self._answers.attach(namespace, name, container)
         if answer is None:
             raise _not_configured("attach", "Attach or ClusterAttach")
         from kubeloop.devcluster.handlers.containers.remote_command import CommandStreams, answer_attach, protocols
-        from kubeloop.devcluster.handlers.containers.websocket import accept_websocket
+        from kubeloop.devcluster.handlers.containers.websocket import accept_websocket, websocket_protocol
 
-        streams, served = CommandStreams.of(request), protocols(closes_streams=self._closes_streams)
-        return accept_websocket(request, served, lambda websocket: answer_attach(websocket, answer, streams))
+        streams = CommandStreams.of(request)
+        protocol = websocket_protocol(request, protocols(closes_streams=self._closes_streams))
+        return accept_websocket(request, protocol, lambda websocket: answer_attach(websocket, answer, streams))
 
     def _port_forward(self, request: Request, namespace: str, name: str) -> Response:
         if not self._answers.forwards_ports(namespace, name):
             raise _not_configured("portforward", "PortForward or ClusterPortForward")
-        from kubeloop.devcluster.handlers.containers.port_forward import PROTOCOLS, PortForwarder
-        from kubeloop.devcluster.handlers.containers.websocket import accept_websocket
+        from kubeloop.devcluster.handlers.containers.port_forward import (
+            CHANNELS,
+            TUNNEL,
+            ChannelForwarder,
+            StreamForwarder,
+        )
+        from kubeloop.devcluster.handlers.containers.websocket import WebSocket, accept_websocket, websocket_protocol
+
+        ports = requested_ports(request)
+        protocol = websocket_protocol(request, (TUNNEL, CHANNELS) if self._tunnels_ports else (CHANNELS,))
+        if protocol == CHANNELS and not ports:
+            raise errors.bad_request('query parameter "ports" is required')
 
         def answer(port: int) -> PortForwardAnswer | None:
             return self._answers.port_forward(namespace, name, port)
 
-        served = PROTOCOLS if self._tunnels_ports else ()
-        return accept_websocket(request, served, lambda websocket: PortForwarder(websocket, answer).run())
+        async def serve(websocket: WebSocket) -> None:
+            if protocol == CHANNELS:
+                await ChannelForwarder(websocket, ports, answer).run()
+            else:
+                await StreamForwarder(websocket, answer).run()
+
+        return accept_websocket(request, protocol, serve)
 
 
 def refuse_proxy(store: ObjectStore, resource: Resource[Any], namespace: str, target: str) -> Response:

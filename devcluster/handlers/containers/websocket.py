@@ -82,12 +82,10 @@ class WebSocket:
         await self._connection.send(data)
 
 
-def accept_websocket(
-    request: Request, protocols: Sequence[str], serve: Callable[[WebSocket], Awaitable[None]]
-) -> Response:
-    """Return the response that upgrades to a WebSocket with the first of the client's protocols that is supported.
+def websocket_protocol(request: Request, protocols: Sequence[str]) -> str:
+    """Return the first of the client's protocols that is in `protocols`.
 
-    serve: serves the connection, which is closed afterwards. Raises StatusError 400.
+    Raises StatusError 400 if there is none, or if the request is not one for a WebSocket.
     """
     headers = request.headers
     upgrade = headers.get("upgrade", "").lower()
@@ -96,8 +94,7 @@ def accept_websocket(
             "SPDY is not supported: use a client that connects by WebSocket, such as kubectl v1.31 or later without "
             "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false and KUBECTL_PORT_FORWARD_WEBSOCKETS=false"
         )
-    key = headers.get("sec-websocket-key", "")
-    if upgrade != "websocket" or not key or request.method != "GET":
+    if upgrade != "websocket" or not headers.get("sec-websocket-key") or request.method != "GET":
         raise errors.bad_request("Upgrade request required")
     requested = [name.strip() for name in headers.get("sec-websocket-protocol", "").split(",")]
     protocol = next((name for name in requested if name in protocols), None)
@@ -105,13 +102,18 @@ def accept_websocket(
         requested_names, served_names = f"[{' '.join(requested)}]", f"[{' '.join(protocols)}]"
         message = f"requested protocol(s) are not supported: {requested_names}; server supports: {served_names}"
         raise errors.bad_request(message)
+    return protocol
+
+
+def accept_websocket(request: Request, protocol: str, serve: Callable[[WebSocket], Awaitable[None]]) -> Response:
+    """Return the response that upgrades to a WebSocket. serve: serves the connection, which is closed afterwards."""
 
     async def serve_connection(connection: UpgradedConnection) -> None:
         websocket = WebSocket(connection)
         await serve(websocket)
         await websocket.close()
 
-    digest = hashlib.sha1(key.encode() + _GUID, usedforsecurity=False).digest()
+    digest = hashlib.sha1(request.headers["sec-websocket-key"].encode() + _GUID, usedforsecurity=False).digest()
     response_headers = [
         ("Upgrade", "websocket"),
         ("Connection", "Upgrade"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from asyncio.subprocess import DEVNULL
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from kubeloop.devcluster.handlers.containers.local_commands import running_comma
 
 
 async def test_arguments_reach_the_command_unchanged():
-    async with running_command(["printf", "%s|", "$HOME", "a b", ";"], reads_stdin=False) as process:
+    async with running_command(["printf", "%s|", "$HOME", "a b", ";"], stdin=DEVNULL) as process:
         assert process.stdin is None
         assert process.stdout is not None
         assert await process.stdout.read() == b"$HOME|a b|;|"

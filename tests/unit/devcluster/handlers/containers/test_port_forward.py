@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
+from kubernetes import client
+from kubernetes.stream import portforward
 
-from kubeloop.devcluster.handlers.containers.port_forward import PROTOCOLS
+from kubeloop.devcluster.handlers.containers.port_forward import CHANNELS, TUNNEL
 from kubeloop.devcluster.handlers.containers.spdy_frames import SpdyEvent, SpdyFrames, StreamData, StreamOpened
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, PortForwardAnswer, Rule
 from kubeloop.kube.feature_gates import FeatureGates
@@ -47,7 +52,7 @@ class Tunnel:
 @asynccontextmanager
 async def tunnel(*entries: Entry[PortForwardAnswer]) -> AsyncIterator[Tunnel]:
     answers = ContainerAnswers(port_forwards=[Rule(entries)])
-    async with stream_server(answers) as server, server.connect("portforward", *PROTOCOLS) as websocket:
+    async with stream_server(answers) as server, server.connect("portforward", TUNNEL) as websocket:
         yield Tunnel(websocket)
 
 
@@ -116,8 +121,99 @@ async def test_websocket_without_gate_of_the_server_needs_that_of_the_kubelet(by
     answers = ContainerAnswers(port_forwards=[Rule((Entry(PortForwardAnswer("127.0.0.1", 1), (80,)),))])
     async with stream_server(answers, gates) as server:
         if by_kubelet:
-            async with server.connect("portforward", *PROTOCOLS) as websocket:
-                assert websocket.protocol == PROTOCOLS[0]
+            async with server.connect("portforward", TUNNEL) as websocket:
+                assert websocket.protocol == TUNNEL
         else:
             with pytest.raises(aiohttp.WSServerHandshakeError):
-                await server.connect("portforward", *PROTOCOLS).__aenter__()
+                await server.connect("portforward", TUNNEL).__aenter__()
+
+
+# --- Channels, as of the Python client --------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def channels(ports: str, *entries: Entry[PortForwardAnswer]) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    answers = ContainerAnswers(port_forwards=[Rule(entries)])
+    async with stream_server(answers) as server, server.connect(f"portforward?{ports}", CHANNELS) as websocket:
+        assert websocket.protocol == CHANNELS
+        yield websocket
+
+
+async def received(websocket: aiohttp.ClientWebSocketResponse) -> dict[int, bytes]:
+    """Return what was received on each channel until the server closed the connection."""
+    data: dict[int, bytes] = {}
+    async for message in websocket:
+        data[message.data[0]] = data.get(message.data[0], b"") + message.data[1:]
+    return data
+
+
+async def test_channels_reach_the_configured_ports():
+    entries = Entry(PortForwardAnswer(command=("head", "-c", "5"))), Entry(PortForwardAnswer("127.0.0.1", 1), (81,))
+    async with channels("ports=80&ports=81,82", *entries) as websocket:
+        await websocket.send_bytes(b"\x00hello")
+        await websocket.send_bytes(b"\x04he")
+        await websocket.send_bytes(b"\x04llo, more than it reads")
+        await websocket.send_bytes(b"\x09there is no such channel")
+        data = await received(websocket)
+    problem = data.pop(3)
+    assert data == {0: b"P\x00hello", 1: b"P\x00", 2: b"Q\x00", 4: b"R\x00hello", 5: b"R\x00"}
+    assert problem.startswith(b"Q\x00error forwarding port 81: ")
+
+
+async def test_ended_channel_does_not_delay_others():
+    """The target of the first port reads nothing and ends; more data than is queued follows for it."""
+    entries = Entry(PortForwardAnswer(command=("true",)), (80,)), Entry(PortForwardAnswer(command=("cat",)))
+    async with channels("ports=80,81", *entries) as websocket:
+        for _ in range(200):
+            await websocket.send_bytes(b"\x00" + bytes(10_000))
+        await websocket.send_bytes(b"\x02hello")
+        while (await websocket.receive_bytes()) != b"\x02hello":
+            pass
+
+
+async def test_targets_end_when_the_client_of_channels_disconnects(tmp_path: Path):
+    file = tmp_path / "pid"
+    command = ("sh", "-c", f"echo $$ > {file}; exec sleep 1000")
+    answers = ContainerAnswers(port_forwards=[Rule((Entry(PortForwardAnswer(command=command)),))])
+    async with stream_server(answers) as server:
+        async with server.connect("portforward?ports=80", CHANNELS):
+            while not file.exists() or not file.read_text():
+                await asyncio.sleep(0.01)
+        while (Path("/proc") / file.read_text().strip()).exists():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [("", 'query parameter "ports" is required'), ("?ports=0", 'port "0" must be > 0 and < 65536')],
+)
+async def test_channels_need_ports(query: str, message: str):
+    answers = ContainerAnswers(port_forwards=[Rule((Entry(PortForwardAnswer(command=("cat",))),))])
+    headers = {"Upgrade": "websocket", "Sec_WebSocket_Key": "eA==", "Sec_WebSocket_Protocol": CHANNELS}
+    async with stream_server(answers) as server:
+        status, text = await server.get(f"portforward{query}", Connection="Upgrade", **headers)
+        assert (status, json.loads(text)["message"]) == (400, message)
+
+
+async def test_python_client_forwards_a_port():
+    def exchange(url: str) -> tuple[bytes, str | None]:
+        configuration = client.Configuration()
+        configuration.host = url
+        core = client.CoreV1Api(client.ApiClient(configuration))
+        connect = core.connect_get_namespaced_pod_portforward
+        forward = portforward(connect, "p", "default", ports="80,81")
+        socket = forward.socket(80)
+        socket.sendall(b"hello")
+        socket.settimeout(30)
+        answer = socket.recv(100)
+        while forward.error(81) is None:
+            time.sleep(0.01)
+        forward.close()
+        return answer, forward.error(81)
+
+    async with echo_server() as port:
+        answers = ContainerAnswers(port_forwards=[Rule((Entry(PortForwardAnswer("127.0.0.1", port), (80,)),))])
+        async with stream_server(answers) as server:
+            answer, problem = await asyncio.to_thread(exchange, server.url)
+    assert answer == b"echo hello"
+    assert problem == "error forwarding port 81: no answer is configured for this port (docs/nodes.md)"

@@ -65,16 +65,55 @@ async def test_command_that_cannot_start_is_reported():
 
 
 async def test_terminal_has_one_output():
-    channels = await channels_of(execs("sh", "-c", "echo a; echo b >&2"), "stdout=true&stderr=true&tty=true")
-    assert channels[1] == b"a\nb\n"
+    script = "tty > /dev/null && echo terminal; echo problem >&2; echo $TERM"
+    channels = await channels_of(execs("sh", "-c", script), "stdout=true&stderr=true&tty=true")
+    assert channels[1] == b"terminal\r\nproblem\r\nxterm\r\n"
     assert 2 not in channels
+    assert json.loads(channels[3])["status"] == "Success"
+
+
+async def test_terminal_has_size_of_the_client():
+    """The command prints its size at the start, after each resize, and ends at the end of input."""
+    script = "trap 'stty size' WINCH; echo started; while read line; do echo [$line]; done; echo end"
+    path = "exec?container=web&command=x&stdin=true&stdout=true&tty=true"
+    async with stream_server(execs("bash", "-c", script)) as server, server.connect(path, V5) as ws:
+        output = b""
+
+        async def until(text: bytes) -> None:
+            nonlocal output
+            while text not in output:
+                message = await ws.receive_bytes()
+                assert message[:1] == b"\x01"
+                output += message[1:]
+
+        await until(b"started\r\n")
+        await ws.send_bytes(b"\x04not a size")
+        await ws.send_bytes(b"\x04" + b'{"Width":132,"Height":43}')
+        await ws.send_bytes(b"\x00typed\n")  # bash runs the trap after `read`
+        await until(b"[typed]\r\n")
+        await until(b"43 132\r\n")
+        await ws.send_bytes(b"\xff\x00")
+        await until(b"end\r\n")
+        assert json.loads((await received(ws))[3])["status"] == "Success"
+
+
+async def test_terminal_controls_its_command(tmp_path: Path):
+    """^C interrupts the command, as it has a session with this controlling terminal."""
+    path = "exec?container=web&command=x&stdin=true&stdout=true&tty=true"
+    script = "echo started; sleep 1000"
+    async with stream_server(execs("bash", "-c", script)) as server, server.connect(path, V5) as ws:
+        while b"started" not in await ws.receive_bytes():
+            pass
+        await ws.send_bytes(b"\x00\x03")
+        status = json.loads((await received(ws))[3])
+        assert status["details"]["causes"][0]["message"] == "130"
 
 
 async def test_client_closes_stdin():
     path = "exec?container=web&command=x&stdin=true&stdout=true"
     async with stream_server(execs("cat")) as server, server.connect(path, V5) as ws:
         await ws.send_bytes(b"\x00input")
-        await ws.send_bytes(b"\x04" + b'{"Width":80,"Height":25}')  # a resize is ignored
+        await ws.send_bytes(b"\x04" + b'{"Width":80,"Height":25}')  # ignored without a terminal
         await ws.send_bytes(b"\xff\x00")
         channels = await received(ws)
     assert channels[1] == b"input"

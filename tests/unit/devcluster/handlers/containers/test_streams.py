@@ -13,8 +13,8 @@ from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.handlers.containers.streams import (
     ContainerStreams,
     check_log_options,
-    check_ports,
     refuse_proxy,
+    requested_ports,
 )
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.storage.store import ObjectStore
@@ -80,9 +80,9 @@ def test_stream_of_a_log(query: str, cause: str):
 
 
 def test_ports_must_be_numbers():
-    check_ports(Request.of("GET", "/x?ports=80,443&ports="))
+    assert requested_ports(Request.of("GET", "/x?ports=80,443&ports=&ports=1")) == [80, 443, 1]
     with pytest.raises(StatusError) as raised:
-        check_ports(Request.of("GET", "/x?ports=80,http"))
+        requested_ports(Request.of("GET", "/x?ports=80,http"))
     assert raised.value.message == 'cannot convert to []int32: strconv.ParseUint: parsing "http": invalid syntax'
 
 

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.handlers.containers.websocket import WebSocket, accept_websocket
+from kubeloop.devcluster.handlers.containers.websocket import WebSocket, accept_websocket, websocket_protocol
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, ExecAnswer, Rule
 from support.stream_server import stream_server
 
@@ -50,7 +50,8 @@ async def test_upgrade_response_has_key_of_rfc_6455():
         "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
         "sec-websocket-protocol": "a, b",
     }
-    response = accept_websocket(Request.of("GET", "/x", headers), ["b"], serve)
+    request = Request.of("GET", "/x", headers)
+    response = accept_websocket(request, websocket_protocol(request, ["b"]), serve)
     assert response.status == 101
     assert dict(response.headers)["Sec-WebSocket-Accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
     assert dict(response.headers)["Sec-WebSocket-Protocol"] == "b"
