@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
-from kubernetes import client
-from kubernetes.stream import portforward
 
 from kubeloop.devcluster.handlers.containers.port_forward import CHANNELS, TUNNEL
 from kubeloop.devcluster.handlers.containers.spdy_frames import SpdyEvent, SpdyFrames, StreamData, StreamOpened
@@ -195,25 +193,31 @@ async def test_channels_need_ports(query: str, message: str):
         assert (status, json.loads(text)["message"]) == (400, message)
 
 
-async def test_python_client_forwards_a_port():
-    def exchange(url: str) -> tuple[bytes, str | None]:
-        configuration = client.Configuration()
-        configuration.host = url
-        core = client.CoreV1Api(client.ApiClient(configuration))
-        connect = core.connect_get_namespaced_pod_portforward
-        forward = portforward(connect, "p", "default", ports="80,81")
-        socket = forward.socket(80)
-        socket.sendall(b"hello")
-        socket.settimeout(30)
-        answer = socket.recv(100)
-        while forward.error(81) is None:
-            time.sleep(0.01)
-        forward.close()
-        return answer, forward.error(81)
+PYTHON_CLIENT = """
+import sys, time
+from kubernetes import client
+from kubernetes.stream import portforward
 
+configuration = client.Configuration()
+configuration.host = sys.argv[1]
+connect = client.CoreV1Api(client.ApiClient(configuration)).connect_get_namespaced_pod_portforward
+forward = portforward(connect, "p", "default", ports="80,81")
+socket = forward.socket(80)
+socket.sendall(b"hello")
+print(socket.recv(100).decode())
+while forward.error(81) is None:
+    time.sleep(0.01)
+print(forward.error(81))
+"""
+
+
+async def test_python_client_forwards_a_port():
     async with echo_server() as port:
         answers = ContainerAnswers(port_forwards=[Rule((Entry(PortForwardAnswer("127.0.0.1", port), (80,)),))])
         async with stream_server(answers) as server:
-            answer, problem = await asyncio.to_thread(exchange, server.url)
-    assert answer == b"echo hello"
-    assert problem == "error forwarding port 81: no answer is configured for this port (docs/nodes.md)"
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", PYTHON_CLIENT, server.url, stdout=asyncio.subprocess.PIPE
+            )
+            output, _ = await process.communicate()
+    problem = "error forwarding port 81: no answer is configured for this port (docs/nodes.md)"
+    assert output.decode().splitlines() == ["echo hello", problem]

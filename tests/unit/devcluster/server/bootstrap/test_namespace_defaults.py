@@ -68,9 +68,39 @@ async def test_deleted_objects_are_created_again(api: InProcessApi):
     assert len(set(uids)) == 4
 
 
-async def test_changed_certificate_is_left(api: InProcessApi):
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"data": {"ca.crt": "other"}},
+        {"data": {"more": "x"}},
+        {"data": None},
+        {"metadata": {"annotations": None, "labels": {"own": "x"}}},
+    ],
+    ids=["certificate", "another key", "no data", "no description"],
+)
+async def test_changed_config_map_is_restored(api: InProcessApi, patch: JSON):
     path = f"{NAMESPACES}/default/{PATHS[1]}"
-    api.succeed("PATCH", path, {"data": {"ca.crt": "other"}}, "application/merge-patch+json")
+    before = api.succeed("GET", path)
+    changed = api.succeed("PATCH", path, patch, "application/merge-patch+json")
+    after = api.succeed("GET", path)
+    assert after["data"] == {"ca.crt": "certificate"}
+    assert after["metadata"]["annotations"] == before["metadata"]["annotations"]
+    assert after["metadata"].get("labels") == patch.get("metadata", {}).get("labels")
+    assert int(after["metadata"]["resourceVersion"]) == int(changed["metadata"]["resourceVersion"]) + 1
+    owners = {entry["manager"] for entry in after["metadata"]["managedFields"] if "f:data" in entry["fieldsV1"]}
+    assert owners == {"kube-controller-manager"}
+
+
+@pytest.mark.parametrize(
+    ("patch", "manager"),
+    [
+        pytest.param({"data": {"ca.crt": "other"}}, "kube-controller-manager", id="of a controller manager"),
+        pytest.param({"immutable": True, "data": {"ca.crt": "other"}}, "kubectl", id="immutable"),
+    ],
+)
+async def test_config_map_is_left(api: InProcessApi, patch: JSON, manager: str):
+    path = f"{NAMESPACES}/default/{PATHS[1]}"
+    api.succeed("PATCH", f"{path}?fieldManager={manager}", patch, "application/merge-patch+json")
     assert api.succeed("GET", path)["data"] == {"ca.crt": "other"}
 
 
