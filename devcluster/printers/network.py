@@ -91,9 +91,9 @@ def _endpoint_slice(obj: JSON, now: datetime) -> Cells:
 def _ingress(obj: JSON, now: datetime) -> Cells:
     spec = spec_of(obj)
     rules = spec.get("rules") or ()
-    hosts = [rule["host"] for rule in rules if rule.get("host")]
-    hosts_text = ",".join(hosts[:3]) or "*"
-    if len(hosts) >= 3 and len(rules) > 3:
+    hosts = [(index, rule["host"]) for index, rule in enumerate(rules) if rule.get("host")][:3]
+    hosts_text = ",".join(host for _, host in hosts) or "*"
+    if len(hosts) == 3 and hosts[-1][0] < len(rules) - 1:  # rules without a host count, too
         hosts_text += f" + {len(rules) - 3} more..."
     return [
         object_name(obj),

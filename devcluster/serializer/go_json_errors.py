@@ -20,6 +20,7 @@ _END = "unexpected end of JSON input"
 _MAX_DEPTH = 10_000
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_ESCAPES = {"'": r"\'", "\\": r"\\", **dict(zip("\a\b\t\n\v\f\r", map(r"\{}".format, "abtnvfr"), strict=True))}
 _DEPTH_CHANGE = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
@@ -46,7 +47,7 @@ def exceeds_max_depth(body: bytes) -> bool:
 
 def go_json_error(body: bytes) -> str:
     """Return the first syntax error of a JSON text, or ""."""
-    text = body.decode("utf-8", "replace")
+    text = body.decode("latin-1")  # Go's decoder reads bytes, and shows each as a character
     try:
         end = _space(text, _value(text, _space(text, 0), "looking for beginning of value"))
         if end < len(text):
@@ -62,18 +63,12 @@ def _fail(text: str, at: int, context: str) -> NoReturn:
     if at >= len(text):
         raise _SyntaxError(_END)
     char = text[at]
-    if char == "'":
-        quoted_char = r"'\''"
-    elif char == '"':
-        quoted_char = "'\"'"
-    elif char.isprintable() and char != "\ufeff":
-        quoted_char = f"'{char}'"
-    else:
-        escapes = {"\n": r"\n", "\t": r"\t", "\r": r"\r", "\\": "\\\\"}
-        quoted_char = (
-            f"'{escapes.get(char, f'{chr(92)}u{ord(char):04x}' if ord(char) > 0xFF else f'{chr(92)}x{ord(char):02x}')}'"
-        )
-    raise _SyntaxError(f"invalid character {quoted_char} {context}")
+    shown = _ESCAPES.get(char) or (char if char.isprintable() else _unprintable(ord(char)))
+    raise _SyntaxError(f"invalid character '{shown}' {context}")
+
+
+def _unprintable(code: int) -> str:
+    return f"\\u{code:04x}" if code > 0x7F else f"\\x{code:02x}"
 
 
 def _space(text: str, at: int) -> int:

@@ -24,7 +24,6 @@ from kubeloop.devcluster.languages.cel.values import (
     is_list,
     lookup,
     no_overload,
-    type_name,
 )
 
 _MAX_RANGE = 10_000_000
@@ -62,15 +61,17 @@ def is_sorted(values: Any) -> bool:
     return not any(_compares_as(one, other, 1) for one, other in pairwise(_ordered_items(values)))
 
 
-_ZEROS = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
+_ZEROS: dict[str, Any] = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
+_ZERO_OF_TYPE = {type(zero): zero for zero in _ZEROS.values()}
 
 
 def sum_values(overload: str, values: Any) -> Any:
-    """Return the sum. The resolved overload decides the type of the zero that it starts with."""
+    """Return the sum. The resolved overload, or else the first item, decides the type of the zero to start with."""
     items = _items(values)
-    if items and type(items[0]) not in (int, Uint, float, Duration):
+    zero_of_items = _ZERO_OF_TYPE.get(type(items[0])) if items else 0
+    if zero_of_items is None:
         raise no_overload()
-    result = _ZEROS.get(overload.split("_")[1] if overload else type_name(items[0]) if items else "int", 0)
+    result = _ZEROS[overload.split("_")[1]] if overload else zero_of_items
     try:
         for item in items:
             result = add(result, item)

@@ -22,9 +22,15 @@ from kubeloop.devcluster.languages.cel.values import Uint, parse_integer
 
 _MAX_DEPTH = 250
 _MAX_LENGTH = 100_000
-_RELATIONS = {"<": "_<_", "<=": "_<=_", ">": "_>_", ">=": "_>=_", "==": "_==_", "!=": "_!=_", "in": "@in"}
-_SUMS = {"+": "_+_", "-": "_-_"}
-_PRODUCTS = {"*": "_*_", "/": "_/_", "%": "_%_"}
+_OR, _AND, _RELATION, _SUM, _PRODUCT = range(5)  # precedences
+_OPERATORS = {
+    "||": (_OR, "_||_"),
+    "&&": (_AND, "_&&_"),
+    **{sign: (_RELATION, f"_{sign}_") for sign in ("<", "<=", ">", ">=", "==", "!=")},
+    "in": (_RELATION, "@in"),
+    **{sign: (_SUM, f"_{sign}_") for sign in "+-"},
+    **{sign: (_PRODUCT, f"_{sign}_") for sign in "*/%"},
+}
 _EXPRESSION_STARTS = (
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
 )
@@ -119,56 +125,50 @@ class _Parser:
         if self._depth > _MAX_DEPTH:
             self._issues.append(Issue(-1, f"expression recursion limit exceeded: {_MAX_DEPTH}"))
             raise _Stop
-        node = self._logical("||", "_||_", lambda: self._logical("&&", "_&&_", self._relation))
+        node = self._operation(_OR)
         mark = self._accept("?")
         if mark is not None:
-            then = self._logical("||", "_||_", lambda: self._logical("&&", "_&&_", self._relation))
+            then = self._operation(_OR)
             self._expect(":")
             node = Call(mark.offset, "_?_:_", [node, then, self._expression()])
         self._depth -= 1
         return node
 
-    def _logical(self, sign: str, name: str, operand: object) -> Node:
-        assert callable(operand)
-        terms, operators = [operand()], []
-        while self._is(sign):
-            operators.append(self._take().offset)
-            terms.append(operand())
-        return terms[0] if not operators else _balanced(name, terms, operators, 0, len(operators) - 1)
-
-    def _relation(self) -> Node:
-        node = self._sum()
-        while self._is(*_RELATIONS):
-            token = self._take()
-            node = Call(token.offset, _RELATIONS[token.text], [node, self._sum()])
-        return node
-
-    def _sum(self) -> Node:
-        node = self._product()
-        while self._is("+", "-"):
-            token = self._take()
-            node = Call(token.offset, _SUMS[token.text], [node, self._product()])
-        return node
-
-    def _product(self) -> Node:
-        node = self._unary()
-        while self._is("*", "/", "%"):
-            token = self._take()
-            node = Call(token.offset, _PRODUCTS[token.text], [node, self._unary()])
-        return node
+    def _operation(self, lowest: int) -> Node:
+        """Parse binary operators of precedence `lowest` or higher; few calls per parenthesis, for Python's limit."""
+        if self._is("!", "-"):
+            node = self._unary()
+        elif self._accept("(") is not None:
+            node = self._expression()
+            self._expect(")")
+            node = self._member(node)
+        else:
+            node = self._member(self._primary())
+        while True:
+            token = self._next
+            precedence, name = _OPERATORS.get(token.text, (-1, "")) if token.kind == "sign" else (-1, "")
+            if precedence < lowest:
+                return node
+            if precedence > _AND:
+                self._take()
+                node = Call(token.offset, name, [node, self._operation(precedence + 1)])
+                continue
+            terms, operators = [node], []
+            while self._is(token.text):
+                operators.append(self._take().offset)
+                terms.append(self._operation(precedence + 1))
+            node = _balanced(name, terms, operators, 0, len(operators) - 1)
 
     def _unary(self) -> Node:
-        if self._is("!", "-"):
-            first = self._take()
-            if first.text == "-" and self._next.kind in ("int", "float"):
-                return self._member(self._number(first))
-            count = 1
-            while self._is(first.text):
-                self._take()
-                count += 1
-            node = self._member(self._primary())
-            return Call(first.offset, f"{first.text}_", [node]) if count % 2 else node
-        return self._member(self._primary())
+        first = self._take()
+        if first.text == "-" and self._next.kind in ("int", "float"):
+            return self._member(self._number(first))
+        count = 1
+        while self._is(first.text):
+            self._take()
+            count += 1
+        node = self._member(self._primary())
+        return Call(first.offset, f"{first.text}_", [node]) if count % 2 else node
 
     # --- members --------------------------------------------------------------------------------------------------
 

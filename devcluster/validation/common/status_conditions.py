@@ -38,10 +38,10 @@ def validate_conditions(errors: ErrorList, path: str, conditions: Sequence[JSON]
             errors.required(f"{where}.reason")
         elif not _REASON_MATCHES(reason):
             errors.invalid(f"{where}.reason", reason, _NO_REASON)
-        if len(reason) > _MAX_REASON:
+        if len(reason.encode()) > _MAX_REASON:
             errors.too_long(f"{where}.reason", _MAX_REASON)
-        if len(condition.get("message", "")) > _MAX_MESSAGE:
+        if len(condition.get("message", "").encode()) > _MAX_MESSAGE:
             errors.too_long(f"{where}.message", _MAX_MESSAGE)
 
 
-_MAX_REASON, _MAX_MESSAGE = 1024, 32 * 1024
+_MAX_REASON, _MAX_MESSAGE = 1024, 32 * 1024  # bytes

@@ -99,7 +99,7 @@ def _validate_event_fields(errors: ErrorList, obj: JSON, involved: JSON, control
         text = obj.get(name, "")
         if not text:
             errors.required(name)
-        elif len(text) > 128:
+        elif len(text.encode()) > 128:
             errors.invalid(name, "", "can have at most 128 characters")
-    if len(obj.get("message") or obj.get("note") or "") > 1024:
+    if len((obj.get("message") or obj.get("note") or "").encode()) > 1024:  # the message says characters, as upstream's
         errors.invalid("message", "", "can have at most 1024 characters")

@@ -77,6 +77,20 @@ def test_ingress_without_hosts_shows_a_star():
     assert cells("ingresses.networking.k8s.io", spec={"rules": [{}]})[2] == "*"
 
 
+@pytest.mark.parametrize(
+    ("hosts", "text"),
+    [
+        (["a", "b", "c"], "a,b,c"),
+        (["a", "b", "c", "d", "e"], "a,b,c + 2 more..."),
+        (["a", "b", "c", ""], "a,b,c + 1 more..."),
+        (["", "a", "b", "c"], "a,b,c"),
+        (["", "", "", "a"], "a"),
+    ],
+)
+def test_ingress_shows_three_hosts(hosts, text):
+    assert cells("ingresses.networking.k8s.io", spec={"rules": [{"host": host} for host in hosts]})[2] == text
+
+
 def test_ingress_class_parameters_include_the_api_group():
     parameters = {"kind": "Config", "name": "main", "apiGroup": "example.com"}
     assert cells("ingressclasses.networking.k8s.io", spec={"parameters": parameters})[2] == "Config.example.com/main"

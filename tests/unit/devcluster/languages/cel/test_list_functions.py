@@ -60,6 +60,9 @@ def test_error_of_a_list_function(name: str, args: tuple[Any, ...], message: str
     [
         ("list_uint_sum_uint", [], Uint(0)),
         ("", [1, 2], 3),
+        ("", [], 0),
+        ("", [Uint(1)], Uint(1)),
+        ("", [Duration(1), Duration(2)], Duration(3)),
         ("list_duration_sum_duration", [Duration(1), Duration(2)], Duration(3)),
     ],
 )

@@ -96,6 +96,26 @@ def test_cost_is_counted_and_limited():
     assert nested.run({"self": []}).value is True
 
 
+@pytest.mark.parametrize(
+    "text", ["({})", "(1 + {})", "(true ? {} : 1)", "[{}][0]"], ids=["parentheses", "sums", "conditions", "lists"]
+)
+def test_nesting_of_100_levels_is_evaluated(text: str):
+    expression = "1"
+    for _ in range(100):
+        expression = text.format(expression)
+    assert Program(expression, {}).run({}).error == ""
+
+
+def test_249_parentheses_are_accepted():
+    assert Program("(" * 249 + "1" + ")" * 249, {}).run({}).value == 1
+    with pytest.raises(ExpressionError, match="expression recursion limit exceeded: 250"):
+        Program("(" * 250 + "1" + ")" * 250, {})
+
+
+def test_duration_sum_of_dyn_items():
+    assert Program("dyn([duration('1m'), duration('1s')]).sum() == duration('61s')", {}).run({}).value is True
+
+
 def test_deep_nesting_is_rejected():
     with pytest.raises(ExpressionError, match="recursion"):
         Program("(" * 3000 + "1" + ")" * 3000, {})

@@ -40,7 +40,7 @@ CONDITION = {"type": "Ready", "status": "True", "reason": "Ok", "lastTransitionT
             id="reason with a space",
         ),
         pytest.param(
-            [{**CONDITION, "reason": "a" * 1025, "message": "m" * 32769}],
+            [{**CONDITION, "reason": "a" * 1025, "message": "é" * 16385}],
             [
                 "c[0].reason: Too long: may not be more than 1024 bytes",
                 "c[0].message: Too long: may not be more than 32768 bytes",

@@ -56,6 +56,14 @@ def event_v1(**fields: Any) -> JSON:
         pytest.param({"eventTime": None}, ["eventTime: Required value"], id="no eventTime"),
         pytest.param({"action": ""}, ["action: Required value"], id="no action"),
         pytest.param(
+            {"note": "é" * 513, "reason": "é" * 65},
+            [
+                'reason: Invalid value: "": can have at most 128 characters',
+                'message: Invalid value: "": can have at most 1024 characters',
+            ],
+            id="limits in bytes",
+        ),
+        pytest.param(
             {"reason": "r" * 129}, ['reason: Invalid value: "": can have at most 128 characters'], id="long reason"
         ),
         pytest.param(
