@@ -90,7 +90,7 @@ class Waterfall:
         heading.append(f"\ntrace {self._trace_id}", style="dim")
         for clock, bounds in self._document.get("clockSkew", {}).items():
             skew = format_skew(clock, bounds["lowestMs"], bounds["highestMs"])
-            heading.append(f"\nclock of {skew}; times that it set are shifted", style="yellow")
+            heading.append(f"\nclock of {skew}; its times are corrected by the least difference", style="yellow")
         return heading
 
     def _rows(self) -> Iterator[tuple[Span, int]]:

@@ -89,7 +89,7 @@ class TracePages:
         return {
             clock: {"lowestMs": estimate["lowestMs"], "highestMs": estimate["highestMs"]}
             for clock, estimate in estimates.items()
-            if estimate["certainMs"]
+            if estimate["lowestMs"] > 0 or (estimate["highestMs"] is not None and estimate["highestMs"] < 0)
         }
 
     async def _trace(self, query: Mapping[str, str]) -> dict[str, Any]:

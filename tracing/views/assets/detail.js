@@ -119,7 +119,7 @@ Kubeloop.Detail = class {
       root?.attributes["kubeloop.reconstructed"] ? "Reconstructed from the object and its Events: the pod is older than this process."
         : root?.attributes["kubeloop.observed"] ? "Observed through watches: another control plane runs this pod." : "",
       isUncertain ? "Faded ends: the edge lies in there; ± is the uncertainty of a duration." : "",
-      ...Object.entries(this.trace.clockSkew || {}).map(([clock, bounds]) => `Clock of ${Kubeloop.skew(clock, bounds)}; times that it set are shifted.`),
+      ...Object.entries(this.trace.clockSkew || {}).map(([clock, bounds]) => `Clock of ${Kubeloop.skew(clock, bounds)}; its times are corrected by the least difference.`),
     ].filter(Boolean);
     this.origin.hidden = !notes.length;
     this.origin.textContent = notes.join(" ");
