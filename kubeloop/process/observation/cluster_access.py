@@ -70,7 +70,7 @@ async def _may_get_lease(client: Client, namespace: str, name: str) -> bool:
 
 
 def _pods_denied(server: str, namespace: str) -> UserError:
-    rule = 'apiGroups: [""], resources: [pods], verbs: [get, list, watch]'
+    rule = 'apiGroups: [""], resources: [pods], verbs: [list, watch]'
     if namespace:
         return UserError(
             f"the API server {server} does not permit to list and watch pods in namespace {namespace}",
