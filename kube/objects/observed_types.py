@@ -29,9 +29,8 @@ class PodLabels(Struct):
     pod_template_hash: str = msgspec.field(default="", name="pod-template-hash")
 
 
-class PodAnnotations(Struct):
+class TraceAnnotations(Struct):
     traceparent: str = msgspec.field(default="", name="tracing.k8s.io/traceparent")
-    pod_trace: str = msgspec.field(default="", name="kubeloop.io/pod-trace")
 
 
 class ObservedMeta(Struct):
@@ -50,7 +49,7 @@ class ObservedPodMeta(ObservedMeta):
     deletion_timestamp: datetime | None = None
     deletion_grace_period_seconds: int | None = None
     labels: PodLabels = PodLabels()
-    annotations: PodAnnotations = PodAnnotations()
+    annotations: TraceAnnotations = TraceAnnotations()
     owner_references: tuple[ObservedOwner, ...] = ()
 
 

@@ -13,7 +13,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from kubeloop.kube.objects.observed_types import ObservedEvent, ObservedNode, ObservedOwner, ObservedPod
 from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew
@@ -33,8 +33,13 @@ MAX_REMEMBERED: Final = 10_000  # deleted pods, in case that a state comes after
 MAX_RECONSTRUCTED: Final = 1_000  # pods that ended before the first list, the newest
 MAX_PUBLISHED: Final = 100  # of those, per sweep: some 7 ms
 
-TopOwner = tuple[str, str]
-"""Kind and name of a pod's topmost owner, such as ("Deployment", "web")."""
+
+class TopOwner(NamedTuple):
+    """Kind and name of a pod's topmost owner, and the traceparent of its rollout: the annotation of the controller."""
+
+    kind: str
+    name: str
+    traceparent: str = ""
 
 
 class PodObserver:
@@ -278,7 +283,7 @@ class PodObserver:
             return
         top_owner = self._top_owner(record.namespace, controller)
         if top_owner is not None:
-            record.top_owner_kind, record.top_owner_name = top_owner
+            record.top_owner_kind, record.top_owner_name, record.link = top_owner
             del self._owners[record.uid]
 
     def _bound(self, record: PodRecord, milestones: PodMilestones) -> None:

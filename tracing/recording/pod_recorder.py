@@ -21,16 +21,14 @@ import operator
 import random
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.kube.objects.observed_types import ObservedPod
 from kubeloop.tracing.sampling.samplers import Sampler
-from kubeloop.tracing.spans.pod_milestones import PodMilestones
 from kubeloop.tracing.spans.pod_record import (
     MAX_FACTS,
     START_PHASES,
@@ -51,6 +49,10 @@ from kubeloop.tracing.spans.traceparent import (
     parse_pod_trace_annotation,
     parse_traceparent,
 )
+
+if TYPE_CHECKING:  # only `kubeloop observe` needs it
+    from kubeloop.kube.objects.observed_types import ObservedPod
+    from kubeloop.tracing.spans.pod_milestones import PodMilestones
 
 __all__ = ["AttemptFacts", "OpenRecordStore", "PodCreateRequest", "PodRecorder"]
 

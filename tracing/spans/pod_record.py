@@ -5,16 +5,18 @@ A fact is a wait in a queue, a scheduling attempt, a phase of binding, or a gap.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.kube.objects.observed_types import ObservedPod
 from kubeloop.tracing.spans.owners import deployment_name, owner_text
 from kubeloop.tracing.spans.pod_milestones import EdgeSource, PodMilestones
 from kubeloop.tracing.spans.trace import Span
 from kubeloop.tracing.spans.traceparent import TraceContext
+
+if TYPE_CHECKING:  # only `kubeloop observe` needs it
+    from kubeloop.kube.objects.observed_types import ObservedPod
 
 MAX_FACTS = 600  # some 100 attempts; of a longer history the first and last facts are stored
 

@@ -122,7 +122,7 @@ class _SpanBuilder:
             start_ns=self._start_ns,
             end_ns=self._end_ns,
             attributes={name: value for name, value in attributes.items() if value != ""},
-            links=(Link(record.link, "reconcile"),) if record.link else (),
+            links=(Link(record.link, "cause" if record.is_observed else "reconcile"),) if record.link else (),
             error=record.reason or record.outcome if failed else None,
         )
 

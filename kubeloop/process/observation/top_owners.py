@@ -18,7 +18,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.rate_limit import TokenBucket
 from kubeloop.kube.errors import ApiError, Forbidden, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Struct
-from kubeloop.kube.objects.observed_types import ObservedMeta, ObservedOwner
+from kubeloop.kube.objects.observed_types import ObservedMeta, ObservedOwner, TraceAnnotations
 from kubeloop.tracing.observation.pod_observer import TopOwner
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ _METADATA = {"accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 
 
 class _OwnerMeta(ObservedMeta):
+    annotations: TraceAnnotations = TraceAnnotations()
     owner_references: tuple[ObservedOwner, ...] = ()
 
 
@@ -61,12 +62,14 @@ class TopOwners:
     """Finds top owners, in the background.
 
     _controllers: the controller of each owner that was read, by UID; None: it has none, or may not be read.
+    _traceparents: annotation of those that have it, by UID.
     _pending: UIDs of owners that wait to be read or are being read.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._controllers: dict[str, ObservedOwner | None] = {}
+        self._traceparents: dict[str, str] = {}
         self._pending: set[str] = set()
         self._queue: deque[_Owner] = deque()
         self._wake = asyncio.Event()
@@ -88,7 +91,8 @@ class TopOwners:
             if next_reference is None:
                 break
             owner, depth = _Owner(namespace, next_reference), depth + 1
-        return owner.reference.kind, owner.reference.name
+        traceparent = self._traceparents.get(controller.uid) or self._traceparents.get(owner.reference.uid, "")
+        return TopOwner(owner.reference.kind, owner.reference.name, traceparent)
 
     async def run(self) -> None:
         """Read owners until cancelled."""
@@ -117,7 +121,9 @@ class TopOwners:
                 self._pending.remove(owner.reference.uid)
             self._controllers[owner.reference.uid] = controller
             if len(self._controllers) > MAX_CACHED:
-                del self._controllers[next(iter(self._controllers))]
+                oldest = next(iter(self._controllers))
+                del self._controllers[oldest]
+                self._traceparents.pop(oldest, None)
             if controller is not None:
                 self.find(owner.namespace, owner.reference)  # reads the next one, unless it is known
 
@@ -152,6 +158,8 @@ class TopOwners:
         metadata = msgspec.json.decode(response.body, type=_OwnerObject).metadata
         if metadata.uid != reference.uid:  # another object of the same name
             return None
+        if metadata.annotations.traceparent:
+            self._traceparents[reference.uid] = metadata.annotations.traceparent
         return next((owner for owner in metadata.owner_references if owner.controller), None)
 
     async def _path(self, owner: _Owner) -> str:

@@ -7,9 +7,10 @@ import random
 import pytest
 
 from kubeloop.tracing.observation import pod_observer
-from kubeloop.tracing.observation.pod_observer import LATE_EVENTS_NS
+from kubeloop.tracing.observation.pod_observer import LATE_EVENTS_NS, TopOwner
 from kubeloop.tracing.recording import pod_recorder
 from kubeloop.tracing.sampling.samplers import Sampler
+from kubeloop.tracing.spans.trace import Link
 from support.observed_pods import LAG_SECONDS, NODE, SECOND, START_NS, PodStory, node_state, ns
 from support.observed_traces import ObservedTraces, check_trace, span_named, spans_of
 
@@ -575,10 +576,12 @@ def test_topmost_owner_is_resolved_at_the_end_at_the_latest():
     known = {}
     traces = ObservedTraces(top_owner=lambda namespace, owner: known.get((namespace, owner.kind, owner.name)))
     story = PodStory(traces.observer).create().after(0.1).bind()
-    known["shop", "ReplicaSet", "web-5f"] = "Rollout", "web"
+    rollout = f"00-{'ab' * 16}-{'cd' * 8}-01"
+    known["shop", "ReplicaSet", "web-5f"] = TopOwner("Rollout", "web", rollout)
     story.accept().image_present("app").start("app").ready()
-    attributes = traces.trace().root.attributes
-    assert (attributes["kubeloop.owner.kind"], attributes["kubeloop.owner.name"]) == ("Rollout", "web")
+    root = traces.trace().root
+    assert (root.attributes["kubeloop.owner.kind"], root.attributes["kubeloop.owner.name"]) == ("Rollout", "web")
+    assert root.links == (Link(rollout, "cause"),)
 
 
 # --- limits --------------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ async def search():
 
 async def test_top_owner_is_the_end_of_the_chain(search):
     async with search.running():
-        assert await search.find_later() == ("Widget", "w")
+        assert await search.find_later() == ("Widget", "w", "")
 
 
 async def test_owner_is_read_once_for_many_pods(search):
@@ -69,7 +69,7 @@ async def test_owner_is_read_once_for_many_pods(search):
         assert [search.find() for _ in range(20)] == [None] * 20
         await asyncio.sleep(1)
         requests = len(search.paths)
-        assert [search.find() for _ in range(20)] == [("Widget", "w")] * 20
+        assert [search.find() for _ in range(20)] == [("Widget", "w", "")] * 20
         await asyncio.sleep(1)
     assert len(search.paths) == requests
     assert sum(path.endswith("/replicasets/web-1") for path in search.paths) == 1
@@ -78,14 +78,14 @@ async def test_owner_is_read_once_for_many_pods(search):
 async def test_deleted_or_replaced_owner_ends_the_chain(search):
     stateful_set = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db", "uid": "1"}}
     async with search.running():
-        assert await search.find_later(stateful_set) == ("StatefulSet", "db")
-        assert await search.find_later(uid="another") == ("ReplicaSet", "web-1")
-        assert await search.find_later(kind="Unknown", uid="2") == ("Unknown", "web-1")
+        assert await search.find_later(stateful_set) == ("StatefulSet", "db", "")
+        assert await search.find_later(uid="another") == ("ReplicaSet", "web-1", "")
+        assert await search.find_later(kind="Unknown", uid="2") == ("Unknown", "web-1", "")
     assert STATEFUL_SETS.path("ns", "db") in search.paths
 
 
 async def test_node_of_a_static_pod_is_the_top_without_a_request(search):
-    assert search.find({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "1"}}) == ("Node", "n")
+    assert search.find({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "1"}}) == ("Node", "n", "")
     assert search.paths == []
 
 
@@ -93,8 +93,8 @@ async def test_forbidden_kind_ends_the_chain_and_is_reported_once(search, caplog
     search.server.transport.reject = lambda method, path: injected_error(403) if "/deployments/" in path else None
     other = search.server.add(REPLICA_SETS, "web-2", controller_reference(search.deployment | {"uid": "other"}))
     async with search.running():
-        assert await search.find_later() == ("Deployment", "web")
-        assert await search.find_later(other) == ("Deployment", "web")
+        assert await search.find_later() == ("Deployment", "web", "")
+        assert await search.find_later(other) == ("Deployment", "web", "")
         assert sum("/deployments/" in path for path in search.paths) == 1
     assert len([record for record in caplog.records if "cannot read owners" in record.message]) == 1
 
@@ -102,11 +102,11 @@ async def test_forbidden_kind_ends_the_chain_and_is_reported_once(search, caplog
 async def test_forbidden_kind_is_tried_again_later(search):
     search.server.transport.reject = lambda method, path: injected_error(403)
     async with search.running():
-        assert await search.find_later() == ("ReplicaSet", "web-1")
+        assert await search.find_later() == ("ReplicaSet", "web-1", "")
         search.server.transport.reject = lambda method, path: None
         await asyncio.sleep(FORBIDDEN_SECONDS)
         replica_set = search.server.add(REPLICA_SETS, "web-2", controller_reference(search.deployment))
-        assert await search.find_later(replica_set) == ("Widget", "w")
+        assert await search.find_later(replica_set) == ("Widget", "w", "")
 
 
 async def test_owner_is_unknown_while_the_server_is_unreachable(search):
@@ -115,7 +115,7 @@ async def test_owner_is_unknown_while_the_server_is_unreachable(search):
         assert await search.find_later() is None
         await asyncio.sleep(60)
         search.server.transport.down = False
-        assert await search.find_later() == ("Widget", "w")
+        assert await search.find_later() == ("Widget", "w", "")
 
 
 async def test_circular_chain_ends(search):
@@ -139,5 +139,16 @@ async def test_pending_and_cached_owners_are_bounded(search, monkeypatch):
         assert [search.find(uid=f"waiting-{number}") is None for number in range(5)] == [False] * 2 + [True] * 3
         await asyncio.sleep(1)
         for number in range(5):
-            assert await search.find_later(uid=str(number)) == ("ReplicaSet", "web-1")
+            assert await search.find_later(uid=str(number)) == ("ReplicaSet", "web-1", "")
     assert len(search.owners._controllers) == 3
+
+
+@pytest.mark.parametrize("annotated", ["ReplicaSet", "Deployment"])
+async def test_traceparent_of_the_rollout_is_that_of_the_controller_or_the_top(search, annotated):
+    traceparent = f"00-{'ab' * 16}-{'cd' * 8}-01"
+    annotations = {annotated: {"annotations": {"tracing.k8s.io/traceparent": traceparent}}}
+    deployment = search.server.add(DEPLOYMENTS, "api", **annotations.get("Deployment", {}))
+    reference = controller_reference(deployment)
+    replica_set = search.server.add(REPLICA_SETS, "api-1", reference, **annotations.get("ReplicaSet", {}))
+    async with search.running():
+        assert await search.find_later(replica_set) == ("Deployment", "api", traceparent)
