@@ -10,7 +10,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from kubeloop.controllers.cronjob.jobs import finished_condition, job_from_template, surplus_jobs
+from kubeloop.controllers.cronjob.jobs import job_from_template, surplus_jobs
 from kubeloop.controllers.cronjob.schedule_times import (
     cron_job_schedule,
     job_name,
@@ -25,6 +25,7 @@ from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreac
 from kubeloop.kube.event_recorder import EventType
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.objects.api_types import CronJob, CronJobStatus, Job, JSONValue, ObjectReference
+from kubeloop.kube.objects.object_fields import job_finished_condition
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
@@ -60,16 +61,16 @@ class CronJobSync:
         """Remove finished Jobs from the active ones, and record the last success."""
         for job in self._jobs:
             name, uid = job.metadata.name, job.metadata.uid
-            condition = finished_condition(job)
-            if not condition:
+            finished = job_finished_condition(job)
+            if finished is None:
                 if not self._is_active(uid):
                     await self._check_unexpected(job)
                 continue
             if self._is_active(uid):
                 self._remove_active(uid)
-                self._event("Normal", "SawCompletedJob", f"Saw completed job: {name}, condition: {condition}")
+                self._event("Normal", "SawCompletedJob", f"Saw completed job: {name}, condition: {finished.type}")
             completed, last = job.status.completion_time, self.status.last_successful_time
-            if condition == "Complete" and completed is not None and (last is None or completed > last):
+            if finished.type == "Complete" and completed is not None and (last is None or completed > last):
                 self.status = replace(self.status, last_successful_time=completed)
 
     async def _check_unexpected(self, job: Job) -> None:

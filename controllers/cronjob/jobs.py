@@ -7,41 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Literal
 from zoneinfo import ZoneInfo
 
 from kubeloop.controllers.cronjob.schedule_times import job_name
 from kubeloop.controllers.runtime.owner_references import controller_reference
 from kubeloop.kube.objects.api_types import CronJob, Job, JSONValue
+from kubeloop.kube.objects.object_fields import job_finished_condition
 
 SCHEDULED_TIMESTAMP = "batch.kubernetes.io/cronjob-scheduled-timestamp"
-
-FinishedCondition = Literal["Complete", "Failed", ""]
-
-
-def finished_condition(job: Job) -> FinishedCondition:
-    """Return the type of the condition with which a Job has finished; "" for a Job that has not."""
-    for condition in job.status.conditions:
-        if condition.status == "True":
-            if condition.type == "Complete":
-                return "Complete"
-            if condition.type == "Failed":
-                return "Failed"
-    return ""
 
 
 def surplus_jobs(cron_job: CronJob, jobs: Iterable[Job]) -> list[Job]:
     """Return the finished Jobs above the history limits: the successful ones first, each group oldest first."""
-    jobs_by_condition: dict[FinishedCondition, list[Job]] = {"Complete": [], "Failed": [], "": []}
+    jobs_by_condition: dict[str, list[Job]] = {"Complete": [], "Failed": []}
     for job in jobs:
-        jobs_by_condition[finished_condition(job)].append(job)
+        condition = job_finished_condition(job)
+        if condition is not None:
+            jobs_by_condition[condition.type].append(job)
     surplus: list[Job] = []
-    limits: tuple[tuple[FinishedCondition, int | None], ...] = (
+    for type_, limit in (
         ("Complete", cron_job.spec.successful_jobs_history_limit),
         ("Failed", cron_job.spec.failed_jobs_history_limit),
-    )
-    for condition, limit in limits:
-        finished = sorted(jobs_by_condition[condition], key=_start_order)
+    ):
+        finished = sorted(jobs_by_condition[type_], key=_start_order)
         if limit is not None and len(finished) > limit:
             surplus += finished[: len(finished) - limit]
     return surplus

@@ -524,7 +524,12 @@ class JobStatus(Struct):
     conditions: tuple[Condition, ...] = ()
 
 
+class JobSpec(Struct):
+    ttl_seconds_after_finished: int | None = None
+
+
 class Job(Object):
+    spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
 
 

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kubeloop.kube.objects.api_types import Condition, Deployment, Pod, ReplicaSet, ReplicationController, StatefulSet
+from kubeloop.kube.objects.api_types import (
+    Condition,
+    Deployment,
+    Job,
+    Pod,
+    ReplicaSet,
+    ReplicationController,
+    StatefulSet,
+)
 
 POD_TEMPLATE_HASH_LABEL = "pod-template-hash"
 
@@ -52,3 +60,11 @@ def zone_key(labels: Mapping[str, str]) -> str:
     zone = labels[_OLD_ZONE] if _OLD_ZONE in labels else labels.get(_ZONE, "")
     region = labels[_OLD_REGION] if _OLD_REGION in labels else labels.get(_REGION, "")
     return f"{region}:\x00:{zone}" if region or zone else ""
+
+
+def job_finished_condition(job: Job) -> Condition | None:
+    """Return the condition Complete or Failed with which a Job has finished; None for a Job that has not."""
+    for condition in job.status.conditions:
+        if condition.type in ("Complete", "Failed") and condition.status == "True":
+            return condition
+    return None

@@ -149,6 +149,16 @@ CONTROLLER_TABLE = (
         concurrency=ControllerOption("concurrent-cron-job-syncs", 5, "Number of concurrent CronJob reconciles."),
     ),
     ControllerDescriptor(
+        name="ttl-after-finished",
+        kubernetes_name="ttl-after-finished-controller",
+        factory="ttlafterfinished.ttl_after_finished_controller:TTLAfterFinishedController",
+        watches="jobs.batch",
+        starts_with="jobs.batch",
+        concurrency=ControllerOption(
+            "concurrent-ttl-after-finished-syncs", 5, "Number of concurrent deletions of expired Jobs."
+        ),
+    ),
+    ControllerDescriptor(
         name="podgc",
         kubernetes_name="pod-garbage-collector-controller",
         factory="podgc.pod_garbage_collector:PodGarbageCollector",

@@ -10,10 +10,10 @@ import pytest
 from kubeloop.controllers.cronjob.cron_job_controller import CronJobController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
+from support.batch_objects import create_cron_job, create_job, finish_job
 
 pytestmark = pytest.mark.virtual_time
 
-POD_SPEC = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
 MINUTE = 60
 
 
@@ -24,14 +24,7 @@ async def apiserver(fake_apiserver, start):
 
 
 def create(api: Any, schedule: str = "* * * * *", **spec: Any) -> None:
-    template = {"spec": {"template": {"spec": POD_SPEC}}}
-    body = {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": "c"},
-        "spec": {"schedule": schedule, "timeZone": "UTC", "jobTemplate": template, **spec},
-    }
-    api.api.create(CRON_JOBS.path("ns"), body)
+    create_cron_job(api, "c", schedule, **spec)
 
 
 def status(api: Any) -> dict[str, Any]:
@@ -44,18 +37,6 @@ def active(api: Any) -> list[str]:
 
 def update(api: Any, **spec: Any) -> None:
     api.api.succeed("PATCH", CRON_JOBS.path("ns", "c"), {"spec": spec}, content_type="application/merge-patch+json")
-
-
-def finish(api: Any, name: str, type_: str = "Complete") -> None:
-    """Finish a Job as the Job controller does."""
-    now = api.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-    criteria = "SuccessCriteriaMet" if type_ == "Complete" else "FailureTarget"
-    conditions = [{"type": name, "status": "True", "lastTransitionTime": now} for name in (criteria, type_)]
-    body: dict[str, Any] = {"status": {"startTime": now, "conditions": conditions}}
-    if type_ == "Complete":
-        body["status"]["completionTime"] = now
-    path = JOBS.path("ns", name, "status")
-    api.api.succeed("PATCH", path, body, content_type="application/merge-patch+json")
 
 
 def reasons(api: Any) -> list[str]:
@@ -80,14 +61,14 @@ async def test_finished_jobs_leave_the_status_and_the_oldest_are_deleted(apiserv
     create(apiserver, successfulJobsHistoryLimit=1, failedJobsHistoryLimit=0)
     await asyncio.sleep(3 * MINUTE)
     first, second, third = apiserver.names(JOBS)
-    finish(apiserver, first)
+    finish_job(apiserver, first)
     await asyncio.sleep(1)
     assert active(apiserver) == [second, third]
     completed = status(apiserver)["lastSuccessfulTime"]
-    finish(apiserver, second, "Failed")
+    finish_job(apiserver, second, "Failed")
     await asyncio.sleep(1)
     assert apiserver.names(JOBS) == [first, third]
-    finish(apiserver, third)
+    finish_job(apiserver, third)
     await asyncio.sleep(1)
     assert apiserver.names(JOBS) == [third]
     assert status(apiserver)["lastSuccessfulTime"] > completed
@@ -98,7 +79,7 @@ async def test_forbid_waits_for_the_running_job(apiserver):
     await asyncio.sleep(3 * MINUTE)
     (name,) = apiserver.names(JOBS)
     assert "JobAlreadyActive" in reasons(apiserver)
-    finish(apiserver, name)
+    finish_job(apiserver, name)
     await asyncio.sleep(1)
     assert len(apiserver.names(JOBS)) == 2  # the time that was missed meanwhile
 
@@ -172,13 +153,7 @@ async def test_unknown_running_job_is_reported(apiserver):
     create(apiserver, "0 0 1 1 *")
     owner = apiserver.store.get(CRON_JOBS, "ns", "c")["metadata"]["uid"]
     reference = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": owner, "controller": True}
-    body = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "manual", "ownerReferences": [reference]},
-        "spec": {"template": {"spec": POD_SPEC}},
-    }
-    apiserver.api.create(JOBS.path("ns"), body)
+    create_job(apiserver, "manual", reference)
     await asyncio.sleep(1)
     assert set(reasons(apiserver)) == {"UnexpectedJob"}
     assert active(apiserver) == []

@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
-from kubeloop.controllers.cronjob.jobs import SCHEDULED_TIMESTAMP, finished_condition, job_from_template, surplus_jobs
+from kubeloop.controllers.cronjob.jobs import SCHEDULED_TIMESTAMP, job_from_template, surplus_jobs
 from kubeloop.kube.objects.api_types import CronJob, Job, convert
 
 
@@ -21,13 +19,6 @@ def cron_job(**spec: Any) -> CronJob:
     metadata = {"name": "c", "namespace": "ns", "uid": "u"}
     body = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": spec}
     return convert(CronJob, body)
-
-
-@pytest.mark.parametrize(
-    ("condition", "expected"), [("Complete", "Complete"), ("Failed", "Failed"), ("Suspended", ""), ("", "")]
-)
-def test_finished_condition(condition: str, expected: str):
-    assert finished_condition(job("a", condition)) == expected
 
 
 def test_oldest_finished_jobs_are_surplus():

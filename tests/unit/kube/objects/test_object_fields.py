@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
-from kubeloop.kube.objects.object_fields import condition_of, is_finished, is_ready, replicas_of, zone_key
+from kubeloop.kube.objects.api_types import Job, Pod, ReplicaSet, convert
+from kubeloop.kube.objects.object_fields import (
+    condition_of,
+    is_finished,
+    is_ready,
+    job_finished_condition,
+    replicas_of,
+    zone_key,
+)
 
 
 def pod(phase: str = "Running", **conditions: str) -> Pod:
@@ -42,3 +49,17 @@ def test_zone_key_is_region_and_zone_with_precedence_of_beta_labels():
     current = {"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "z"}
     assert zone_key(current) == zone_key(beta) == zone_key({**beta, "topology.kubernetes.io/zone": "new"})
     assert zone_key({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        pytest.param([("SuccessCriteriaMet", "True"), ("Complete", "True")], "Complete", id="complete"),
+        pytest.param([("Failed", "True")], "Failed", id="failed"),
+        pytest.param([("Suspended", "True"), ("Complete", "False")], None, id="running"),
+    ],
+)
+def test_job_finished_condition(conditions: list[tuple[str, str]], expected: str | None):
+    status = {"conditions": [{"type": type_, "status": value} for type_, value in conditions]}
+    condition = job_finished_condition(convert(Job, {"status": status}))
+    assert (condition.type if condition else None) == expected

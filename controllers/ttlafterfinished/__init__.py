@@ -1,0 +1,1 @@
+"""TTL-after-finished controller: deletes Jobs when ttlSecondsAfterFinished has passed since their end."""

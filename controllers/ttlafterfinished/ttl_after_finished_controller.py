@@ -1,0 +1,84 @@
+"""TTL-after-finished controller: the events that enqueue a finished Job, and its deletion.
+
+Source: v1.36 pkg/controller/ttlafterfinished.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from kubeloop.controllers.runtime.controller import Controller, ReconcileError
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.errors import NotFound
+from kubeloop.kube.objects.api_types import Job
+from kubeloop.kube.objects.object_fields import job_finished_condition
+from kubeloop.kube.objects.resources import JOBS
+
+
+class TTLAfterFinishedController:
+    """Deletes expired Jobs; `run()` works until cancelled."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        self._clock = context.clock
+        self._traces = context.traces
+        jobs = context.informers.informer(JOBS)
+        self._jobs = jobs.store
+        self._queue = context.new_queue("ttl_jobs_to_delete")
+        self._controller = Controller("ttl-after-finished", self.reconcile, self._queue, context.workers, context)
+        self._registration = jobs.add_handler(
+            ResourceEventHandlerFuncs(
+                on_add=lambda job, _initial: self._enqueue(job), on_update=lambda _, new: self._enqueue(new)
+            )
+        )
+
+    async def run(self) -> None:
+        """Delete expired Jobs until cancelled."""
+        await self._controller.run((self._registration,))
+
+    def _enqueue(self, job: Job) -> None:
+        if job.spec.ttl_seconds_after_finished is not None and job_finished_condition(job) is not None:
+            self._queue.add(job.key)
+
+    async def reconcile(self, key: str) -> float | None:
+        """Delete Job `key` if its TTL has expired. Returns the seconds until it expires.
+
+        Level-based. An exception means: retry with backoff.
+        """
+        cached = self._jobs.get(key)
+        seconds = seconds_to_expiry(cached, self._clock.now()) if cached is not None else None
+        if cached is None or seconds is None or seconds > 0:
+            return seconds
+        name, namespace = cached.metadata.name, cached.metadata.namespace
+        reconcile = self._traces.reconcile("ttl-after-finished", key)
+        try:
+            job = await self._client.get(JOBS, name, namespace)  # its TTL may have been extended meanwhile
+            seconds = seconds_to_expiry(job, self._clock.now())
+            if seconds is not None and seconds <= 0:
+                with reconcile.action_span(f"delete job {name}"):
+                    await self._client.delete(
+                        JOBS, name, namespace, propagation_policy="Foreground", precondition_uid=job.metadata.uid
+                    )
+                seconds = None
+        except NotFound:
+            seconds = None
+        except Exception as error:
+            reconcile.finish(error=str(error))
+            raise
+        reconcile.finish()
+        return seconds
+
+
+def seconds_to_expiry(job: Job, now: datetime) -> float | None:
+    """Return the seconds until a finished Job expires, 0 or less if it has; None for a Job that does not expire.
+
+    Raises ReconcileError if the time at which it finished is unknown.
+    """
+    finished = job_finished_condition(job)
+    ttl_seconds = job.spec.ttl_seconds_after_finished
+    if job.metadata.deletion_timestamp is not None or ttl_seconds is None or finished is None:
+        return None
+    if finished.last_transition_time is None:
+        raise ReconcileError(f"unable to find the time when the Job {job.key} finished")
+    return (finished.last_transition_time + timedelta(seconds=ttl_seconds) - now).total_seconds()
