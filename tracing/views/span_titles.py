@@ -71,12 +71,10 @@ def span_details(span: Span) -> Iterator[str]:
     if name == "post-filter" and attributes.get("kubeloop.nominated_node"):
         victims = attributes.get("kubeloop.victims", 0)
         yield f"post-filter: preempts {victims} on {attributes['kubeloop.nominated_node']}"
-    if (
-        name in (*_BY_US, *_OBJECT_ATTRIBUTES)
-        and not (name in _EXPLAINED and reason)
-        and span["status"].get("code") == "ERROR"
-    ):
-        yield f"{span_title}: {span['status'].get('message')}"
+    if name in _BY_US or (name in _OBJECT_ATTRIBUTES and not (name in _EXPLAINED and reason)):
+        problem = span["status"].get("message") if span["status"].get("code") == "ERROR" else reason
+        if problem:
+            yield f"{span_title}: {problem}"
 
 
 def _pull_details(span: Span) -> Iterator[str]:

@@ -48,6 +48,16 @@ def test_details_have_reasons_rejections_and_errors():
             {"kubeloop__image__size_bytes": 1_000_000, "kubeloop__image__waiting_ms": 1500},
             "image pull: 1.0 MB, waited 1.50 s for other pulls",
         ),
+        (
+            "container start",
+            {"kubeloop__reason": "CreateContainerConfigError"},
+            "container start: CreateContainerConfigError",
+        ),
+        (
+            "container start",
+            {"kubeloop__reason": "Waiting", "error": "no such secret"},
+            "container start: no such secret",
+        ),
         ("gated", {"kubeloop__gates": "example.com/gate"}, "gated: example.com/gate"),
         ("readiness probe", {"kubeloop__message": "refused", "error": "refused"}, "readiness probe: refused"),
         ("image pull", {"kubeloop__image__already_present": True}, "image pull: already present on the node"),
