@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from kubeloop.kube.objects.api_types import Object
+from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.resources import Resource
 
 T = TypeVar("T")
@@ -61,10 +62,8 @@ def controller_uid(obj: Any) -> tuple[str, ...]:
     if isinstance(obj, dict):
         references = (obj.get("metadata") or {}).get("ownerReferences") or ()
         return tuple(reference.get("uid", "") for reference in references if reference.get("controller"))[:1]
-    for reference in obj.metadata.owner_references:
-        if reference.controller:
-            return (reference.uid,)
-    return ()
+    reference = controller_of(cast("Object", obj).metadata)
+    return () if reference is None else (reference.uid,)
 
 
 def namespace(obj: Any) -> tuple[str, ...]:

@@ -9,12 +9,13 @@ from kubeloop.controllers.cronjob.cron_job_sync import CronJobSync
 from kubeloop.controllers.cronjob.schedule_times import cron_job_schedule, seconds_to_next_schedule
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.owner_references import cached_controller, controller_of
+from kubeloop.controllers.runtime.owner_references import cached_controller
 from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.cron_schedule import InvalidSchedule
 from kubeloop.kube.objects.api_types import CronJob, Job
+from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
 
 _CONTROLLER_NAME_INDEX = "controller-name"

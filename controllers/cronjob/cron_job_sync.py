@@ -19,13 +19,12 @@ from kubeloop.controllers.cronjob.schedule_times import (
 )
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.owner_references import controller_of
 from kubeloop.kube.cron_schedule import InvalidSchedule, is_time_zone
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.event_recorder import EventType
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.objects.api_types import CronJob, CronJobStatus, Job, JSONValue, ObjectReference
-from kubeloop.kube.objects.object_fields import job_finished_condition
+from kubeloop.kube.objects.object_fields import controller_of, job_finished_condition
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 

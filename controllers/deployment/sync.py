@@ -39,11 +39,7 @@ from kubeloop.controllers.deployment.rolling_update import RECREATE, ROLLING_UPD
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.integers import InvalidInteger, int_or_none
-from kubeloop.controllers.runtime.owner_references import (
-    CONTROLLER_INDEX,
-    controller_index_key,
-    controller_of,
-)
+from kubeloop.controllers.runtime.owner_references import CONTROLLER_INDEX, controller_index_key
 from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.informers.store import Store
 from kubeloop.kube.client.api_client import PatchType
@@ -59,7 +55,7 @@ from kubeloop.kube.objects.api_types import (
     ReplicaSet,
     Status,
 )
-from kubeloop.kube.objects.object_fields import condition_of, is_finished, replicas_of
+from kubeloop.kube.objects.object_fields import condition_of, controller_of, is_finished, replicas_of
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
 from kubeloop.kube.selectors import Selector, selector_from
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile

@@ -10,12 +10,11 @@ from typing import Any
 
 from kubeloop.controllers.disruption.budget_status import UnknownPodCount
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.owner_references import controller_of
 from kubeloop.informers.shared_informer import SharedInformer
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import OwnerReference, Pod
-from kubeloop.kube.objects.object_fields import replicas_of
+from kubeloop.kube.objects.object_fields import controller_of, replicas_of
 from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS, Resource
 
 _WORKLOADS: dict[tuple[str, str], Resource[Any]] = {

@@ -38,7 +38,6 @@ from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
     cached_controller,
     controller_index_key,
-    controller_of,
     index_by_controller,
     orphan_index_key,
 )
@@ -51,7 +50,7 @@ from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.objects.api_types import JSONValue, Object, Pod, ReplicaSet, ReplicaSetStatus
-from kubeloop.kube.objects.object_fields import is_ready
+from kubeloop.kube.objects.object_fields import controller_of, is_ready
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile

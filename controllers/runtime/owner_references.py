@@ -9,20 +9,13 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from kubeloop.informers.store import Store
-from kubeloop.kube.objects.api_types import JSONValue, Object, ObjectMeta, OwnerReference
+from kubeloop.kube.objects.api_types import JSONValue, Object, ObjectMeta
+from kubeloop.kube.objects.object_fields import controller_of
 
 T = TypeVar("T", bound=Object)
 
 CONTROLLER_INDEX = "controller"
 """Index of objects by controller reference (`controller_index_key`); orphans by namespace (`orphan_index_key`)."""
-
-
-def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
-    """Return the owner reference with controller=true, or None."""
-    for reference in metadata.owner_references:
-        if reference.controller:
-            return reference
-    return None
 
 
 def cached_controller(owners: Store[T], kind: str, obj: Object) -> T | None:

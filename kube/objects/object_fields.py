@@ -1,11 +1,12 @@
-"""Fields of typed objects that many parts read: conditions, phase, replicas.
+"""Fields of typed objects that many parts read: conditions, phase, replicas, controller.
 
 Pure functions. Source: pkg/api/v1/pod/util.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from kubeloop.kube.objects.api_types import (
     Condition,
@@ -23,6 +24,30 @@ _ZONE = "topology.kubernetes.io/zone"
 _REGION = "topology.kubernetes.io/region"
 _OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 _OLD_REGION = "failure-domain.beta.kubernetes.io/region"
+
+
+class _Reference(Protocol):
+    @property
+    def controller(self) -> bool | None: ...
+
+
+ReferenceT = TypeVar("ReferenceT", bound=_Reference)
+_ReferenceT_co = TypeVar("_ReferenceT_co", bound=_Reference, covariant=True)
+
+
+class OwnedMetadata(Protocol[_ReferenceT_co]):
+    """metadata of an object, in any of the types that declare its owners."""
+
+    @property
+    def owner_references(self) -> Sequence[_ReferenceT_co]: ...
+
+
+def controller_of(metadata: OwnedMetadata[ReferenceT]) -> ReferenceT | None:
+    """Return the owner reference with controller=true, or None."""
+    for reference in metadata.owner_references:
+        if reference.controller:
+            return reference
+    return None
 
 
 def condition_of(conditions: Iterable[Condition], type_: str) -> Condition | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicationController
-from kubeloop.kube.objects.object_fields import is_ready, replicas_of
+from kubeloop.kube.objects.object_fields import controller_of, is_ready, replicas_of
 
 _MAX_REASONS = 5  # of pending Pods
 
@@ -87,7 +87,7 @@ def measure(
         controller_progress(controller) for controller in controllers
     ]
     phases = Counter("Terminating" if pod.metadata.deletion_timestamp else pod.status.phase for pod in pods)
-    standalone = (pod for pod in pods if not any(owner.controller for owner in pod.metadata.owner_references))
+    standalone = (pod for pod in pods if controller_of(pod.metadata) is None)
     return Progress(
         unready_standalone_pods=tuple(
             sorted(pod.key for pod in standalone if not is_ready(pod) and pod.status.phase != "Succeeded")

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from kubeloop.kube.objects.api_types import Node, Pod
-from kubeloop.kube.objects.object_fields import zone_key
+from kubeloop.kube.objects.object_fields import controller_of, zone_key
 from kubeloop.kube.selectors import Selector
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
@@ -104,7 +104,7 @@ class NodePreferAvoidPods:
         pass
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        owner = next((reference for reference in pod.pod.metadata.owner_references if reference.controller), None)
+        owner = controller_of(pod.pod.metadata)
         annotation = node.node.metadata.annotations.get(_AVOID) if node.node is not None else None
         if owner is None or owner.kind not in ("ReplicationController", "ReplicaSet") or annotation is None:
             return MAX_NODE_SCORE

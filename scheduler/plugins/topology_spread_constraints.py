@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from kubeloop.kube.objects.api_types import LabelSelector, OwnerReference, Pod, Service, TopologySpreadConstraint
+from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.selectors import Selector, selector_from, selector_from_map
 from kubeloop.scheduler.api.listers import Listers
 
@@ -95,7 +96,7 @@ class DefaultSelectors:
 
     def of(self, pod: Pod, class_number: int | None) -> Selector:
         """Return the selector for `pod`; it is not cached if `class_number` is None."""
-        owner = next((reference for reference in pod.metadata.owner_references if reference.controller), None)
+        owner = controller_of(pod.metadata)
         stamp = self._listers.services.version
         controller_selector = self._controller_selector(pod, owner)
         cached = self._cached.get(class_number) if class_number is not None else None

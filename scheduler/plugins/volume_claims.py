@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kubeloop.kube.objects.api_types import Pod, Volume
+from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim
 from kubeloop.scheduler.api.listers import Listers
 
@@ -74,8 +75,8 @@ def get_claim(pod: Pod, name: str, listers: Listers) -> PersistentVolumeClaim:
 
 def check_owned_by(pod: Pod, claim: PersistentVolumeClaim) -> None:
     """Check that the claim of an ephemeral volume is controlled by this pod. Raises ClaimError."""
-    owners = claim.metadata.owner_references
-    if not any(owner.controller and owner.uid == pod.metadata.uid for owner in owners):
+    owner = controller_of(claim.metadata)
+    if owner is None or owner.uid != pod.metadata.uid:
         raise ClaimError(f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)")
 
 

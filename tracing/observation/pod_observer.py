@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.observed_types import ObservedEvent, ObservedNode, ObservedOwner, ObservedPod
 from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew
 from kubeloop.tracing.observation.pod_events import add_event
@@ -271,7 +272,7 @@ class PodObserver:
 
     def _add_owner(self, record: PodRecord, pod: ObservedPod) -> None:
         """Add the topmost owner, or remember the controller until it is known."""
-        controller = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+        controller = controller_of(pod.metadata)
         if controller is None:
             return
         self._owners[record.uid] = controller

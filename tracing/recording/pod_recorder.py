@@ -28,6 +28,7 @@ import msgspec
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.pod_record import (
     MAX_FACTS,
@@ -533,7 +534,8 @@ class PodRecorder:
             parse_pod_trace_annotation(annotations.get(POD_TRACE_ANNOTATION, "")) if context is not None else None
         )
         scheduled_here = self._schedules(pod.spec.scheduler_name)
-        created_here = any(owner.controller and owner.kind in self._creators for owner in pod.metadata.owner_references)
+        owner = controller_of(pod.metadata)
+        created_here = owner is not None and owner.kind in self._creators
         if not scheduled_here and not (annotation is not None and annotation.by_creator and created_here):
             return None
         if context is None and not self._starts_traces:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.tracing.spans.owners import deployment_name, owner_text
 from kubeloop.tracing.spans.pod_milestones import EdgeSource, PodMilestones
 from kubeloop.tracing.spans.trace import Span
@@ -234,17 +235,15 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
         metadata = pod.metadata
         self.namespace, self.name, self.uid = metadata.namespace, metadata.name, metadata.uid
         self.template_hash = metadata.labels.get("pod-template-hash", "")
-        for owner in metadata.owner_references:
-            if owner.controller:
-                self.owner_kind, self.owner_name = owner.kind, owner.name
+        if (owner := controller_of(metadata)) is not None:
+            self.owner_kind, self.owner_name = owner.kind, owner.name
 
     def set_observed_pod(self, pod: ObservedPod) -> None:
         metadata = pod.metadata
         self.namespace, self.name, self.uid = metadata.namespace, metadata.name, metadata.uid
         self.template_hash = metadata.labels.pod_template_hash
-        for owner in metadata.owner_references:
-            if owner.controller:
-                self.owner_kind, self.owner_name = owner.kind, owner.name
+        if (owner := controller_of(metadata)) is not None:
+            self.owner_kind, self.owner_name = owner.kind, owner.name
 
     def finish(self, outcome: str, end_ns: int, reason: str = "") -> None:
         self.outcome, self.end_ns, self.reason = outcome, end_ns, reason

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.tracing.recording.recent_traces import RecentTraces
 from kubeloop.tracing.spans.owners import deployment_name, owner_text
 from kubeloop.tracing.spans.pod_record import PodRecord
@@ -230,7 +231,7 @@ def untraced_line(key: str, pod: Pod) -> PodLine:
     if created is not None and scheduled is not None and scheduled.last_transition_time is not None:
         created_to_scheduled_us = round((scheduled.last_transition_time - created).total_seconds() * 1e6)
     rejected = scheduled is not None and scheduled.status == "False"
-    owner = next((reference for reference in metadata.owner_references if reference.controller), None)
+    owner = controller_of(metadata)
     owners = []
     if owner is not None:
         deployment = deployment_name(owner.kind, owner.name, metadata.labels.get("pod-template-hash", ""))

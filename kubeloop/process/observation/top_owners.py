@@ -18,6 +18,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.rate_limit import TokenBucket
 from kubeloop.kube.errors import ApiError, Forbidden, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Struct
+from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.observed_types import ObservedMeta, ObservedOwner, TraceAnnotations
 from kubeloop.tracing.observation.pod_observer import TopOwner
 
@@ -160,7 +161,7 @@ class TopOwners:
             return None
         if metadata.annotations.traceparent:
             self._traceparents[reference.uid] = metadata.annotations.traceparent
-        return next((owner for owner in metadata.owner_references if owner.controller), None)
+        return controller_of(metadata)
 
     async def _path(self, owner: _Owner) -> str:
         """Return the URL path of an owner; "" if its kind is not served."""

@@ -9,7 +9,6 @@ import pytest
 from kubeloop.controllers.runtime.owner_references import (
     cached_controller,
     controller_index_key,
-    controller_of,
     controller_reference,
     index_by_controller,
     orphan_index_key,
@@ -25,23 +24,6 @@ OWNER = convert(
 
 def pod(*references: dict[str, Any]) -> Pod:
     return convert(Pod, {"metadata": {"name": "p", "namespace": "ns", "ownerReferences": list(references)}})
-
-
-@pytest.mark.parametrize(
-    ("references", "uid"),
-    [
-        pytest.param([], None, id="no reference"),
-        pytest.param([{"kind": "Job", "uid": "a"}], None, id="no controller"),
-        pytest.param(
-            [{"kind": "Job", "uid": "a", "controller": False}, {"kind": "Job", "uid": "b", "controller": True}],
-            "b",
-            id="second reference",
-        ),
-    ],
-)
-def test_controller_of(references, uid):
-    controller = controller_of(pod(*references).metadata)
-    assert (controller and controller.uid) == uid
 
 
 def test_index_finds_pods_created_with_controller_reference():

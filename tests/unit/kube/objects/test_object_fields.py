@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.kube.objects.api_types import Job, Pod, ReplicaSet, convert
+from kubeloop.kube.objects.api_types import Job, ObjectMeta, Pod, ReplicaSet, convert
 from kubeloop.kube.objects.object_fields import (
     condition_of,
+    controller_of,
     is_finished,
     is_ready,
     job_finished_condition,
@@ -63,3 +64,20 @@ def test_job_finished_condition(conditions: list[tuple[str, str]], expected: str
     status = {"conditions": [{"type": type_, "status": value} for type_, value in conditions]}
     condition = job_finished_condition(convert(Job, {"status": status}))
     assert (condition.type if condition else None) == expected
+
+
+@pytest.mark.parametrize(
+    ("references", "uid"),
+    [
+        pytest.param([], None, id="no reference"),
+        pytest.param([{"kind": "Job", "uid": "a"}], None, id="no controller"),
+        pytest.param(
+            [{"kind": "Job", "uid": "a", "controller": False}, {"kind": "Job", "uid": "b", "controller": True}],
+            "b",
+            id="second reference",
+        ),
+    ],
+)
+def test_controller_of(references, uid):
+    controller = controller_of(convert(ObjectMeta, {"ownerReferences": references}))
+    assert (controller and controller.uid) == uid
