@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Final, NamedTuple
 
 from kubeloop.kube.objects.object_fields import controller_of
@@ -200,6 +200,10 @@ class PodObserver:
                     milestones.version = 0  # resource versions start over if etcd was restored
                 _changed(record)
 
+    def retain(self, uids: Set[str]) -> None:
+        """Forget finished pods that are not in a complete list of pods: they were deleted while no watch showed it."""
+        self._done &= uids
+
     def synced(self) -> None:
         """Record that the first list of pods was passed: pods of earlier processes that it lacks were deleted."""
         for _, uid, pod, arrival_ns in sorted(self._newest, key=lambda entry: entry[:2]):
@@ -247,10 +251,8 @@ class PodObserver:
             return None
         milestones, _ = self._early.pop(uid, (PodMilestones(), 0))
         dropped = self._recorder.make_room()
-        if dropped:
-            self._done.add(dropped)
-            self._ended.pop(dropped, None)
-            self._owners.pop(dropped, None)
+        if dropped is not None:
+            self._forget(dropped.uid, dropped.node)
         record = self._recorder.follow_observed(pod, milestones)
         if record is None:
             self._done.add(uid)

@@ -472,11 +472,9 @@ class PodRecorder:
         """Return True if an earlier process followed the pod, and it has not been observed yet."""
         return uid in self._restored
 
-    def make_room(self) -> str:
-        """Drop the oldest open record if there are MAX_OPEN; returns the UID of its pod, or ""."""
-        if self.open_count() < MAX_OPEN:
-            return ""
-        return self._evict()
+    def make_room(self) -> PodRecord | None:
+        """Drop the oldest open record if there are MAX_OPEN, and return it."""
+        return self._evict() if self.open_count() >= MAX_OPEN else None
 
     def finish_observed(self, record: PodRecord, outcome: str, end_ns: int, reason: str = "") -> None:
         """Finish the record of a pod that kubeloop only observes."""
@@ -601,9 +599,8 @@ class PodRecorder:
         record.finish(outcome, end_ns, reason or ("containers failed" if outcome == "failed" else ""))
         self._on_finished(record)
 
-    def _evict(self) -> str:
-        """Drop the oldest record; returns the UID of its pod, "" if its create request has not been answered."""
-        uid = ""
+    def _evict(self) -> PodRecord:
+        """Drop the oldest record, and return it."""
         if self._followed:
             uid = next(iter(self._followed))
             record = self._followed.pop(uid)
@@ -615,7 +612,7 @@ class PodRecorder:
         if self._store is not None:
             self._store.delete(record)
         self._on_evicted(record)
-        return uid
+        return record
 
 
 def _since_ns(pod: Pod, condition: str) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.tracing.sampling.samplers import TailRules
-from kubeloop.tracing.spans.pod_record import COMPLETE_OUTCOMES, Phase, PodRecord, SchedulingAttempt
+from kubeloop.tracing.spans.pod_record import COMPLETE_OUTCOMES, ObservedPhase, Phase, PodRecord, SchedulingAttempt
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.trace import Trace
 from kubeloop.tracing.spans.traceparent import TraceContext
@@ -26,14 +26,15 @@ def matching_tail_rule(record: PodRecord, rules: TailRules) -> str:
 def _has_failure(record: PodRecord) -> bool:
     return any(
         (type(fact) is SchedulingAttempt and fact.result is not None and fact.result.result != "scheduled")
-        or (type(fact) is Phase and fact.error is not None)
+        or (isinstance(fact, (Phase, ObservedPhase)) and fact.error is not None)
         for fact in record.facts
     )
 
 
 def _has_preempted(record: PodRecord) -> bool:
     return any(
-        type(fact) is SchedulingAttempt and fact.result is not None and fact.result.nominated_node
+        (type(fact) is SchedulingAttempt and fact.result is not None and fact.result.nominated_node)
+        or (type(fact) is ObservedPhase and fact.name == "preemption wait")
         for fact in record.facts
     )
 

@@ -173,6 +173,7 @@ class PodReceiver(ObjectReceiver[ObservedPod]):
         for record in [record for record in self._recorder.open_records() if record.uid not in self._listed_uids]:
             metadata = ObservedPodMeta(name=record.name, namespace=record.namespace, uid=record.uid)
             self._observer.pod_deleted(ObservedPod(metadata=metadata), arrival_ns)
+        self._observer.retain(self._listed_uids)
         self._listed_uids = None
         if not self._synced.is_set():
             self._observer.synced()

@@ -9,7 +9,8 @@ import pytest
 from kubeloop.tracing.observation import pod_observer
 from kubeloop.tracing.observation.pod_observer import LATE_EVENTS_NS, TopOwner
 from kubeloop.tracing.recording import pod_recorder
-from kubeloop.tracing.sampling.samplers import Sampler
+from kubeloop.tracing.sampling.samplers import Sampler, parse_tail_rules
+from kubeloop.tracing.sampling.tail_rules import matching_tail_rule
 from kubeloop.tracing.spans.trace import Link
 from support.observed_pods import LAG_SECONDS, NODE, SECOND, START_NS, PodStory, node_state, ns
 from support.observed_traces import ObservedTraces, check_trace, span_named, spans_of
@@ -592,8 +593,20 @@ def test_oldest_open_pod_is_dropped(traces, monkeypatch):
     stories = [PodStory(traces.observer, name=f"web-{number}").create() for number in range(3)]
     assert [record.name for record in traces.recorder.open_records()] == ["web-1", "web-2"]
     stories[0].after(1).bind()
-    assert [record.name for record in traces.recorder.open_records()] == ["web-1", "web-2"]
+    stories[1].after(1).bind()
+    PodStory(traces.observer, name="web-3").create()
+    assert traces.observer._on_node == {}
+    assert [record.name for record in traces.recorder.open_records()] == ["web-2", "web-3"]
     traces.observer.check()
+
+
+@pytest.mark.parametrize(("rule", "is_exported"), [("failed", True), ("preempted", True), ("slower-than=1h", False)])
+def test_tail_rules_select_observed_pods(rule, is_exported):
+    traces = ObservedTraces(sampler=Sampler(ratio=0.0, tail_rules=parse_tail_rules(rule)))
+    story = PodStory(traces.observer).create().after(0.1).unschedulable("cpu").after(1)
+    story.unschedulable("cpu, preempted 1", nominated=NODE).after(1).bind().accept().image_present("app").start("app")
+    story.ready()
+    assert bool(matching_tail_rule(traces.finished[0], parse_tail_rules(rule))) is is_exported
 
 
 def test_events_of_unknown_pods_are_limited_and_counted(traces, monkeypatch):
@@ -613,6 +626,13 @@ def test_events_wait_for_their_pod_for_a_limited_time(traces):
     assert (traces.observer._early, traces.observer.events_dropped) == ({}, 0)
     story.bind()
     assert traces.recorder.open_count() == 1
+
+
+def test_finished_pods_that_a_list_lacks_are_forgotten(traces):
+    for number in range(3):
+        PodStory(traces.observer, name=f"web-{number}").start_normally()
+    traces.observer.retain({"uid of web-1", "uid of another"})
+    assert traces.observer._done == {"uid of web-1"}
 
 
 def test_deleted_pods_are_remembered_for_a_limited_time(traces, monkeypatch):

@@ -108,6 +108,9 @@ class RecordingObserver:
     def interrupted(self, resource, since_ns, until_ns):
         self.calls.append(("interrupted", resource, since_ns, until_ns))
 
+    def retain(self, uids):
+        self.calls.append(("retained", sorted(uids)))
+
     def synced(self):
         self.calls.append("synced")
 
@@ -123,7 +126,7 @@ async def test_first_list_of_pods_completes_the_synchronization():
     assert not synced.is_set()
     receiver.listed(2)
     assert synced.is_set()
-    assert observer.calls == [("observed", "a", True), "synced"]
+    assert observer.calls == [("observed", "a", True), ("retained", ["a"]), "synced"]
 
 
 async def test_pods_that_a_later_list_lacks_were_deleted():
@@ -146,6 +149,7 @@ async def test_pods_that_a_later_list_lacks_were_deleted():
         ("deleted", "ns/pod-gone", "gone"),
         ("deleted", "ns/pod-replaced", "replaced"),
         ("deleted", "ns/pod-lost", "lost"),
+        ("retained", ["kept", "unreadable"]),
     ]
 
 
