@@ -5,8 +5,8 @@ components. A gate is in one of three groups:
 
 - `OBEYED`: both settings do what they do in Kubernetes. The controllers, the scheduler, the garbage collector and the
   development API server read these with FeatureGates.enabled().
-- `REFUSED`: it changes a part that kubeloop has, but kubeloop implements the default only. The other setting is an
-  error; AllAlpha and AllBeta leave the gate at its default, with a warning.
+- `REFUSED`: it would switch on something that kubeloop does not have. That is an error; AllAlpha and AllBeta leave the
+  gate at its default, with a warning.
 - All others: gates of parts that kubeloop does not have (kubelet, kube-proxy, other controllers, internals of client-go
   and the API server without an effect on responses). They can be set, with a warning that it has no effect.
 
@@ -597,6 +597,6 @@ REFUSED: dict[str, str] = {
     "ManifestBasedAdmissionControlConfig": "the development API server reads no admission configuration from files",
     "NativeHistograms": "kubeloop has no native histograms",
 }
-"""Gates of which kubeloop implements the default only, with the reason."""
+"""Gates that cannot be switched on, with the reason."""
 
 DEFAULT_FEATURE_GATES = FeatureGates({})

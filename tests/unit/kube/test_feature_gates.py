@@ -108,6 +108,8 @@ def test_a_gate_that_is_set_keeps_its_value_with_all_alpha():
 def test_tables_name_gates_that_can_be_set():
     for name in OBEYED | set(REFUSED):
         assert not GATES[name].locked, name
+    for name in REFUSED:
+        assert not GATES[name].default, f"{name} switches something off"
     assert not OBEYED & set(REFUSED)
 
 
