@@ -1,7 +1,7 @@
 """Create the screenshots of docs/tracing.md: run `python docs/make_screenshots.py` in the repository, with Chromium.
 
 Starts `kubeloop up` with an application of 400 pods and the example of pending pods, opens the trace page in headless
-Chromium, and writes docs/images/*.png.
+Chromium, and writes docs/images/*.png. Observed pods are those of a test.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from playwright.async_api import Page  # noqa: E402  # after the change of sys.p
 
 from support.browser import BrowserUnavailable, open_page, running_browser, wait_for  # noqa: E402
 from support.cli_processes import MIXED, Kubeloop  # noqa: E402
+from support.traced_pods import TracedPods  # noqa: E402
 
 APPLICATION = """
 apiVersion: v1
@@ -80,17 +81,31 @@ SCREENSHOTS: dict[str, tuple[dict[str, int | bool], Steps]] = {
 }
 
 
+async def observed_pod(page: Page) -> None:
+    await page.keyboard.press("/")
+    await page.keyboard.insert_text("db-0")
+    await page.keyboard.press("Enter")
+    await wait_for(page, "document.querySelectorAll('.span').length > 8")
+
+
 async def take_screenshots(url: str) -> None:
     async with running_browser() as browser:
         for name, (viewport, steps) in SCREENSHOTS.items():
             async with open_page(browser, url, **viewport) as page:
-                await wait_for(page, "document.querySelectorAll('.row:not([hidden])').length > 5")
-                await steps(page)
-                await page.evaluate("document.activeElement.blur()")
-                await page.evaluate(
-                    "new Promise(done => setTimeout(done, 600))"
-                )  # until the animation of the bars has ended
-                await page.screenshot(path=IMAGES / f"{name}.png")
+                await take_screenshot(page, name, steps)
+        pods = TracedPods()
+        for number in range(6):
+            pods.observed(f"db-{number}")
+        async with pods.running() as observed_url, open_page(browser, f"{observed_url}/traces") as page:
+            await take_screenshot(page, "observed", observed_pod)
+
+
+async def take_screenshot(page: Page, name: str, steps: Steps) -> None:
+    await wait_for(page, "document.querySelectorAll('.row:not([hidden])').length > 5")
+    await steps(page)
+    await page.evaluate("document.activeElement.blur()")
+    await page.evaluate("new Promise(done => setTimeout(done, 600))")  # until the animation of the bars has ended
+    await page.screenshot(path=IMAGES / f"{name}.png")
 
 
 def main() -> None:

@@ -117,7 +117,7 @@ class TracedPods:
             end_ns, end = at_ns + round(seconds * second), (source, round(uncertain * second))
             record.facts.append(ObservedPhase(at_ns, span, end_ns, *edge, *end, attributes, error))
             at_ns, edge = end_ns, end
-        record.observed_ns, record.bound_ns = start_ns, start_ns + 4 * second
+        record.bound_ns = start_ns + 4 * second
         record.finish("ready", at_ns)
         self.tracing.recent.add(record)
 
