@@ -113,21 +113,21 @@ async def _read_client(
         elif streams.stdin and message[:1] == _STDIN:
             await _write(process, terminal, message[1:])
         elif streams.stdin and message[:2] == _CLOSE + _STDIN:
-            await _write(process, terminal, b"")
+            await _write(process, terminal, None)
 
 
-async def _write(process: Process, terminal: Terminal | None, data: bytes) -> None:
-    """Write input to the process; b"" ends it."""
+async def _write(process: Process, terminal: Terminal | None, data: bytes | None) -> None:
+    """Write input to the process; None ends it."""
     stdin = process.stdin
     if terminal is not None:
-        await terminal.write(data or END_OF_INPUT)
+        await terminal.write(END_OF_INPUT if data is None else data)
     elif stdin is not None and not stdin.is_closing():
         try:
-            if data:
+            if data is None:
+                stdin.close()
+            else:
                 stdin.write(data)
                 await stdin.drain()
-            else:
-                stdin.close()
         except ConnectionError:  # the process reads no more
             stdin.close()
 

@@ -112,6 +112,7 @@ async def test_terminal_controls_its_command(tmp_path: Path):
 async def test_client_closes_stdin():
     path = "exec?container=web&command=x&stdin=true&stdout=true"
     async with stream_server(execs("cat")) as server, server.connect(path, V5) as ws:
+        await ws.send_bytes(b"\x00")
         await ws.send_bytes(b"\x00input")
         await ws.send_bytes(b"\x04" + b'{"Width":80,"Height":25}')  # ignored without a terminal
         await ws.send_bytes(b"\xff\x00")
