@@ -21,9 +21,9 @@ from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew
 from kubeloop.tracing.observation.pod_events import add_event
 from kubeloop.tracing.observation.pod_states import Skew, add_state, describe, was_ready
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
-from kubeloop.tracing.spans.observed_phases import bound_edge, trace_end
+from kubeloop.tracing.spans.observed_phases import TraceEnd, bound_edge, trace_end
 from kubeloop.tracing.spans.phase_times import start_sli_ns
-from kubeloop.tracing.spans.pod_milestones import Edge, PodMilestones, earliest, moment_ns, timestamp_edge
+from kubeloop.tracing.spans.pod_milestones import Edge, PodMilestones, earliest, later, moment_ns, timestamp_edge
 from kubeloop.tracing.spans.pod_record import PodRecord
 
 LATE_EVENTS_NS: Final = 5_000_000_000  # a kubelet delays Events when it has many
@@ -329,14 +329,10 @@ class PodObserver:
         assert milestones is not None
         end = trace_end(milestones, until_ready=self._until_ready)
         assert end is not None
-        uid = record.uid
         self._resolve_owner(record)
         record.start_sli_ns = 0 if record.reconstructed else start_sli_ns(milestones)
-        bound = bound_edge(milestones)
-        record.bound_ns = bound.high_ns if bound is not None else 0
-        record.end_phase = milestones.end_phase
-        self._recorder.finish_observed(record, end.outcome, max(record.start_ns, end.edge.high_ns), end.reason)
-        self._forget(uid, milestones.node)
+        self._recorder.finish_observed(record, end.outcome, _close(record, milestones, end), end.reason)
+        self._forget(record.uid, milestones.node)
 
     def _forget(self, uid: str, node: str) -> None:
         """Remember only that the pod's trace is done."""
@@ -366,13 +362,9 @@ class PodObserver:
             return
         _set_start(record, milestones)
         record.node, record.until_ready, record.reconstructed = milestones.node, self._until_ready, True
-        bound = bound_edge(milestones)
-        record.bound_ns = bound.high_ns if bound is not None else 0
         self._add_owner(record, pod)
         self._owners.pop(record.uid, None)
-        end_ns = max(record.start_ns, end.edge.high_ns)
-        record.close_phases(end_ns)
-        record.finish(end.outcome, end_ns, end.reason)
+        record.finish(end.outcome, _close(record, milestones, end), end.reason)
         self._on_reconstructed(record)
 
 
@@ -380,6 +372,19 @@ def _set_start(record: PodRecord, milestones: PodMilestones) -> None:
     creation = milestones.creation
     assert creation is not None
     record.start_ns, record.start_uncertainty_ns = creation.high_ns, creation.uncertainty_ns
+
+
+def _close(record: PodRecord, milestones: PodMilestones, end: TraceEnd) -> int:
+    """Replace the milestones of a record by phases, and return its end (ns)."""
+    bound, edge = bound_edge(milestones), end.edge
+    if milestones.creation is not None:
+        edge = later(milestones.creation, edge)
+    record.bound_ns = bound.high_ns if bound is not None else 0
+    record.end_phase = milestones.end_phase
+    record.end_source, record.end_uncertainty_ns = edge.source, edge.uncertainty_ns
+    end_ns = max(record.start_ns, edge.high_ns)
+    record.close_phases(end_ns)
+    return end_ns
 
 
 def _changed(record: PodRecord) -> None:

@@ -404,6 +404,7 @@ class PodRecorder:
                 if record.milestones is not None:
                     record.milestones.add_missed(until_ns, now_ns, "kubeloop was not running")
                     record.close_phases(now_ns)
+                    record.end_source, record.end_uncertainty_ns = "arrival", now_ns - until_ns
                 else:
                     record.add(Gap(until_ns, now_ns, "kubeloop was not running"))
                 record.finish("deleted", now_ns, "deleted while kubeloop was not running")
@@ -477,8 +478,7 @@ class PodRecorder:
         return self._evict() if self.open_count() >= MAX_OPEN else None
 
     def finish_observed(self, record: PodRecord, outcome: str, end_ns: int, reason: str = "") -> None:
-        """Finish the record of a pod that kubeloop only observes."""
-        record.close_phases(end_ns, self._max_facts)
+        """Finish the record of a pod that kubeloop only observes, whose phases are closed."""
         self._finish(record.uid, record, outcome, end_ns, reason)
 
     # ---------------------------------------------------------------------------------------------------------------

@@ -170,6 +170,8 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     is_journaled: bool = False  # whether the journal holds the other fields as they are
     milestones: PodMilestones | None = None  # of an observed pod whose trace has not ended; facts are derived from it
     start_uncertainty_ns: int = 0  # of an observed pod: the creation may be earlier by this
+    end_uncertainty_ns: int = 0
+    end_source: str = ""  # EdgeSource of an observed pod's end; "" while the record is open
     start_sli_ns: int = 0  # duration of the start by the kubelet's definition (phase_times.start_sli_ns); 0: none
     plugin_spans: list[Any] = []  # a Span each, whose attributes msgspec cannot decode; in order of their end
 

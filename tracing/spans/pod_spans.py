@@ -44,9 +44,12 @@ _OWNER_ATTRIBUTES = {
 }
 
 
-def milliseconds(ns: int) -> int:
-    """Convert to milliseconds, rounded up."""
-    return -(-ns // 1_000_000)
+def _add_edge(attributes: Attributes, edge: str, source: str, uncertainty_ns: int) -> None:
+    """Add where the time of an edge comes from, and its uncertainty in milliseconds, rounded up."""
+    if source:
+        attributes[f"kubeloop.{edge}.source"] = source
+        if uncertainty_ns:
+            attributes[f"kubeloop.{edge}.uncertainty_ms"] = -(-uncertainty_ns // 1_000_000)
 
 
 def pod_trace(record: PodRecord, *, now_ns: int = 0) -> Trace:
@@ -112,9 +115,9 @@ class _SpanBuilder:
         if record.reason:
             attributes["kubeloop.reason"] = record.reason
         failed = bool(record.outcome) and record.outcome not in COMPLETE_OUTCOMES
-        if record.is_observed and record.start_uncertainty_ns:
-            attributes["kubeloop.start.source"] = "creation"
-            attributes["kubeloop.start.uncertainty_ms"] = milliseconds(record.start_uncertainty_ns)
+        if record.is_observed:
+            _add_edge(attributes, "start", "creation", record.start_uncertainty_ns)
+            _add_edge(attributes, "end", record.end_source, record.end_uncertainty_ns)
         return Span(
             name="pod",
             span_id=self._root_id,
@@ -210,13 +213,9 @@ class _SpanBuilder:
         self._add("bind", phase.start_ns, end_ns, attributes, error=phase.error, kind="client")
 
     def _add_observed(self, phase: ObservedPhase, end_ns: int) -> None:
-        attributes: Attributes = {**phase.attributes, "kubeloop.start.source": phase.start_source}
-        if phase.start_uncertainty_ns:
-            attributes["kubeloop.start.uncertainty_ms"] = milliseconds(phase.start_uncertainty_ns)
-        if phase.end_ns:
-            attributes["kubeloop.end.source"] = phase.end_source
-            if phase.end_uncertainty_ns:
-                attributes["kubeloop.end.uncertainty_ms"] = milliseconds(phase.end_uncertainty_ns)
+        attributes: Attributes = {**phase.attributes}
+        _add_edge(attributes, "start", phase.start_source, phase.start_uncertainty_ns)
+        _add_edge(attributes, "end", phase.end_source if phase.end_ns else "", phase.end_uncertainty_ns)
         self._add(phase.name, phase.start_ns, end_ns, attributes, error=phase.error, kind="consumer")
 
     def _add_attempt(self, attempt: SchedulingAttempt, end_ns: int) -> None:

@@ -98,6 +98,7 @@ async def test_record_is_written_as_soon_as_the_pod_is_observed(start, kill, man
     await tracing.flush()
     [trace] = exporter.traces
     assert trace.root.error == "deleted while kubeloop was not running"
+    assert trace.root.attributes["kubeloop.end.uncertainty_ms"] == 99_000
     assert [span.name for span in trace.spans[1:]] == ["schedule", "not observed"]
 
 

@@ -48,6 +48,8 @@ def test_normal_start(traces, kubelet):
         "kubeloop.observed": True,
         "kubeloop.start.source": "creation",
         "kubeloop.start.uncertainty_ms": 410,
+        "kubeloop.end.source": "condition",
+        "kubeloop.end.uncertainty_ms": 560,
     }
     pull = span_named(trace, "image pull")
     assert pull.attributes["kubeloop.image.already_present"] is False
