@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kubeloop.cli import endpoint_client
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
-from kubeloop.process.process_files import default_process, list_processes
+from kubeloop.process.process_files import ProcessRecord, default_process, list_processes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,11 +47,7 @@ def show(target: str, options: ExplainOptions, gates: FeatureGateOptions) -> int
     else:
         from kubeloop.cli.explain_cluster import explain_in_cluster
 
-        kubeconfig = str(options.kubeconfig) if options.kubeconfig is not None else None
-        context = options.kube_context
-        if process is not None and kubeconfig is None and context is None:
-            kubeconfig, context = process.kubeconfig or None, process.context or None
-        source = kubeconfig, context
+        source = _cluster_source(options, process)
         document = explain_in_cluster(options.namespace, name, source, options.config, gates.parsed())
         if document is None:
             return 130
@@ -61,6 +58,15 @@ def show(target: str, options: ExplainOptions, gates: FeatureGateOptions) -> int
 
     Console(highlight=False).print(render_explanation(document))
     return 0
+
+
+def _cluster_source(options: ExplainOptions, process: ProcessRecord | None) -> tuple[str | None, str | None]:
+    """Return kubeconfig and context of the cluster to read: of the options, else of the process, else the defaults."""
+    if options.kubeconfig is not None or options.kube_context is not None:
+        return (str(options.kubeconfig) if options.kubeconfig is not None else None), options.kube_context
+    if process is not None and os.environ.get("KUBECONFIG", "") in ("", process.kubeconfig):
+        return process.kubeconfig or None, process.context or None
+    return None, None
 
 
 def render_explanation(document: Mapping[str, Any]) -> RenderableType:

@@ -10,6 +10,7 @@ import pytest
 
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects import api_types
+from kubeloop.tracing.metrics_interface import TracedPod, TraceMetrics
 from kubeloop.tracing.provider import Tracing
 from support.pod_traces import trace_pod
 
@@ -39,6 +40,31 @@ async def test_run_exports_in_background_and_rest_at_end(tracing, pod, manual_cl
         task.cancel()
     assert len(exporter.traces) == 2
     assert exporter.is_shut_down
+
+
+class RecordingMetrics(TraceMetrics):
+    def __init__(self) -> None:
+        self.pods = set()
+        self.start_slis = []
+
+    def phases(self, times_ns, pod):
+        self.pods.add(pod)
+
+    def start_sli(self, duration_ns, pod):
+        self.start_slis.append((duration_ns, pod))
+
+
+@pytest.mark.virtual_time
+async def test_metrics_have_namespace_owner_kind_and_start_sli(manual_clock, pod):
+    metrics = RecordingMetrics()
+    tracing = Tracing(clock=manual_clock, rng=random.Random(1), environ={}, metrics=metrics)
+    trace_pod(tracing, pod, manual_clock, "web-5f-a", 10)
+    (record,) = tracing.recent.records()
+    record.start_sli_ns = 7
+    await tracing.flush()
+    traced = TracedPod(record.context.trace_id, "shop", "Deployment")
+    assert metrics.pods == {traced}
+    assert metrics.start_slis == [(7, traced)]
 
 
 def test_same_seed_gives_same_ids(manual_clock):

@@ -192,6 +192,12 @@ def process(*, schedules: bool) -> ProcessRecord:
         pytest.param(False, ExplainOptions(), ("/kube/config", "prod"), id="process without one: its cluster"),
         pytest.param(None, ExplainOptions(), (None, None), id="no process: the default kubeconfig"),
         pytest.param(True, ExplainOptions(kubeconfig=Path("k")), ("k", None), id="explicit kubeconfig"),
+        pytest.param(
+            False,
+            ExplainOptions(kubeconfig=Path("/kube/config"), kube_context="c"),
+            ("/kube/config", "c"),
+            id="explicit context of the same kubeconfig",
+        ),
         pytest.param(False, ExplainOptions(kube_context="c"), (None, "c"), id="explicit context"),
         pytest.param(True, ExplainOptions(config=Path("f")), ("/kube/config", "prod"), id="explicit configuration"),
         pytest.param(False, ExplainOptions(endpoint="http://o"), "http://o", id="explicit endpoint"),
@@ -201,6 +207,20 @@ def test_source_is_a_scheduler_or_the_cluster(requests, running: bool | None, op
     listed = contextlib.nullcontext() if running is None else process_file(process(schedules=running))
     with listed:
         assert show("pod/p", options, FeatureGateOptions()) == 0
+    assert requests == [source]
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig", "source"),
+    [
+        pytest.param("/kube/config", ("/kube/config", "prod"), id="that of the process: with its context"),
+        pytest.param("/other", (None, None), id="another one: not that of the process"),
+    ],
+)
+def test_kubeconfig_of_the_environment_takes_precedence(requests, monkeypatch, kubeconfig: str, source: Any):
+    monkeypatch.setenv("KUBECONFIG", kubeconfig)
+    with process_file(process(schedules=False)):
+        assert show("pod/p", ExplainOptions(), FeatureGateOptions()) == 0
     assert requests == [source]
 
 
