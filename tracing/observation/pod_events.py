@@ -70,7 +70,7 @@ def _edge(moment: datetime, event: ObservedEvent, arrival_ns: int, skew_ns: int)
 
 
 def _add_failed_scheduling(milestones: PodMilestones, event: ObservedEvent, edge: Edge) -> bool:
-    """Add a failed attempt. A repeated Event has the message of the first attempt: later ones show in the condition."""
+    """Add a failed attempt. Of a repeated Event only the first time is added: its message has not changed since."""
     milestones.was_unschedulable = True
     moment = event.event_time or event.first_timestamp
     event_ns = moment_ns(moment) if moment is not None else 0

@@ -18,6 +18,7 @@ import msgspec
 
 from kubeloop.tracing.spans.image_pulls import image_pulls
 from kubeloop.tracing.spans.pod_milestones import (
+    SECOND_NS,
     ContainerMilestones,
     Edge,
     PodMilestones,
@@ -170,17 +171,27 @@ def _scheduling_phase(mark: SchedulingMark, end: Edge | None) -> DerivedPhase:
 
 
 def _merged(marks: list[SchedulingMark]) -> list[SchedulingMark]:
-    """Return marks in order of time. An Event and the condition of the same attempt become one mark."""
+    """Return marks in order of time. An Event and the condition of the same attempt become one mark.
+
+    The scheduler sends both at the same time, and a state arrives later than it was written: the condition may come
+    before the time of its Event, and the removal of gates after the time of the Event that follows from it.
+    """
     merged: list[SchedulingMark] = []
     for mark in sorted(marks, key=lambda mark: (mark.edge.high_ns, not mark.event_ns, mark.status, mark.message)):
         last = merged[-1] if merged else None
-        if last is not None and last.message == mark.message:
-            if last.event_ns and not mark.event_ns:
-                merged[-1] = msgspec.structs.replace(mark, edge=last.edge)
-                continue
-            if mark.event_ns:
-                continue
-        merged.append(mark)
+        if last is None:
+            merged.append(mark)
+        elif last.event_ns and mark.status == "pending":
+            merged.insert(-1, msgspec.structs.replace(mark, edge=no_later(mark.edge, last.edge)))
+        elif last.message != mark.message:
+            merged.append(mark)
+        elif mark.event_ns:
+            if last.edge.source == "arrival" and mark.edge.low_ns - last.edge.high_ns < SECOND_NS:
+                merged[-1] = msgspec.structs.replace(last, edge=no_later(mark.edge, last.edge))
+        elif last.event_ns:
+            merged[-1] = msgspec.structs.replace(mark, edge=last.edge)
+        else:
+            merged.append(mark)
     return merged
 
 

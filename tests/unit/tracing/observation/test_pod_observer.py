@@ -151,7 +151,7 @@ def test_readiness_gate_is_the_end_of_the_start(traces):
 
 
 def test_pending_with_changing_reasons(traces):
-    """The scheduler's Event has the first message only: later ones are in the condition."""
+    """Events of later attempts may be lost or combined: the condition shows the message."""
     story = PodStory(traces.observer).create().after(0.03).unschedulable("0/2 nodes: cpu")
     story.after(5).unschedulable("0/2 nodes: memory", event=False)
     story.event("FailedScheduling", "0/2 nodes: cpu", component="default-scheduler", count=2, first=0.03)

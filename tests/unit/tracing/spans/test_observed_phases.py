@@ -72,6 +72,27 @@ def test_event_and_condition_of_one_attempt_are_one_phase():
         ]
 
 
+def test_condition_that_arrives_before_the_time_of_its_event():
+    marks = [
+        SchedulingMark(Edge(11, 12, "event"), "unschedulable", "cpu", event_ns=11),
+        SchedulingMark(Edge(15, 40, "arrival"), "unschedulable", "memory"),
+        SchedulingMark(Edge(43, 44, "event"), "unschedulable", "memory", event_ns=43),
+    ]
+    changed = derive_phases(PodMilestones(creation=CREATION, scheduling=marks))[-1]
+    assert changed.start == Edge(40, 40, "event")
+
+
+def test_removal_of_gates_that_arrives_after_the_time_of_the_event_that_follows():
+    marks = [
+        SchedulingMark(CREATION, "gated", "g"),
+        SchedulingMark(Edge(20, 20, "event"), "unschedulable", "cpu", event_ns=20),
+        SchedulingMark(Edge(15, 25, "arrival"), "pending"),
+        SchedulingMark(Edge(25, 30, "arrival"), "unschedulable", "cpu"),
+    ]
+    milestones = PodMilestones(creation=CREATION, scheduling=marks)
+    assert phases(milestones) == [("gated", 10, 20), ("unschedulable", 20, None)]
+
+
 @pytest.mark.parametrize(
     ("fields", "outcome", "reason"),
     [
