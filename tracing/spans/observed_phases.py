@@ -60,7 +60,10 @@ _SCHEDULING_SPANS: Final = {
     "preempting": "preemption wait",
     "binding": "bind",
 }
-_SHOWN_IF_EMPTY: Final = frozenset(("unschedulable", "image pull", "init container", "container run"))
+# Phases of every pod, which histograms count, and those of which the fact matters, not the duration.
+_SHOWN_IF_EMPTY: Final = frozenset(
+    ("schedule", "unschedulable", "start sandbox", "image pull", "init container", "container run")
+)
 _DISRUPTIONS: Final = {
     "PreemptionByScheduler": "preempted",
     "EvictionByEvictionAPI": "evicted",
@@ -144,17 +147,16 @@ def bound_edge(milestones: PodMilestones) -> Edge | None:
 def _scheduling_phases(milestones: PodMilestones, creation: Edge) -> list[DerivedPhase]:
     phases: list[DerivedPhase] = []
     bound = bound_edge(milestones)
+    marks = _merged(milestones.scheduling)
     current = SchedulingMark(creation, "pending")
-    for mark in [*_merged(milestones.scheduling), None]:
-        if mark is None:
-            end = bound
-        else:
-            if (mark.status, mark.message, mark.node) == (current.status, current.message, current.node):
-                continue
+    if marks and marks[0].status == "gated":  # from the creation on
+        current = msgspec.structs.replace(marks[0], edge=creation)
+    for mark in marks:
+        if (mark.status, mark.message, mark.node) != (current.status, current.message, current.node):
             end = later(current.edge, no_later(mark.edge, bound))
-        phases.append(_scheduling_phase(current, end))
-        if mark is not None and end is not None:
-            current = SchedulingMark(end, mark.status, mark.message, mark.node)
+            phases.append(_scheduling_phase(current, end))
+            current = msgspec.structs.replace(mark, edge=end)
+    phases.append(_scheduling_phase(current, bound and later(current.edge, bound)))
     return phases
 
 

@@ -510,7 +510,12 @@ def test_pod_that_had_started_before_the_first_list_is_reconstructed(traces):
     [record] = traces.reconstructed
     trace = check_trace(record)
     assert trace.root.attributes["kubeloop.reconstructed"] is True
-    assert [name for name, _, _ in spans_of(trace)] == ["image pull", "container start"]
+    assert [name for name, _, _ in spans_of(trace)] == [
+        "schedule",
+        "start sandbox",
+        "image pull",
+        "container start",
+    ]
     assert trace.root.start_ns == ns(0.6)
 
 
@@ -522,7 +527,7 @@ def test_pending_pod_of_the_first_list_is_followed_and_marked(traces):
     written.after(30).bind().accept().image_present("app").start("app").ready()
     trace = traces.trace()
     assert trace.root.attributes["kubeloop.reconstructed"] is True
-    assert spans_of(trace)[0] == ("unschedulable", 0.6, 30.1)
+    assert spans_of(trace)[:2] == [("schedule", 0.6, 0.6), ("unschedulable", 0.6, 30.1)]
 
 
 def test_pod_of_the_first_list_that_was_ready_before_is_not_followed(traces):

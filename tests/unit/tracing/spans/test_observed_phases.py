@@ -40,7 +40,7 @@ def test_an_edge_before_the_phase_before_it_is_moved():
     app = ContainerMilestones("app", position=0, runs={0: Run(Edge(1, 2, "container"))})
     ready = {"Ready": Edge(3, 4, "condition")}
     milestones = PodMilestones(creation=CREATION, bound=BOUND, containers={"app": app}, conditions=ready)
-    assert phases(milestones) == [("schedule", 10, 20)]
+    assert phases(milestones) == [("schedule", 10, 20), ("start sandbox", 20, 20)]
 
 
 def test_of_a_container_with_many_runs_the_first_start_is_that_of_the_event():
@@ -90,7 +90,7 @@ def test_removal_of_gates_that_arrives_after_the_time_of_the_event_that_follows(
         SchedulingMark(Edge(25, 30, "arrival"), "unschedulable", "cpu"),
     ]
     milestones = PodMilestones(creation=CREATION, scheduling=marks)
-    assert phases(milestones) == [("gated", 10, 20), ("unschedulable", 20, None)]
+    assert phases(milestones) == [("gated", 10, 20), ("schedule", 20, 20), ("unschedulable", 20, None)]
 
 
 @pytest.mark.parametrize(
