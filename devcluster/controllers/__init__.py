@@ -1,1 +1,1 @@
-"""Controllers of the development cluster: node lifecycle, volumes."""
+"""Controllers of the development cluster: node lifecycle, volume provisioner."""

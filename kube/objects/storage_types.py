@@ -26,6 +26,7 @@ class PersistentVolumeSpec(Struct):
     access_modes: tuple[str, ...] = ()
     claim_ref: ObjectReference | None = None
     storage_class_name: str = ""
+    persistent_volume_reclaim_policy: str = ""
     volume_mode: str | None = None
     volume_attributes_class_name: str | None = None
     node_affinity: VolumeNodeAffinity | None = None

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kubeloop.devcluster.controllers.persistent_volume_binder import PersistentVolumeController
+from kubeloop.devcluster.controllers.volume_provisioner import VolumeProvisioner
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.simulation.node_objects import NodeSettings, declared_features
@@ -44,7 +44,7 @@ async def running_cluster(
     runs = {"api-server": api.run, "nodes": kubelets.run}
     if nodes.every_node:
         staged_claims = any(stage.kind == "PersistentVolumeClaim" for stage in stages)
-        volumes = PersistentVolumeController(api.store, clock=clock, rng=new_rng(), only_own=staged_claims)
+        volumes = VolumeProvisioner(api.store, clock=clock, rng=new_rng(), only_own=staged_claims)
         volumes.register()
         runs["volumes"] = volumes.run
     others = [stage for stage in stages if not stage.is_for_pod_or_node]

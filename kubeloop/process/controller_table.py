@@ -190,6 +190,40 @@ CONTROLLER_TABLE = (
         starts_with="nodes",
         starts_when=lambda node: any(taint.effect == "NoExecute" for taint in node.spec.taints),
     ),
+    ControllerDescriptor(
+        name="persistentvolume-binder",
+        kubernetes_name="persistentvolume-binder-controller",
+        factory="persistentvolume.persistent_volume_binder:PersistentVolumeBinder",
+        watches="persistentvolumeclaims persistentvolumes storageclasses.storage.k8s.io pods",
+        starts_with="persistentvolumeclaims persistentvolumes",
+        event_component="persistentvolume-controller",
+    ),
+    ControllerDescriptor(
+        name="pvc-protection",
+        kubernetes_name="persistentvolumeclaim-protection-controller",
+        factory="pvcprotection.claim_protection_controller:ClaimProtectionController",
+        watches="persistentvolumeclaims pods",
+        starts_with="persistentvolumeclaims",
+    ),
+    ControllerDescriptor(
+        name="pv-protection",
+        kubernetes_name="persistentvolume-protection-controller",
+        factory="pvprotection.volume_protection_controller:VolumeProtectionController",
+        watches="persistentvolumes",
+        starts_with="persistentvolumes",
+    ),
+    ControllerDescriptor(
+        name="ephemeral-volume",
+        kubernetes_name="ephemeral-volume-controller",
+        factory="ephemeral.ephemeral_volume_controller:EphemeralVolumeController",
+        watches="pods persistentvolumeclaims",
+        starts_with="pods",
+        starts_when=lambda pod: any(volume.ephemeral is not None for volume in pod.spec.volumes),
+        event_component="ephemeral_volume",
+        concurrency=ControllerOption(
+            "concurrent-ephemeralvolume-syncs", 5, "Number of concurrent creations of claims of ephemeral volumes."
+        ),
+    ),
 )
 """All controllers, in order of creation."""
 

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from kubeloop.devcluster.controllers.volume_matching import best_match, mismatch_message
+from kubeloop.controllers.persistentvolume.volume_matching import best_match, mismatch_message
+from kubeloop.kube.objects.api_types import convert
+from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim
 from support.persistent_volumes import persistent_volume, persistent_volume_claim
+
+
+def claim(**fields: Any) -> PersistentVolumeClaim:
+    return convert(PersistentVolumeClaim, persistent_volume_claim(**fields))
+
+
+def volume(*arguments: Any, **fields: Any) -> PersistentVolume:
+    return convert(PersistentVolume, persistent_volume(*arguments, **fields))
+
 
 OTHER_CLAIM = {"namespace": "default", "name": "other", "uid": "x"}
 
@@ -24,22 +37,22 @@ OTHER_CLAIM = {"namespace": "default", "name": "other", "uid": "x"}
 )
 def test_claim_matches_smallest_suitable_volume(spec, expected):
     volumes = [
-        persistent_volume({"name": "large", "uid": "1", "labels": {"tier": "gold"}}, "5Gi"),
-        persistent_volume({"name": "small", "uid": "2"}, "2Gi"),
-        persistent_volume({"name": "tiny", "uid": "3"}, "1Mi"),
-        persistent_volume({"name": "shared", "uid": "4"}, "1Gi", ("ReadWriteOnce", "ReadWriteMany")),
-        persistent_volume({"name": "taken", "uid": "5"}, "1Gi", claimRef=OTHER_CLAIM),
-        persistent_volume({"name": "terminating", "uid": "6", "deletionTimestamp": "now"}, "1Gi"),
+        volume({"name": "large", "uid": "1", "labels": {"tier": "gold"}}, "5Gi"),
+        volume({"name": "small", "uid": "2"}, "2Gi"),
+        volume({"name": "tiny", "uid": "3"}, "1Mi"),
+        volume({"name": "shared", "uid": "4"}, "1Gi", ("ReadWriteOnce", "ReadWriteMany")),
+        volume({"name": "taken", "uid": "5"}, "1Gi", claimRef=OTHER_CLAIM),
+        volume({"name": "terminating", "uid": "6", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "1Gi"),
     ]
-    match = best_match(persistent_volume_claim(**spec), volumes, delayed=False)
-    assert (match and match["metadata"]["name"]) == expected
+    match = best_match(claim(**spec), volumes, delayed=False)
+    assert (match and match.metadata.name) == expected
 
 
 def test_delayed_claim_matches_only_volume_with_its_claim_ref():
     claim_ref = {"namespace": "default", "name": "data", "uid": "c"}
-    reserved = persistent_volume({"name": "reserved", "uid": "1"}, "5Gi", claimRef=claim_ref)
-    assert best_match(persistent_volume_claim(), [persistent_volume()], delayed=True) is None
-    assert best_match(persistent_volume_claim(), [persistent_volume(), reserved], delayed=True) is reserved
+    reserved = volume({"name": "reserved", "uid": "1"}, "5Gi", claimRef=claim_ref)
+    assert best_match(claim(), [volume()], delayed=True) is None
+    assert best_match(claim(), [volume(), reserved], delayed=True) is reserved
 
 
 @pytest.mark.parametrize(
@@ -56,4 +69,4 @@ def test_delayed_claim_matches_only_volume_with_its_claim_ref():
     ],
 )
 def test_mismatch_message_of_requested_volume(spec, message):
-    assert mismatch_message(persistent_volume(), persistent_volume_claim(**spec)) == message
+    assert mismatch_message(volume(), claim(**spec)) == message

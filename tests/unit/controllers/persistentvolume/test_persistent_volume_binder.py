@@ -1,4 +1,4 @@
-"""PersistentVolume controller on the store in virtual time: binding, provisioning, deletion, protection."""
+"""Persistent volume binder with provisioner and protection, in virtual time: binding, provisioning, deletion."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from kubeloop.devcluster.controllers.persistent_volume_binder import PersistentVolumeController
-from kubeloop.devcluster.storage.store import ObjectStore
+from kubeloop.controllers.ephemeral.ephemeral_volume_controller import EphemeralVolumeController
+from kubeloop.controllers.persistentvolume.persistent_volume_binder import PersistentVolumeBinder
+from kubeloop.controllers.pvcprotection.claim_protection_controller import ClaimProtectionController
+from kubeloop.controllers.pvprotection.volume_protection_controller import VolumeProtectionController
+from kubeloop.devcluster.controllers.volume_provisioner import VolumeProvisioner
+from kubeloop.kube.event_recorder import EventRecorder
 from kubeloop.kube.objects.resources import (
     EVENTS,
     NODES,
@@ -20,21 +25,31 @@ from kubeloop.kube.objects.resources import (
     PODS,
     STORAGE_CLASSES,
 )
-from kubeloop.testing.virtual_time import VirtualClock
+from support.fake_apiserver import FakeApiServer
 from support.persistent_volumes import persistent_volume, persistent_volume_claim
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]
+CONTROLLERS = (
+    PersistentVolumeBinder,
+    ClaimProtectionController,
+    VolumeProtectionController,
+    EphemeralVolumeController,
+)
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
 class Cluster:
     """A store with the controller, and methods that write objects like the API server."""
 
-    def __init__(self) -> None:
-        self.clock = VirtualClock()
-        self.store = ObjectStore(seconds=asyncio.get_running_loop().time)
-        self.controller = PersistentVolumeController(self.store, clock=self.clock, rng=random.Random(1))
+    def __init__(self, *, only_own: bool = False) -> None:
+        server = FakeApiServer()
+        self.clock, self.store = server.clock, server.store
+        self.events_recorder = EventRecorder(server.client, clock=self.clock, rng=random.Random(2))
+        context = structs.replace(server.context, events=self.events_recorder.for_component("test"))
+        provisioner = VolumeProvisioner(self.store, clock=self.clock, rng=random.Random(1), only_own=only_own)
+        controllers = [new_controller(context) for new_controller in CONTROLLERS]
+        self.parts: list[Any] = [server.informers, self.events_recorder, provisioner, *controllers]
         self._uids = 0
 
     def _metadata(self, name: str, **more: Any) -> JSON:
@@ -53,12 +68,16 @@ class Cluster:
             name, namespace="default", finalizers=["kubernetes.io/pvc-protection"], **(metadata or {})
         )
         return self.store.create(
-            PERSISTENT_VOLUME_CLAIMS, persistent_volume_claim(head, storageClassName=storage_class, **spec)
+            PERSISTENT_VOLUME_CLAIMS,
+            persistent_volume_claim(head, **{"storageClassName": storage_class, "volumeMode": "Filesystem", **spec}),
         )
 
     def volume(self, name: str = "disk", storage_class: str = "manual", **spec: Any) -> JSON:
         head = self._metadata(name, finalizers=["kubernetes.io/pv-protection"])
-        volume = persistent_volume(head, storageClassName=storage_class, **spec)
+        source = {"hostPath": {"path": "/data", "type": ""}, "persistentVolumeReclaimPolicy": "Retain"}
+        volume = persistent_volume(
+            head, **{"storageClassName": storage_class, "volumeMode": "Filesystem", **source, **spec}
+        )
         return self.store.create(PERSISTENT_VOLUMES, {**volume, "status": {"phase": "Pending"}})
 
     def pod(self, name: str = "web", claim: str = "data", node: str = "", **spec: Any) -> JSON:
@@ -103,18 +122,19 @@ class Cluster:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[Cluster]:
-    cluster = Cluster()
+async def running(cluster: Cluster | None = None) -> AsyncIterator[Cluster]:
+    cluster = cluster or Cluster()
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(cluster.controller.run())
+        tasks = [group.create_task(part.run()) for part in cluster.parts]
         await settle()
         yield cluster
         await settle()
-        task.cancel()
+        for task in reversed(tasks):
+            task.cancel()
 
 
 async def settle() -> None:
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(5)
 
 
 # --- static volumes ---------------------------------------------------------------------------------------------------
@@ -161,31 +181,23 @@ async def test_pending_claim_is_bound_when_volume_is_created():
 
 
 async def test_only_own_leaves_other_provisioners_to_stages():
-    cluster = Cluster()
-    cluster.controller = PersistentVolumeController(
-        cluster.store, clock=cluster.clock, rng=random.Random(1), only_own=True
-    )
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(cluster.controller.run())
+    async with running(Cluster(only_own=True)) as cluster:
         cluster.storage_class("staged", provisioner="kwok.x-k8s.io/volume")
         cluster.storage_class("own", provisioner="kubeloop.dev/simulated")
         cluster.claim("staged", storage_class="staged")
         cluster.claim("own", storage_class="own")
         await settle()
         phases = cluster.phases()
-        task.cancel()
-    assert (phases["staged"], phases["own"]) == ("Pending", "Bound")
+        assert (phases["staged"], phases["own"]) == ("Pending", "Bound")
+        assert "ExternalProvisioning" in dict(cluster.events())
 
 
 async def test_objects_created_before_the_start_are_bound():
     cluster = Cluster()
     cluster.claim(storage_class="")
     cluster.volume(storage_class="")
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(cluster.controller.run())
-        await settle()
-        task.cancel()
-    assert cluster.phases() == {"data": "Bound", "disk": "Bound"}
+    async with running(cluster):
+        assert cluster.phases() == {"data": "Bound", "disk": "Bound"}
 
 
 async def test_delayed_claim_is_bound_to_volume_with_its_claim_ref():
@@ -266,12 +278,9 @@ async def test_volume_is_provisioned_for_immediate_claim():
         assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
         assert "nodeAffinity" not in volume["spec"]
         assert volume["metadata"]["annotations"] == {"pv.kubernetes.io/provisioned-by": "example.com/disks"}
-        assert [reason for reason, _ in cluster.events()] == [
-            "ExternalProvisioning",
-            "Provisioning",
-            "ProvisioningSucceeded",
-        ]
-        assert cluster.events()[-1][1] == f"Successfully provisioned volume {name}"
+        events = dict(cluster.events())
+        assert "Provisioning" in events
+        assert events["ProvisioningSucceeded"] == f"Successfully provisioned volume {name}"
 
 
 async def test_delayed_claim_is_provisioned_on_selected_node():
@@ -346,7 +355,7 @@ async def test_retained_volume_is_released_and_can_be_deleted():
 
 async def test_static_volume_without_deleter_fails():
     async with running() as cluster:
-        cluster.volume(persistentVolumeReclaimPolicy="Delete", hostPath={"path": "/data"})
+        cluster.volume(persistentVolumeReclaimPolicy="Delete")
         cluster.claim()
         await settle()
         cluster.delete_claim()
@@ -382,8 +391,9 @@ async def test_foreign_finalizer_of_deleted_claim_remains():
 
 async def test_register_creates_default_storage_class_once():
     cluster = Cluster()
-    cluster.controller.register()
-    cluster.controller.register()
+    for part in cluster.parts * 2:
+        if isinstance(part, VolumeProvisioner):
+            part.register()
     (storage_class,) = cluster.store.list(STORAGE_CLASSES)
     assert storage_class["metadata"]["annotations"] == {"storageclass.kubernetes.io/is-default-class": "true"}
     assert storage_class["volumeBindingMode"] == "WaitForFirstConsumer"

@@ -1,0 +1,1 @@
+"""Ephemeral volume controller: the PersistentVolumeClaims of generic ephemeral volumes."""

@@ -1,0 +1,85 @@
+"""Ephemeral volume controller: creates the PersistentVolumeClaims of generic ephemeral volumes of Pods.
+
+The garbage collector deletes them with the Pod. Source: v1.36 pkg/controller/volume/ephemeral/controller.go.
+"""
+
+from __future__ import annotations
+
+from kubeloop.controllers.runtime.controller import Controller, ReconcileError
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.owner_references import controller_reference
+from kubeloop.controllers.runtime.volume_claims import CLAIM_INDEX, by_claim, claims_of_pod
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.errors import ApiError, ServerUnreachable
+from kubeloop.kube.objects.api_types import JSONValue, Object, Pod
+from kubeloop.kube.objects.object_fields import controller_of
+from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
+
+
+class ClaimOfAnotherOwner(ReconcileError):
+    """A claim with the name of an ephemeral volume's claim exists and does not belong to the Pod."""
+
+
+class EphemeralVolumeController:
+    """Reconciles Pods; `run()` works until cancelled."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        self._events = context.events
+        pods, claims = context.informers.informer(PODS), context.informers.informer(PERSISTENT_VOLUME_CLAIMS)
+        self._pods, self._claims = pods.store, claims.store
+        self._pods.add_index(CLAIM_INDEX, by_claim)
+        self._queue = context.new_queue("ephemeral_volume")
+        self._controller = Controller("ephemeralvolume", self.reconcile, self._queue, context.workers, context)
+        self._registrations = (
+            pods.add_handler(ResourceEventHandlerFuncs(on_add=lambda pod, _initial: self.on_pod(pod))),
+            claims.add_handler(ResourceEventHandlerFuncs(on_delete=self.on_claim_delete)),
+        )
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        await self._controller.run(self._registrations)
+
+    def on_pod(self, pod: Pod) -> None:
+        if any(volume.ephemeral is not None for volume in pod.spec.volumes):
+            self._queue.add(pod.key)
+
+    def on_claim_delete(self, claim: Object, final_state_unknown: bool) -> None:
+        for pod in self._pods.by_index(CLAIM_INDEX, claim.key):
+            self.on_pod(pod)
+
+    async def reconcile(self, key: str) -> float | None:
+        """Create the missing claims of a Pod's ephemeral volumes. An exception means: retry with backoff."""
+        pod = self._pods.get(key)
+        if pod is None or pod.metadata.deletion_timestamp is not None:
+            return None
+        for claim_key, source in claims_of_pod(pod):
+            if source is None:
+                continue
+            try:
+                await self._ensure_claim(pod, claim_key, source)
+            except (ApiError, ServerUnreachable, ClaimOfAnotherOwner) as error:
+                volume = claim_key.removeprefix(f"{pod.key}-")
+                self._events.event(pod, "Warning", "FailedBinding", f"ephemeral volume {volume}: {error}")
+                raise
+        return None
+
+    async def _ensure_claim(self, pod: Pod, claim_key: str, source: JSONValue) -> None:
+        existing = self._claims.get(claim_key)
+        name = claim_key.partition("/")[2]
+        if existing is not None:
+            owner = controller_of(existing.metadata)
+            if owner is None or owner.uid != pod.metadata.uid:
+                raise ClaimOfAnotherOwner(f'PVC "{claim_key}" was not created for pod "{pod.key}" (pod is not owner)')
+            return
+        template = source["volumeClaimTemplate"]
+        metadata = {
+            **{field: value for field, value in (template.get("metadata") or {}).items() if field in _COPIED},
+            "name": name,
+            "ownerReferences": [{**controller_reference(pod), "apiVersion": "v1", "kind": "Pod"}],
+        }
+        body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": template["spec"]}
+        await self._client.create(PERSISTENT_VOLUME_CLAIMS, body, pod.metadata.namespace)
+
+
+_COPIED = ("labels", "annotations")

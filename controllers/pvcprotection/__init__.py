@@ -1,0 +1,1 @@
+"""Claim protection: a PersistentVolumeClaim in deletion stays while a Pod uses it."""

@@ -1,0 +1,1 @@
+"""Volume protection: a PersistentVolume in deletion stays while it is bound."""

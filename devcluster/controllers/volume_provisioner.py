@@ -1,0 +1,222 @@
+"""Volume provisioner: creates volumes for claims, and deletes those of deleted claims, as CSI provisioners do.
+
+It serves every StorageClass that names a provisioner, and creates volumes at once. The persistent volume binder of a
+controller manager annotates the claims that need a volume, and binds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+from kubeloop.devcluster.simulation.store_event_recorder import StoreEventRecorder
+from kubeloop.devcluster.storage.store import Change, ObjectStore
+from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.resources import (
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
+)
+from kubeloop.kube.uids import new_uid
+
+log = logging.getLogger(__name__)
+
+DEFAULT_CLASS = "standard"
+PROVISIONER = "kubeloop.dev/simulated"
+
+_BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+_SELECTED_NODE = "volume.kubernetes.io/selected-node"
+_STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
+_PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
+_VOLUME_IN_USE = "kubernetes.io/pv-protection"
+_BATCH = 50  # objects per turn of the event loop
+
+
+class VolumeProvisioner:
+    """The provisioner of all StorageClasses. Call run() once; register() may be called before it."""
+
+    def __init__(self, store: ObjectStore, *, clock: Clock, rng: random.Random, only_own: bool = False) -> None:
+        """only_own: ignore classes of other provisioners."""
+        self._only_own = only_own
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._events = StoreEventRecorder(store, clock=clock, rng=rng)
+        self._dirty: dict[tuple[str, str, str], None] = {}  # (kind, namespace, name) to sync, oldest first
+        self._wake = asyncio.Event()
+
+    def register(self) -> None:
+        """Create the default StorageClass if there is no class of its name."""
+        if self._store.get(STORAGE_CLASSES, "", DEFAULT_CLASS) is None:
+            metadata = {
+                "name": DEFAULT_CLASS,
+                "uid": new_uid(self._rng),
+                "creationTimestamp": self._wall(),
+                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+            }
+            storage_class = {
+                "kind": "StorageClass",
+                "apiVersion": "storage.k8s.io/v1",
+                "metadata": metadata,
+                "provisioner": PROVISIONER,
+                "reclaimPolicy": "Delete",
+                "volumeBindingMode": "WaitForFirstConsumer",
+            }
+            self._store.create(STORAGE_CLASSES, storage_class)
+
+    async def run(self) -> None:
+        """Provision and delete until cancelled."""
+        self.register()
+        resources = (PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS)
+        unsubscribe = [self._store.subscribe(resource, self._receive) for resource in resources]
+        try:
+            for resource in resources:
+                for obj in self._store.list(resource):
+                    self._enqueue(obj)
+            done = 0
+            while True:
+                while self._dirty:
+                    kind, namespace, name = next(iter(self._dirty))
+                    del self._dirty[kind, namespace, name]
+                    self._sync(kind, namespace, name)
+                    done += 1
+                    if done % _BATCH == 0:
+                        await asyncio.sleep(0)
+                self._wake.clear()
+                await self._wake.wait()
+        finally:
+            for stop in unsubscribe:
+                stop()
+
+    def _receive(self, change: Change) -> None:
+        if change.type != "DELETED":
+            self._enqueue(change.now.object)
+
+    def _enqueue(self, obj: JSON) -> None:
+        metadata = obj["metadata"]
+        self._dirty[obj["kind"], metadata.get("namespace", ""), metadata["name"]] = None
+        self._wake.set()
+
+    def _sync(self, kind: str, namespace: str, name: str) -> None:
+        """Sync one object; an error must not stop the others."""
+        try:
+            if kind == "PersistentVolume":
+                self._delete_released(name)
+            else:
+                self._provision(namespace, name)
+        except Exception:
+            log.exception("failed to provision or delete a volume", extra={"kind": kind, "key": f"{namespace}/{name}"})
+
+    # --- claims -----------------------------------------------------------------------------------
+
+    def _provision(self, namespace: str, name: str) -> None:
+        """Create a volume for a claim that asks for one and is not bound."""
+        claim = self._store.get(PERSISTENT_VOLUME_CLAIMS, namespace, name)
+        if claim is None or claim["spec"].get("volumeName") or "deletionTimestamp" in claim["metadata"]:
+            return
+        annotations = claim["metadata"].get("annotations") or {}
+        provisioner = annotations.get(_STORAGE_PROVISIONER)
+        if not provisioner or (self._only_own and provisioner != PROVISIONER):
+            return
+        class_name = annotations.get(_BETA_CLASS, claim["spec"].get("storageClassName") or "")
+        storage_class = self._store.get(STORAGE_CLASSES, "", class_name)
+        volume_name = f"pvc-{claim['metadata']['uid']}"
+        if storage_class is None or self._store.get(PERSISTENT_VOLUMES, "", volume_name) is not None:
+            return
+        node = None
+        if storage_class.get("volumeBindingMode") == "WaitForFirstConsumer":
+            selected = annotations.get(_SELECTED_NODE)
+            if selected is None:
+                return
+            node = self._store.get(NODES, "", selected)
+            if node is None:
+                # without the annotation the scheduler selects a node again
+                text = f'failed to get target node: node "{selected}" not found'
+                self._record_event(claim, "Warning", "ProvisioningFailed", text, provisioner)
+                self._store.update(PERSISTENT_VOLUME_CLAIMS, _without_annotation(claim, _SELECTED_NODE))
+                return
+        text = f'External provisioner is provisioning volume for claim "{namespace}/{name}"'
+        self._record_event(claim, "Normal", "Provisioning", text, provisioner)
+        self._store.create(PERSISTENT_VOLUMES, self._volume(volume_name, claim, storage_class, node))
+        text = f"Successfully provisioned volume {volume_name}"
+        self._record_event(claim, "Normal", "ProvisioningSucceeded", text, provisioner)
+
+    def _volume(self, name: str, claim: JSON, storage_class: JSON, node: JSON | None) -> JSON:
+        spec: JSON = {
+            "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
+            "hostPath": {"path": f"/var/kubeloop/volumes/{name}", "type": "DirectoryOrCreate"},
+            "accessModes": claim["spec"]["accessModes"],
+            "claimRef": _claim_ref(claim),
+            "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy") or "Delete",
+            "storageClassName": storage_class["metadata"]["name"],
+            "volumeMode": claim["spec"].get("volumeMode") or "Filesystem",
+        }
+        if storage_class.get("mountOptions"):
+            spec["mountOptions"] = storage_class["mountOptions"]
+        if claim["spec"].get("volumeAttributesClassName"):
+            spec["volumeAttributesClassName"] = claim["spec"]["volumeAttributesClassName"]
+        if node is not None:
+            label = "kubernetes.io/hostname"
+            host = (node["metadata"].get("labels") or {}).get(label, node["metadata"]["name"])
+            term = {"matchExpressions": [{"key": label, "operator": "In", "values": [host]}]}
+            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
+        now = self._wall()
+        return {
+            "kind": "PersistentVolume",
+            "apiVersion": "v1",
+            "metadata": {
+                "name": name,
+                "uid": new_uid(self._rng),
+                "creationTimestamp": now,
+                "annotations": {_PROVISIONED_BY: storage_class["provisioner"]},
+                "finalizers": [_VOLUME_IN_USE],
+            },
+            "spec": spec,
+            "status": {"phase": "Pending", "lastPhaseTransitionTime": now},
+        }
+
+    # --- volumes ----------------------------------------------------------------------------------
+
+    def _delete_released(self, name: str) -> None:
+        """Delete a provisioned volume whose claim is deleted, if that is its reclaim policy."""
+        volume = self._store.get(PERSISTENT_VOLUMES, "", name)
+        if volume is None or (volume.get("status") or {}).get("phase") != "Released":
+            return
+        metadata = volume["metadata"]
+        provisioner = (metadata.get("annotations") or {}).get(_PROVISIONED_BY)
+        if not provisioner or (self._only_own and provisioner != PROVISIONER):
+            return
+        if volume["spec"].get("persistentVolumeReclaimPolicy") != "Delete" or "deletionTimestamp" in metadata:
+            return
+        if metadata.get("finalizers"):
+            deleted = {**metadata, "deletionTimestamp": self._wall(), "deletionGracePeriodSeconds": 0}
+            self._store.update(PERSISTENT_VOLUMES, {**volume, "metadata": deleted})
+        else:
+            self._store.delete(PERSISTENT_VOLUMES, "", name)
+
+    def _record_event(self, obj: JSON, type_: str, reason: str, message: str, provisioner: str) -> None:
+        self._events.record(obj, type_, reason, message, field_path="", component=provisioner, host="")
+
+    def _wall(self) -> str:
+        return rfc3339(self._clock.now())
+
+
+def _claim_ref(claim: JSON) -> JSON:
+    metadata = claim["metadata"]
+    return {
+        "kind": "PersistentVolumeClaim",
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "apiVersion": "v1",
+        "resourceVersion": metadata["resourceVersion"],
+    }
+
+
+def _without_annotation(obj: JSON, name: str) -> JSON:
+    metadata = dict(obj["metadata"])
+    rest = {key: text for key, text in metadata.pop("annotations", {}).items() if key != name}
+    return {**obj, "metadata": {**metadata, "annotations": rest} if rest else metadata}

@@ -1,0 +1,57 @@
+"""Ephemeral volume controller: claims of generic ephemeral volumes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from kubeloop.controllers.ephemeral.ephemeral_volume_controller import EphemeralVolumeController
+from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
+from support.persistent_volumes import persistent_volume_claim
+
+pytestmark = pytest.mark.virtual_time
+SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+@pytest.fixture
+async def controller(fake_apiserver, recorded_events, start) -> EphemeralVolumeController:
+    controller = EphemeralVolumeController(structs.replace(fake_apiserver.context, events=recorded_events))
+    await start(fake_apiserver.informers, controller)
+    return controller
+
+
+def create_pod(server: Any) -> Any:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": SPEC}
+    body = {
+        "metadata": {"name": "web"},
+        "spec": {
+            "containers": [{"name": "main", "image": "app:1"}],
+            "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}],
+        },
+    }
+    return server.api.create(PODS.path("ns"), body)
+
+
+async def test_claim_is_owned_by_the_pod_and_created_again(fake_apiserver, controller):
+    pod = create_pod(fake_apiserver)
+    await asyncio.sleep(1)
+    claim = fake_apiserver.store.get(PERSISTENT_VOLUME_CLAIMS, "ns", "web-scratch")
+    (owner,) = claim["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", pod["metadata"]["uid"], True)
+    assert claim["metadata"]["labels"] == {"a": "b"}
+    fake_apiserver.store.delete(PERSISTENT_VOLUME_CLAIMS, "ns", "web-scratch")
+    await asyncio.sleep(1)
+    assert fake_apiserver.names(PERSISTENT_VOLUME_CLAIMS) == ["web-scratch"]
+
+
+async def test_claim_of_another_owner_is_reported(fake_apiserver, controller, recorded_events):
+    fake_apiserver.api.create(PERSISTENT_VOLUME_CLAIMS.path("ns"), persistent_volume_claim({"name": "web-scratch"}))
+    await asyncio.sleep(1)
+    create_pod(fake_apiserver)
+    await asyncio.sleep(1)
+    assert {event.reason for event in recorded_events.events} == {"FailedBinding"}
+    message = 'ephemeral volume scratch: PVC "ns/web-scratch" was not created for pod "ns/web" (pod is not owner)'
+    assert recorded_events.events[0].message == message
