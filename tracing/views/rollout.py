@@ -11,7 +11,7 @@ import msgspec
 from kubeloop.tracing.views.phases import PHASES
 from kubeloop.tracing.views.pod_lines import PodLine
 
-_BOUND_STAGES = frozenset({"bound", "starting", "running", "ready", "completed"})
+_BOUND_STAGES = frozenset({"bound", "starting", "running", "ready", "completed", "crash back-off"})
 
 
 class PhaseTimes(msgspec.Struct, frozen=True, gc=False, rename="camel"):

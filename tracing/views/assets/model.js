@@ -1,7 +1,7 @@
 /* Model of the page: pods, search, rollouts and statistics. */
 "use strict";
 
-Kubeloop.BOUND_STAGES = new Set(["bound", "starting", "running", "ready", "completed", "terminating", "gone"]);
+Kubeloop.BOUND_STAGES = new Set(["bound", "starting", "running", "ready", "completed", "crash back-off", "terminating", "gone"]);
 Kubeloop.BINS = 48; /* of a distribution: 6 per decade, from 10 µs to 1000 s */
 
 Kubeloop.Pods = class {

@@ -46,3 +46,10 @@ def test_time_to_bound_excludes_start_on_node():
     assert line.bound_after_us == 60_000
     summary = rollout("x", [line])
     assert (summary.total.max_us, summary.rate, summary.duration_us) == (60_000, pytest.approx(1 / 0.06), 100_000)
+
+
+def test_pod_in_crash_back_off_counts_as_bound():
+    children = span("schedule", 0, 40), span("container run", 40, 60), span("crash back-off", 60, 100)
+    line = pod_line(document(*children, outcome="open"))
+    assert line.stage == "crash back-off"
+    assert rollout("x", [line]).total.max_us == 40_000
