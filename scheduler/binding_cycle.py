@@ -97,7 +97,11 @@ class BindingCycle:
         self._queue.done(attempt.pod.uid)
         if flight is None:
             self._traces.pre_bind_started(pod)
-            status = await binding.run_pre_bind(attempt.state, attempt.pod, attempt.node)
+            plugins = binding.run_pre_bind(attempt.state, attempt.pod, attempt.node)
+            # Without the gate, kube-scheduler does not know in advance whether PreBind has work, and cancels none.
+            if self._reports_expected_node:
+                plugins = self._waiting_pods.run_pre_bind(attempt.pod.uid, plugins)
+            status = await plugins
             self._traces.pre_bind_finished(pod, status.message if status is not None else None)
             if status is not None:
                 return status

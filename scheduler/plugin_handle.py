@@ -95,6 +95,10 @@ class PluginHandle:
         """Return a pod that waits on permit, to be allowed or rejected; None if it does not wait."""
         return self._shared.waiting_pods.get(uid)
 
+    def preempt_unbound(self, uid: str, plugin: str) -> bool:
+        """Stop the binding of a pod that waits on permit or runs PreBind plugins; return False if it is too late."""
+        return self._shared.waiting_pods.preempt(uid, plugin)
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._shared.spawn(work, name)
 

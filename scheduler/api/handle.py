@@ -146,6 +146,13 @@ class Handle(Protocol):
         """Return a pod that waits on permit, to be allowed or rejected; None if it does not wait."""
         ...
 
+    def preempt_unbound(self, uid: str, plugin: str) -> bool:
+        """Stop the binding of a pod that waits on permit or runs PreBind plugins; it is retried after a backoff.
+
+        Return False if the pod is in neither phase: it can only be deleted.
+        """
+        ...
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run `work` in the background, in the scheduler's task group. It must handle its own errors."""
         ...

@@ -1,10 +1,14 @@
-"""Pods that wait on permit: they have a node, and are bound once allowed. Source: waiting_pods_map.go of v1.36."""
+"""Pods that have a node and are not bound yet: they wait on permit, or their PreBind plugins run.
+
+Source: waiting_pods_map.go, pods_in_prebind_map.go of v1.36.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
+from kubeloop.kube.durations import duration_text
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 
@@ -31,13 +35,11 @@ class PodWaitingOnPermit:
             self._decide(None)
 
     def reject(self, plugin: str, message: str) -> None:
-        self._decide(
-            Status(
-                Code.UNSCHEDULABLE,
-                (f'pod "{self.pod.pod.metadata.name}" rejected while waiting on permit: {message}',),
-                plugin,
-            )
-        )
+        self._decide(Status(Code.UNSCHEDULABLE, (message,), plugin))
+
+    def preempt(self, plugin: str) -> bool:
+        """End the wait with an error, so that the pod is retried after a backoff; return False if it is decided."""
+        return self._decide(Status(Code.ERROR, ("waiting on permit for pod: preempted",), plugin))
 
     async def decision(self) -> Status | None:
         """Wait until the pod is allowed (None) or rejected. Cancellation: the timers are stopped."""
@@ -48,18 +50,46 @@ class PodWaitingOnPermit:
                 timer.cancel()
 
     def _time_out(self, plugin: str, seconds: float) -> None:
-        self.reject(plugin, f"timeout after {seconds:g}s")
+        self.reject(plugin, f"rejected due to timeout after waiting {duration_text(seconds)} at plugin {plugin}")
 
-    def _decide(self, status: Status | None) -> None:
-        if not self._decision.done():
-            self._decision.set_result(status)
+    def _decide(self, status: Status | None) -> bool:
+        if self._decision.done():
+            return False
+        self._decision.set_result(status)
+        return True
+
+
+class _PreBind:
+    """The PreBind phase of one pod. A preemptor can cancel it until it ends."""
+
+    def __init__(self) -> None:
+        self._scope = asyncio.timeout(None)
+        self._reason = ""
+
+    async def run(self, plugins: Awaitable[Status | None]) -> Status | None:
+        """Run the PreBind plugins; return their status, or an error if the phase is cancelled."""
+        status: Status | None = None
+        try:
+            async with self._scope:
+                status = await plugins
+        except TimeoutError:
+            if not self._reason:
+                raise
+        return Status(Code.ERROR, (self._reason,)) if self._reason else status
+
+    def cancel(self, reason: str) -> None:
+        """Cancel the plugins. Requires that run() is active."""
+        if not self._reason:
+            self._reason = reason
+            self._scope.reschedule(asyncio.get_running_loop().time())
 
 
 class WaitingPods:
-    """The pods of all profiles that wait on permit, by UID."""
+    """The pods of all profiles that wait on permit or whose PreBind plugins run, by UID."""
 
     def __init__(self) -> None:
         self._pods: dict[str, PodWaitingOnPermit] = {}
+        self._pre_binds: dict[str, _PreBind] = {}
 
     def add(self, pod: PodInfo, waits: Mapping[str, float]) -> None:
         """waits: plugin -> timeout in seconds."""
@@ -80,6 +110,25 @@ class WaitingPods:
             return await waiting_pod.decision()
         finally:
             self._pods.pop(uid, None)
+
+    async def run_pre_bind(self, uid: str, plugins: Awaitable[Status | None]) -> Status | None:
+        """Run the PreBind plugins of a pod; preempt() cancels them."""
+        self._pre_binds[uid] = pre_bind = _PreBind()
+        try:
+            return await pre_bind.run(plugins)
+        finally:
+            del self._pre_binds[uid]
+
+    def preempt(self, uid: str, plugin: str) -> bool:
+        """Stop the binding of a pod, which is retried after a backoff; return False if it is too late for that."""
+        waiting_pod = self._pods.get(uid)
+        if waiting_pod is not None:
+            return waiting_pod.preempt(plugin)
+        pre_bind = self._pre_binds.get(uid)
+        if pre_bind is None:
+            return False
+        pre_bind.cancel(f"preempted by {plugin}")
+        return True
 
     def reject_removed(self, uid: str) -> bool:
         """Reject a waiting pod that was deleted; return False if it does not wait."""

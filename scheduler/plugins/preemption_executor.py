@@ -95,13 +95,11 @@ class PreemptionExecutor:
                 await self._patch_status(other, {"nominatedNodeName": None})
 
     async def _evict(self, pod: PodInfo, node_name: str, victim: PodInfo) -> None:
-        """Mark the victim as disrupted, then delete it. Raises ApiError, ServerUnreachable."""
+        """Stop the victim's binding, or mark it as disrupted and delete it. Raises ApiError, ServerUnreachable."""
         message = f"Preempted by pod {pod.uid} on node {node_name}"
-        waiting = self._handle.waiting_pod(victim.uid)
-        if waiting is not None:  # assumed, not yet bound: its binding is cancelled
-            waiting.reject(self._plugin, "preempted")
+        if self._handle.preempt_unbound(victim.uid, self._plugin):
             message += " (in kube-scheduler memory)."
-            log.info("rejected a waiting pod", extra={"pod": victim.key, "preemptor": pod.key, "node": node_name})
+            log.info("stopped the binding of a pod", extra={"pod": victim.key, "preemptor": pod.key, "node": node_name})
         elif victim.pod.metadata.deletion_timestamp is not None:
             return  # already being deleted, and not by this preemption
         else:

@@ -107,6 +107,7 @@ class PluginCluster:
         self.api_cacher: Any = None
         self.clock = SetClock(NOW)
         self.rng = random.Random(7)
+        self.unbound: set[str] = set()  # UIDs of pods whose binding can be stopped
         self.spawned: list[Coroutine[Any, Any, None]] = []
         self.activated: list[str] = []
         self._framework: Framework | None = None
@@ -148,8 +149,8 @@ class PluginCluster:
     def activate(self, pods: Iterable[Pod]) -> None:
         self.activated += [pod.key for pod in pods]
 
-    def waiting_pod(self, uid: str) -> None:
-        return None
+    def preempt_unbound(self, uid: str, plugin: str) -> bool:
+        return uid in self.unbound
 
     def dry_runs(self, state: CycleState, pod: PodInfo) -> NodeDryRuns:
         return NodeDryRuns(self.framework.node_filters, state, pod)

@@ -108,8 +108,8 @@ class RecordedCluster:
     def activate(self, pods: Iterable[Pod]) -> None:
         pass
 
-    def waiting_pod(self, uid: str) -> None:
-        return None
+    def preempt_unbound(self, uid: str, plugin: str) -> bool:
+        return False
 
     def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
         return self.framework.node_filters.run_add_pod(state, pod, added, node)

@@ -156,6 +156,11 @@ class PreBinder:
         self.pending_patches.append(len(self.binding.patches))
 
 
+class SlowPreBinder(PreBinder):
+    async def pre_bind(self, state: Any, pod: PodInfo, node_name: str) -> None:
+        await asyncio.sleep(5)
+
+
 @pytest.mark.parametrize(
     ("enabled", "works", "calls", "patches"),
     [
@@ -181,3 +186,16 @@ async def test_expected_node_is_reported_while_the_pod_waits_on_permit(clock: An
     binding.waiting_pods.add(PodInfo(make_pod("p", "n")), {"Mine": 5.0})
     await binding.run()
     assert len(binding.patches) == enabled
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+async def test_pre_bind_can_be_preempted_if_expected_nodes_are_reported(clock: Any, enabled: bool) -> None:
+    plugin = SlowPreBinder(works=True)
+    gates = FeatureGates({"NominatedNodeNameForExpectation": enabled})
+    plugin.binding = binding = Binding(clock, None, pre_bind=[plugin], gates=gates)
+    running = asyncio.create_task(binding.run())
+    await asyncio.sleep(1)
+    assert binding.waiting_pods.preempt(make_pod("p", "n").metadata.uid, "DefaultPreemption") is enabled
+    status = await running
+    assert (status is not None and status.message) == ("preempted by DefaultPreemption" if enabled else False)
+    assert len(binding.binder.started) == (0 if enabled else 1)

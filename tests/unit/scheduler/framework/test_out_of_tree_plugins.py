@@ -253,7 +253,19 @@ async def test_pod_waits_for_permit(cluster, scheduling):
         await asyncio.sleep(8.5)
         failure = next(event for event in cluster.events if event[1] == "FailedScheduling")
         assert failure[0] == "default/not-allowed"
-        assert "rejected while waiting on permit: timeout" in failure[2]
+        assert "rejected due to timeout after waiting" in failure[2]
+
+
+async def test_preempted_waiting_pod_is_scheduled_elsewhere(cluster, scheduling):
+    cluster.node("large", cpu="2")
+    async with scheduling(**with_plugin("ManualPermit")) as scheduler:
+        cluster.pod("victim", cpu="1")
+        await asyncio.sleep(1)
+        cluster.node("small", cpu="1")
+        cluster.pod("preemptor", cpu="1500m", priority=10)
+        await asyncio.sleep(5)
+        nodes = {pod.metadata.name: pod.spec.node_name for pod in scheduler.cache.assumed_pods()}
+        assert nodes == {"victim": "small", "preemptor": "large"}
 
 
 async def test_plugin_allows_a_waiting_pod_of_another_profile(cluster, scheduling):

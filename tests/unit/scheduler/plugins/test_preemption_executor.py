@@ -96,6 +96,17 @@ async def test_terminating_victim_is_not_deleted_again(plugin_cluster: Any, node
     assert cluster.recorder.events == []
 
 
+async def test_victim_without_binding_is_stopped_not_deleted(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster, plugin, new = preempt(plugin_cluster, node, pod)
+    cluster.unbound = {victim.uid for victim in cluster.snapshot.node_infos[0].pods.values()}
+    await cluster.spawned[0]
+    assert cluster.client.requests == []
+    assert {event.message for event in cluster.recorder.events} == {
+        "Preempted by pod high on node a (in kube-scheduler memory)."
+    }
+    assert plugin.pre_enqueue(new.pod) is None
+
+
 @pytest.mark.parametrize("succeeded", range(4))
 async def test_failed_preemption_activates_the_pod(succeeded: int, plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster, plugin, new = preempt(plugin_cluster, node, pod)
