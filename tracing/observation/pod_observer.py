@@ -19,11 +19,11 @@ from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.observed_types import ObservedEvent, ObservedNode, ObservedOwner, ObservedPod
 from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew
 from kubeloop.tracing.observation.pod_events import add_event
-from kubeloop.tracing.observation.pod_states import Skew, add_state, describe, was_ready
+from kubeloop.tracing.observation.pod_states import Skew, add_state, describe, unknown_since_ns, was_ready
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.spans.observed_phases import TraceEnd, bound_edge, trace_end
 from kubeloop.tracing.spans.phase_times import start_sli_ns
-from kubeloop.tracing.spans.pod_milestones import Edge, PodMilestones, earliest, later, moment_ns, timestamp_edge
+from kubeloop.tracing.spans.pod_milestones import Edge, PodMilestones, later, moment_ns, timestamp_edge
 from kubeloop.tracing.spans.pod_record import PodRecord
 
 LATE_EVENTS_NS: Final = 5_000_000_000  # a kubelet delays Events when it has many
@@ -110,7 +110,7 @@ class PodObserver:
         if pod.status.start_time is not None and not milestones.is_accepted:
             milestones.is_accepted = True
             self._compare_node_clock(milestones, pod, arrival_ns)
-        if milestones.bound is not None and not record.bound_ns:
+        if milestones.bound is not None and uid not in self._on_node.get(milestones.node, ()):
             self._bound(record, milestones)
         if trace_end(milestones, until_ready=self._until_ready) is None:
             return
@@ -127,8 +127,7 @@ class PodObserver:
             milestones = record.milestones
             if pod.spec.containers:
                 add_state(milestones, pod, arrival_ns, self._skew_of(pod))
-            since_ns = max(milestones.seen_ns, min(arrival_ns, arrival_ns - 1_000_000_000))
-            milestones.deleted = earliest(milestones.deleted, Edge(min(since_ns, arrival_ns), arrival_ns, "arrival"))
+            milestones.deleted = Edge(unknown_since_ns(milestones, arrival_ns), arrival_ns, "arrival")
             self._finish(record)
         self._done.add(uid)
         self._deleted.append(uid)

@@ -12,6 +12,7 @@ from kubeloop.kube.objects.observed_types import (
     ObservedContainer,
     ObservedContainerStatus,
     ObservedPod,
+    ObservedPodStatus,
 )
 from kubeloop.tracing.spans.pod_milestones import (
     MAX_MESSAGE,
@@ -53,14 +54,13 @@ class Skew(NamedTuple):
 NO_SKEW: Final = Skew()
 
 
-def describe(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int, skew: Skew = NO_SKEW) -> Edge:
-    """Add what the first state shows for all: the containers of the spec, and the creation, which it returns."""
+def describe(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int, skew: Skew = NO_SKEW) -> None:
+    """Add what the first state shows for all others: the creation, and the containers of the spec."""
     created = pod.metadata.creation_timestamp
     if created is not None:
-        creation = timestamp_edge(created, "creation", arrival_ns, skew.server_ns)
+        milestones.creation = timestamp_edge(created, "creation", arrival_ns, skew.server_ns)
     else:
-        creation = Edge(arrival_ns, arrival_ns, "arrival")
-    milestones.creation = creation
+        milestones.creation = Edge(arrival_ns, arrival_ns, "arrival")
     milestones.is_stateless = pod.is_stateless
     position = 0
     for container in pod.spec.init_containers:
@@ -70,7 +70,6 @@ def describe(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int, skew:
     for container in pod.spec.containers:
         _describe_container(milestones.container(container.name), container, "app", position)
         position += 1
-    return creation
 
 
 def add_state(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int, skew: Skew = NO_SKEW) -> bool:
@@ -80,8 +79,7 @@ def add_state(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int, skew
     if version and version <= milestones.version:
         return False
     milestones.version = version
-    unknown_since_ns = _unknown_since_ns(milestones, arrival_ns)
-    arrival = Edge(unknown_since_ns, arrival_ns, "arrival")
+    arrival = Edge(unknown_since_ns(milestones, arrival_ns), arrival_ns, "arrival")
     scheduled = _add_conditions(milestones, pod, arrival_ns, skew.node_ns)
     if pod.spec.node_name:
         if milestones.bound is None:
@@ -94,7 +92,7 @@ def add_state(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int, skew
         milestones.deletion = _deletion(pod, arrival_ns, skew.server_ns)
     status = pod.status
     if status.phase in ("Succeeded", "Failed") and milestones.ended is None:
-        milestones.ended = _end(milestones, arrival)
+        milestones.ended = _end(milestones, status, arrival)
         milestones.end_phase, milestones.end_reason = status.phase, status.reason
         milestones.end_message = status.message[:MAX_MESSAGE]
     milestones.seen_ns = max(arrival_ns, milestones.seen_ns)
@@ -116,12 +114,15 @@ def was_ready(pod: ObservedPod) -> bool:
     return False
 
 
-def _unknown_since_ns(milestones: PodMilestones, arrival_ns: int) -> int:
-    """Return the lower bound of what a state shows without a timestamp.
+def unknown_since_ns(milestones: PodMilestones, arrival_ns: int) -> int:
+    """Return since when something may be true that a state shows without a timestamp.
 
     The state before did not show it. A watch is taken to deliver within a second, unless it was interrupted.
     """
-    since_ns = max(milestones.seen_ns, arrival_ns - SECOND_NS)
+    if milestones.seen_ns:
+        since_ns = max(milestones.seen_ns, arrival_ns - SECOND_NS)
+    else:
+        since_ns = milestones.creation.low_ns if milestones.creation is not None else arrival_ns
     for missed in milestones.missed:
         if missed.until_ns > milestones.seen_ns:
             since_ns = min(since_ns, missed.since_ns)
@@ -158,6 +159,8 @@ def _add_conditions(
         elif kind == "DisruptionTarget":
             milestones.disruption = condition.reason
             milestones.disruption_message = condition.message[:MAX_MESSAGE]
+            if condition.last_transition_time is not None and milestones.disrupted is None:
+                milestones.disrupted = timestamp_edge(condition.last_transition_time, "condition", arrival_ns)
     return scheduled
 
 
@@ -285,8 +288,13 @@ def _deletion(pod: ObservedPod, arrival_ns: int, skew_ns: int) -> Edge:
     return timestamp_edge(requested, "deletion", arrival_ns, skew_ns)
 
 
-def _end(milestones: PodMilestones, arrival: Edge) -> Edge:
-    """Return when the last container finished; the arrival of the state if none has run."""
+def _end(milestones: PodMilestones, status: ObservedPodStatus, arrival: Edge) -> Edge:
+    """Return when the pod ended: when it was disrupted, or else when its last container finished.
+
+    With a reason in its status, such as a deadline, it ended for another reason than its containers.
+    """
+    if milestones.disrupted is not None:
+        return milestones.disrupted
     finished = [run.finished for container in milestones.containers.values() for run in container.runs.values()]
     edges = [edge for edge in finished if edge is not None]
-    return max(edges, key=lambda edge: edge.high_ns) if edges else arrival
+    return max(edges, key=lambda edge: edge.high_ns) if edges and not status.reason else arrival

@@ -56,14 +56,16 @@ def phase_times(record: PodRecord) -> dict[str, int]:
 
 
 def start_sli_ns(milestones: PodMilestones) -> int:
-    """Return a pod's duration by the kubelet's kubelet_pod_start_sli_duration_seconds; 0 if the SLI excludes the pod.
+    """Return a pod's duration by the kubelet's kubelet_pod_start_sli_duration_seconds; 0 if it has none.
 
     From creationTimestamp until all containers are observed running, without image pulls and the runs of init
-    containers. Excluded are stateful pods, and those that were unschedulable at some time. Source:
-    pkg/kubelet/util/pod_startup_latency_tracker.go.
+    containers. Excluded are stateful pods, those that were unschedulable at some time, and those of which the watch was
+    interrupted when they started. Source: pkg/kubelet/util/pod_startup_latency_tracker.go.
     """
     creation, running = milestones.creation, milestones.all_running
     if creation is None or running is None or milestones.was_unschedulable or not milestones.is_stateless:
+        return 0
+    if any(missed.until_ns > creation.low_ns for missed in milestones.missed):
         return 0
     excluded_ns = 0
     pulls: list[tuple[int, int]] = []

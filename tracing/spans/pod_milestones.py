@@ -185,6 +185,7 @@ class PodMilestones(msgspec.Struct, gc=False, array_like=True):
     deleted: Edge | None = None
     disruption: str = ""
     disruption_message: str = ""
+    disrupted: Edge | None = None
     node_lost: Edge | None = None
     node_back: Edge | None = None
     missed: list[MissedTime] = []

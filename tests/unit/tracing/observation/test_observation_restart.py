@@ -10,7 +10,7 @@ import pytest
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.observation.pod_observer import PodObserver
-from support.observed_pods import LAG_SECONDS, PodStory, ns
+from support.observed_pods import LAG_SECONDS, PodStory, node_state, ns
 
 SERVER = "https://cluster"
 
@@ -159,3 +159,18 @@ async def test_without_a_journal_the_trace_has_the_same_ids(start, manual_clock)
     [trace] = exporter.traces
     assert (trace.trace_id, trace.root.span_id) == (before.trace_id, before.span_id)
     assert trace.root.attributes["kubeloop.reconstructed"] is True
+
+
+async def test_lost_node_of_a_continued_trace(start, kill, manual_clock):
+    tracing, journal, observer, _ = start()
+    story = begin(PodStory(observer))
+    await tracing.flush()
+    kill(journal, 2)
+    manual_clock.ns = ns(story.after(10).at)
+    tracing, _, observer, exporter = start()
+    list_pods(tracing, observer, story)
+    story.write()
+    observer.node_observed(node_state(ready=False, at=20), ns(20.1))
+    story.after(20).delete()
+    await tracing.flush()
+    assert exporter.traces[0].root.error == "node lost"

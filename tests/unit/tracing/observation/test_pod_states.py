@@ -116,3 +116,28 @@ def test_was_ready():
 def test_deletion_is_when_it_was_requested():
     story = PodStory().create().after(1).bind().after(2).request_deletion(grace=30)
     assert milestones_of(story).deletion == Edge(ns(2.6), ns(3.01), "deletion")
+
+
+def test_state_of_an_older_pod_shows_nothing_about_when():
+    """The first state of a pod that is older than the observer: what has no timestamp is as old as the pod."""
+    milestones = PodMilestones()
+    pod, _ = PodStory().create().after(0.1).bind().accept().start("app").write().states[-1]
+    describe(milestones, pod, ns(600))
+    add_state(milestones, pod, ns(600))
+    assert milestones.containers["app"].ready == Edge(ns(-0.4), ns(600), "arrival")
+
+
+@pytest.mark.parametrize(
+    ("disruption", "reason", "expected"),
+    [
+        pytest.param("", "", Edge(ns(3.6), ns(4.11), "container"), id="containers"),
+        pytest.param("", "DeadlineExceeded", Edge(ns(89.11), ns(90.11), "arrival"), id="reason of the status"),
+        pytest.param("TerminationByKubelet", "Evicted", Edge(ns(89.6), ns(90.11), "condition"), id="evicted"),
+    ],
+)
+def test_end_of_a_failed_pod(disruption, reason, expected):
+    story = PodStory(init=("setup",)).create().after(0.1).bind().accept().start("setup").write().after(4).exit("setup")
+    story.write().after(86)
+    if disruption:
+        story.condition("DisruptionTarget", "True", disruption)
+    assert milestones_of(story.fail(reason)).ended == expected

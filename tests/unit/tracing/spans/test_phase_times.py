@@ -92,3 +92,6 @@ def test_start_sli_excludes_stateful_and_unschedulable_pods_and_those_that_have_
         for name, value in exclude.items():
             setattr(milestones, name, value)
         assert start_sli_ns(milestones) == 0
+    interrupted = started_pod()
+    interrupted.add_missed(3 * SECOND_NS, 4 * SECOND_NS, "watch")
+    assert start_sli_ns(interrupted) == 0
