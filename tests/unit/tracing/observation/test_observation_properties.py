@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeloop.tracing.spans.phase_times import phase_times
+from kubeloop.tracing.spans.pod_record import PodRecord
 from support.observed_pods import SECOND, PodStory, ns
 from support.observed_traces import ObservedTraces, check_trace
 
@@ -95,6 +97,45 @@ def test_any_delivery_gives_at_most_one_trace_that_is_a_tree(delivery, until_rea
         assert all(time_ns >= 0 for time_ns in phase_times(record).values())
         assert record.start_sli_ns >= 0
         assert record.milestones is None
+
+
+@settings(deadline=None, max_examples=100)
+@given(delivery=deliveries(), killed_after=st.integers(0, 30), down_seconds=st.integers(0, 30))
+def test_a_restart_at_any_time_gives_one_trace(delivery, killed_after, down_seconds):
+    story, delivered = delivery
+    before = ObservedTraces()
+    deliver(before, delivered[:killed_after])
+    records = [*before.recorder.open_records()]
+    journaled = [
+        msgspec.convert(msgspec.msgpack.decode(msgspec.msgpack.encode(record)), PodRecord) for record in records
+    ]
+    after = ObservedTraces(restored=[(record, before.ns) for record in journaled])
+    rest = [(arrival_ns + down_seconds * SECOND, kind, obj) for arrival_ns, kind, obj in delivered[killed_after:]]
+    listed = [obj for _, kind, obj in delivered[:killed_after] if kind == "state"] or [story.states[0][0]]
+    pod = max(listed, key=lambda pod: int(pod.metadata.resource_version))
+    after.ns = before.ns + down_seconds * SECOND
+    after.observer.pod_observed(pod, after.ns, initial=True)
+    after.observer.synced()
+    deliver(after, rest)
+    story.observer = after.observer
+    story.after(200).delete()
+    after.pass_seconds(300)
+    exported = [*before.finished, *after.finished]
+    assert len(exported) <= 1
+    assert len(exported) == 1 or not records
+    for record in exported:
+        check_trace(record)
+        assert record.context in [record.context for record in records or exported]
+
+
+def deliver(traces, delivered):
+    for arrival_ns, kind, obj in delivered:
+        traces.ns = max(traces.ns, arrival_ns)
+        if kind == "state":
+            traces.observer.pod_observed(obj, arrival_ns)
+        else:
+            traces.observer.event_observed(obj, arrival_ns)
+        traces.observer.sweep()
 
 
 @settings(deadline=None, max_examples=100)
