@@ -9,8 +9,8 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from kubeloop.controllers.deployment.pod_template_hash import equal_ignore_hash
 from kubeloop.controllers.runtime.integers import InvalidInteger, non_negative_int32, parse_int
+from kubeloop.controllers.runtime.pod_template_hash import equal_ignore_hash
 from kubeloop.kube.objects.api_types import Deployment, Object, ReplicaSet
 from kubeloop.kube.objects.object_fields import replicas_of
 

@@ -17,10 +17,6 @@ from msgspec.structs import replace
 from kubeloop.controllers.deployment import deployment_status as statuses
 from kubeloop.controllers.deployment import rolling_update
 from kubeloop.controllers.deployment.new_replica_set import new_replica_set, new_replica_set_annotations
-from kubeloop.controllers.deployment.pod_template_hash import (
-    equal_ignore_hash,
-    without_hash_label,
-)
 from kubeloop.controllers.deployment.replica_sets import (
     REVISION,
     ROLLBACK_TO,
@@ -40,6 +36,10 @@ from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.integers import InvalidInteger, int_or_none
 from kubeloop.controllers.runtime.owner_references import CONTROLLER_INDEX, controller_index_key
+from kubeloop.controllers.runtime.pod_template_hash import (
+    equal_ignore_hash,
+    without_hash_label,
+)
 from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.informers.store import Store
 from kubeloop.kube.client.api_client import PatchType

@@ -249,10 +249,7 @@ API_SERVICES = declare(
 # --- apps -------------------------------------------------------------------------------------------------------------
 
 serve(resources.CONTROLLER_REVISIONS)
-DAEMON_SETS = declare(
-    "apps/v1", "daemonsets", "DaemonSet", short="ds", categories="all", subresources="status", generation="spec",
-    status=_SCHEDULED,
-)  # fmt: skip
+serve(resources.DAEMON_SETS, generation="spec", status=_SCHEDULED)
 serve(resources.DEPLOYMENTS, generation="spec")
 serve(resources.REPLICA_SETS, generation="spec", status=_REPLICAS)
 serve(resources.STATEFUL_SETS, generation="spec", status={"replicas": 0, "availableReplicas": 0})

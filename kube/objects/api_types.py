@@ -507,6 +507,43 @@ class ReplicationController(Object):
     status: ReplicaSetStatus = ReplicaSetStatus()
 
 
+class RollingUpdateDaemonSet(Struct):
+    max_surge: IntOrString | None = None
+    max_unavailable: IntOrString | None = None
+
+
+class DaemonSetUpdateStrategy(Struct):
+    type: str = ""
+    rolling_update: RollingUpdateDaemonSet | None = None
+
+
+class DaemonSetSpec(Struct):
+    """`template` is the PodTemplateSpec as JSON, as it is compared, hashed and copied."""
+
+    selector: LabelSelector | None = None
+    template: dict[str, JSONValue] = {}
+    update_strategy: DaemonSetUpdateStrategy = DaemonSetUpdateStrategy()
+    min_ready_seconds: int = 0
+    revision_history_limit: int | None = None
+
+
+class DaemonSetStatus(Struct):
+    observed_generation: int = 0
+    desired_number_scheduled: int = 0
+    current_number_scheduled: int = 0
+    number_misscheduled: int = 0
+    number_ready: int = 0
+    updated_number_scheduled: int = 0
+    number_available: int = 0
+    number_unavailable: int = 0
+    collision_count: int | None = None
+
+
+class DaemonSet(Object):
+    spec: DaemonSetSpec = DaemonSetSpec()
+    status: DaemonSetStatus = DaemonSetStatus()
+
+
 class StatefulSetSpec(Struct):
     replicas: int | None = None
     selector: LabelSelector | None = None

@@ -125,6 +125,9 @@ REPLICA_SETS = new_resource(
 STATEFUL_SETS = new_resource(
     api_types.StatefulSet, "apps/v1", "statefulsets", short="sts", categories="all", subresources="scale status"
 )
+DAEMON_SETS = new_resource(
+    api_types.DaemonSet, "apps/v1", "daemonsets", short="ds", categories="all", subresources="status"
+)
 JOBS = new_resource(api_types.Job, "batch/v1", "jobs", categories="all", subresources="status")
 CRON_JOBS = new_resource(api_types.CronJob, "batch/v1", "cronjobs", short="cj", categories="all", subresources="status")
 CONTROLLER_REVISIONS = new_resource(api_types.ControllerRevision, "apps/v1", "controllerrevisions")

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubeloop.controllers.deployment import deployment_status as status
-from kubeloop.controllers.deployment import new_replica_set, pod_template_hash, replica_sets, rolling_update, sync
+from kubeloop.controllers.deployment import new_replica_set, replica_sets, rolling_update, sync
 from kubeloop.controllers.deployment.deployment_controller import DeploymentController
 from kubeloop.controllers.replicaset.pod_groups import pod_group_key
+from kubeloop.controllers.runtime import pod_template_hash
 from kubeloop.controllers.runtime.adoption import CannotAdopt, Claim, ClaimErrors, claim_objects, decide_claim
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.integers import InvalidInteger, InvalidIntOrPercent

@@ -11,8 +11,8 @@ from kubeloop.controllers.deployment import deployment_status as status
 from kubeloop.controllers.deployment import replica_sets, rolling_update
 from kubeloop.controllers.deployment.deployment_controller import DeploymentController
 from kubeloop.controllers.deployment.new_replica_set import new_replica_set, replica_set_name
-from kubeloop.controllers.deployment.pod_template_hash import pod_template_hash, with_hash_label
 from kubeloop.controllers.deployment.sync import old_pods_running, replica_sets_to_clean_up, rollback_revision
+from kubeloop.controllers.runtime.pod_template_hash import pod_template_hash, with_hash_label
 from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, Pod, ReplicaSet, convert
 from support import replay_server
 from support.set_clock import SetClock

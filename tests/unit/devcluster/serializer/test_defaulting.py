@@ -9,7 +9,6 @@ import pytest
 from kubeloop.devcluster.api.served_resources import (
     BY_PATH,
     CRON_JOBS,
-    DAEMON_SETS,
     JOBS,
     LIMIT_RANGES,
     NETWORK_POLICIES,
@@ -20,7 +19,7 @@ from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.devcluster.serializer.defaulting import apply_defaults, image_pull_policy
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects import resources
-from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.objects.resources import DAEMON_SETS, Resource
 
 TEMPLATE = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "nginx:1"}]}}
 POD_SPEC = {

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.served_resources import DAEMON_SETS
 from kubeloop.devcluster.validation.apps.daemonset import (
     validate_daemon_set,
     validate_daemon_set_status_update,
     validate_daemon_set_update,
 )
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.resources import DAEMON_SETS
 from support.validation_causes import defaulted, pod, validator_causes, workload
 
 

@@ -1,0 +1,23 @@
+"""Pod templates: hash and semantic equality. The oracle tests compare both with Kubernetes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.controllers.runtime.pod_template_hash import equal_ignore_hash, pod_template_hash, with_hash_label
+
+
+def template(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
+
+
+def test_hash_depends_on_template_and_collision_count():
+    hashes = [pod_template_hash(template(), count) for count in (None, 0, 1)]
+    hashes.append(pod_template_hash(template(hostNetwork=True), None))
+    assert len(set(hashes)) == 4
+    assert pod_template_hash(template(), 1) == hashes[2]
+
+
+def test_equality_ignores_hash_label_and_empty_members():
+    assert equal_ignore_hash(with_hash_label(template(), "h"), template(nodeSelector={}, hostNetwork=False))
+    assert not equal_ignore_hash(template(), template(hostNetwork=True))
