@@ -10,6 +10,8 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import EVENTS
 from kubeloop.kube.uids import new_uid
 
+_NAME_OFFSET_NS = 500
+
 
 class StoreEventRecorder:
     """Writes one Event per occurrence, without aggregation: simulated kubelets rarely repeat one."""
@@ -27,7 +29,8 @@ class StoreEventRecorder:
         metadata = pod["metadata"]
         namespace = metadata.get("namespace", "default")
         now = rfc3339(self._clock.now())
-        self._last_ns = max(self._last_ns + 1, self._clock.time_ns())  # names must not repeat within a tick
+        # Names must not repeat within a tick, nor be those of a client's events at the same instant of virtual time.
+        self._last_ns = max(self._last_ns + 1, self._clock.time_ns() + _NAME_OFFSET_NS)
         while self._store.get(EVENTS, namespace, f"{metadata['name']}.{self._last_ns:x}") is not None:
             self._last_ns += 1
         involved: JSON = {

@@ -279,7 +279,7 @@ async def test_volume_is_provisioned_for_immediate_claim():
         assert "nodeAffinity" not in volume["spec"]
         assert volume["metadata"]["annotations"] == {"pv.kubernetes.io/provisioned-by": "example.com/disks"}
         events = dict(cluster.events())
-        assert "Provisioning" in events
+        assert events.keys() == {"ExternalProvisioning", "Provisioning", "ProvisioningSucceeded"}
         assert events["ProvisioningSucceeded"] == f"Successfully provisioned volume {name}"
 
 
