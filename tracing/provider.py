@@ -48,6 +48,7 @@ SLICE_LIMIT = 20  # traces turned into spans before other tasks run: some 1 ms
 BUSY_SHARE, IDLE_SHARE = 0.005, 0.25  # of the loop's time, for building spans: while traces finish, and ...
 QUIET_SECONDS = 1.0  # ... when none has finished for this long
 LATE_SECONDS, LATE_SHARE = 15.0, 0.1  # share while traces finish, if the oldest one has waited for LATE_SECONDS
+STANDBY_SECONDS = 60.0  # a leader that was killed has not exported what ended this long ago, at most
 OUTBOX_LIMIT = 20_000  # finished traces waiting for export; beyond, the oldest are dropped, with a log message
 
 
@@ -56,12 +57,14 @@ class RecordingSettings(msgspec.Struct, frozen=True):
 
     tail_rules: traces to export although the sampler rejected them. until_ready: pod traces end when the pod is ready,
     not when it is bound. annotates: workloads get the context of the request or reconcile that writes them as an
-    annotation; pods always do.
+    annotation; pods always do. standby: what ends while another process is the leader is stored for STANDBY_SECONDS,
+    and exported if this one becomes the leader: with the same IDs, if they derive from the pod.
     """
 
     tail_rules: TailRules = NO_TAIL_RULES
     until_ready: bool = False
     annotates: bool = False
+    standby: bool = False
 
 
 _DEFAULT_SETTINGS = RecordingSettings()
@@ -98,6 +101,7 @@ class Tracing:
             self._exporter = configured_exporters(environ, self._metrics)
         self._journal: TraceJournal | None = None
         self._outbox: deque[tuple[PodRecord | ReconcileRecord | Trace, str]] = deque()
+        self._standby: deque[PodRecord] | None = deque(maxlen=OUTBOX_LIMIT) if settings.standby else None
         self._unsampled = UnsampledReconciles()
         self._lost = 0
         self._enqueued = 0
@@ -156,7 +160,13 @@ class Tracing:
     def start_leading(self) -> None:
         """Start acting and exporting as the leader; until now another process did both."""
         self.is_leader = True
-        self.pods.start_leading()
+        if self._standby is None:
+            self.pods.start_leading()
+            return
+        self._trim_standby(self._standby)
+        while self._standby:
+            record = self._standby.popleft()
+            self._enqueue(record, self._journal.save_finished(record) if self._journal is not None else "")
 
     async def run(self) -> None:
         """Finish timed-out records and export until cancelled; then export the rest."""
@@ -261,9 +271,14 @@ class Tracing:
     def _pod_finished(self, record: PodRecord) -> None:
         if not record.context.sampled:
             record.tail_rule = matching_tail_rule(record, self.sampler.tail_rules)
-        if not (self.is_leader and (record.context.sampled or record.tail_rule)):
+        exported = record.context.sampled or bool(record.tail_rule)
+        if not (self.is_leader and exported):
             if self._journal is not None:
                 self._journal.delete(record)
+            if exported and self._standby is not None:
+                self.recent.add(record)
+                self._standby.append(record)
+                self._trim_standby(self._standby)
             return
         self.recent.add(record)
         self._enqueue(record, self._journal.save_finished(record) if self._journal is not None else "")
@@ -271,6 +286,11 @@ class Tracing:
             reconcile = self._unsampled.take_linked(record.link)
             if reconcile is not None:
                 self._publish_reconcile(reconcile)
+
+    def _trim_standby(self, standby: deque[PodRecord]) -> None:
+        oldest_ns = self._clock.time_ns() - round(STANDBY_SECONDS * 1e9)
+        while standby and standby[0].end_ns < oldest_ns:
+            standby.popleft()
 
     def _reconcile_finished(self, reconcile: ReconcileRecord | Trace, sampled: bool) -> None:
         tail_rules = self.sampler.tail_rules

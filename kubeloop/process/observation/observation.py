@@ -133,7 +133,7 @@ class Observation:
 
     async def _elect(self, elect: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]) -> None:
         async def lead() -> None:
-            self.tracing.is_leader = True
+            self.tracing.start_leading()
             await asyncio.Event().wait()  # until cancelled
 
         await elect(lead)
@@ -211,7 +211,9 @@ class NodeReceiver(ObjectReceiver[ObservedNode]):
 
 def _new_tracing(settings: ObservationSettings, clock: Clock, rng: random.Random, registry: Registerer) -> Tracing:
     metrics = PrometheusTraceMetrics(registry)
-    recording = RecordingSettings(tail_rules=settings.trace_tail_rules, until_ready=settings.trace_until_ready)
+    recording = RecordingSettings(
+        tail_rules=settings.trace_tail_rules, until_ready=settings.trace_until_ready, standby=True
+    )
     tracing = Tracing(clock=clock, rng=rng, settings=recording, metrics=metrics)
     metrics.open.set_function(tracing.pods.open_count)
     return tracing

@@ -11,7 +11,7 @@ import pytest
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects import api_types
 from kubeloop.tracing.metrics_interface import TracedPod, TraceMetrics
-from kubeloop.tracing.provider import Tracing
+from kubeloop.tracing.provider import STANDBY_SECONDS, Tracing
 from support.pod_traces import trace_pod
 
 
@@ -87,3 +87,18 @@ def test_exporter_is_selected_by_environment(manual_clock, caplog):
     assert caplog.records == []
     with pytest.raises(UserError, match="zipkin"):
         exports(OTEL_TRACES_EXPORTER="zipkin")
+
+
+async def test_standby_exports_what_ended_shortly_before_it_leads(make_tracing, pod, manual_clock, exporter):
+    tracing = make_tracing(manual_clock, exporter, standby=True)
+    tracing.is_leader = False
+    for name in ("early", "late"):
+        trace_pod(tracing, pod, manual_clock, name, 1)
+        manual_clock.pass_ms(STANDBY_SECONDS * 1000 - 1000)
+    assert [record.name for record in tracing.recent.records()] == ["early", "late"]
+    await tracing.flush()
+    assert exporter.traces == []
+    tracing.start_leading()
+    trace_pod(tracing, pod, manual_clock, "own", 1)
+    await tracing.flush()
+    assert [trace.root.attributes["k8s.pod.name"] for trace in exporter.traces] == ["late", "own"]
