@@ -544,6 +544,7 @@ OBEYED: frozenset[str] = frozenset(
         "SchedulerPopFromBackoffQ",
         "ServiceCIDRStatusFieldWiping",
         "ShardedListAndWatch",
+        "StaleControllerConsistencyJob",
         "StaleControllerConsistencyReplicaSet",
         "StorageCapacityScoring",
         "StorageVersionHash",

@@ -76,17 +76,23 @@ def possible_owners(
             yield owner
 
 
-def adoption_patch(owner: Object, obj: Object) -> JSONValue:
-    """Return the strategic merge patch that makes `owner` the controller of `obj`, with the UID as precondition."""
-    return {"metadata": {"ownerReferences": [controller_reference(owner)], "uid": obj.metadata.uid}}
+def adoption_patch(owner: Object, obj: Object, finalizer: str = "") -> JSONValue:
+    """Return the strategic merge patch that makes `owner` the controller of `obj`, with the UID as precondition.
+
+    finalizer: added, if there is one.
+    """
+    finalizers = {"finalizers": [finalizer]} if finalizer else {}
+    return {"metadata": {"ownerReferences": [controller_reference(owner)], "uid": obj.metadata.uid, **finalizers}}
 
 
-def release_patch(owner: Object, obj: Object) -> JSONValue:
-    """Return the strategic merge patch that removes `owner` from the owner references of `obj`."""
+def release_patch(owner: Object, obj: Object, finalizer: str = "") -> JSONValue:
+    """Return the strategic merge patch that removes `owner` from the owner references of `obj`, and a finalizer."""
+    finalizers = {"$deleteFromPrimitiveList/finalizers": [finalizer]} if finalizer else {}
     return {
         "metadata": {
             "uid": obj.metadata.uid,
             "ownerReferences": [{"$patch": "delete", "uid": owner.metadata.uid}],
+            **finalizers,
         }
     }
 
@@ -109,12 +115,13 @@ async def claim_objects(
     *,
     read_fresh: Callable[[], Awaitable[Object]],
     patch: Callable[[T, JSONValue, Claim], Awaitable[None]],
+    finalizer: str = "",
 ) -> list[T]:
     """Adopt and release objects as needed, and return those that `owner` then controls, in order.
 
     Before the first adoption `read_fresh` reads `owner` again: if it was deleted and recreated under the same name,
-    the new owner must not lose its Pods to the old one. Raises ClaimErrors after all objects were tried.
-    Cancellation: safe.
+    the new owner must not lose its Pods to the old one. finalizer: added by adoption, removed by release. Raises
+    ClaimErrors after all objects were tried. Cancellation: safe.
     """
     claimed: list[T] = []
     errors: list[Exception] = []
@@ -126,7 +133,7 @@ async def claim_objects(
             claimed.append(obj)
         elif claim is Claim.RELEASE:
             try:
-                await patch(obj, release_patch(owner, obj), claim)
+                await patch(obj, release_patch(owner, obj, finalizer), claim)
             except (NotFound, Invalid):
                 pass  # deleted, owned by another controller, or replaced under the same name: nothing to release
             except ApiError as error:
@@ -145,7 +152,7 @@ async def claim_objects(
                 errors.append(CannotAdopt(f"can't adopt {obj.kind} {obj.key} ({obj.metadata.uid}): {refusal}"))
                 continue
             try:
-                await patch(obj, adoption_patch(owner, obj), claim)
+                await patch(obj, adoption_patch(owner, obj, finalizer), claim)
                 claimed.append(obj)
             except NotFound:
                 pass  # deleted in the meantime

@@ -555,14 +555,73 @@ class StatefulSet(Object):
     status: JSONValue = None
 
 
+class PodFailurePolicyOnExitCodes(Struct):
+    container_name: str | None = None
+    operator: str = ""
+    values: tuple[int, ...] = ()
+
+
+class PodFailurePolicyOnPodCondition(Struct):
+    type: str = ""
+    status: str = ""
+
+
+class PodFailurePolicyRule(Struct):
+    action: str = ""
+    on_exit_codes: PodFailurePolicyOnExitCodes | None = None
+    on_pod_conditions: tuple[PodFailurePolicyOnPodCondition, ...] = ()
+
+
+class PodFailurePolicy(Struct):
+    rules: tuple[PodFailurePolicyRule, ...] = ()
+
+
+class SuccessPolicyRule(Struct):
+    succeeded_indexes: str | None = None
+    succeeded_count: int | None = None
+
+
+class SuccessPolicy(Struct):
+    rules: tuple[SuccessPolicyRule, ...] = ()
+
+
+class JobSpec(Struct):
+    parallelism: int | None = None
+    completions: int | None = None
+    active_deadline_seconds: int | None = None
+    pod_failure_policy: PodFailurePolicy | None = None
+    success_policy: SuccessPolicy | None = None
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    max_failed_indexes: int | None = None
+    selector: LabelSelector | None = None
+    template: dict[str, JSONValue] = {}
+    ttl_seconds_after_finished: int | None = None
+    completion_mode: str = ""
+    suspend: bool = False
+    pod_replacement_policy: str = ""
+    managed_by: str | None = None
+
+
+class UncountedTerminatedPods(Struct):
+    """UIDs of terminated pods that `succeeded` and `failed` do not count yet."""
+
+    succeeded: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
 class JobStatus(Struct):
     start_time: datetime | None = None
     completion_time: datetime | None = None
     conditions: tuple[Condition, ...] = ()
-
-
-class JobSpec(Struct):
-    ttl_seconds_after_finished: int | None = None
+    active: int = 0
+    ready: int | None = None
+    terminating: int | None = None
+    succeeded: int = 0
+    failed: int = 0
+    completed_indexes: str = ""
+    failed_indexes: str | None = None
+    uncounted_terminated_pods: UncountedTerminatedPods | None = None
 
 
 class Job(Object):

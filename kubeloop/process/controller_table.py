@@ -141,6 +141,15 @@ CONTROLLER_TABLE = (
         ),
     ),
     ControllerDescriptor(
+        name="job",
+        kubernetes_name="job-controller",
+        factory="job.job_controller:JobController",
+        watches="jobs.batch pods",
+        starts_with="jobs.batch",
+        creates_pods_for="Job",
+        concurrency=ControllerOption("concurrent-job-syncs", 5, "Number of concurrent Job reconciles."),
+    ),
+    ControllerDescriptor(
         name="cronjob",
         kubernetes_name="cronjob-controller",
         factory="cronjob.cron_job_controller:CronJobController",

@@ -1,0 +1,214 @@
+"""Job controller: the events that enqueue a Job, and its reconcile.
+
+Source: v1.36 pkg/controller/job/job_controller.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kubeloop.controllers.job.job_fields import external_manager, has_tracking_finalizer
+from kubeloop.controllers.job.job_records import JobRecords
+from kubeloop.controllers.job.job_sync import BATCH_SECONDS, JobSync
+from kubeloop.controllers.job.orphan_pods import OrphanPods
+from kubeloop.controllers.runtime.adoption import possible_owners
+from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.owner_references import (
+    CONTROLLER_INDEX,
+    cached_controller,
+    controller_index_key,
+    index_by_controller,
+    orphan_index_key,
+)
+from kubeloop.controllers.runtime.pod_control import PodControl
+from kubeloop.controllers.runtime.rate_limiter import ItemExponentialFailureRateLimiter
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.objects.api_types import Job, Pod
+from kubeloop.kube.objects.object_fields import controller_of, job_finished_condition
+from kubeloop.kube.objects.resources import JOBS, PODS
+from kubeloop.kube.selectors import SelectorError, selector_from
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
+
+_MODES = ("", "NonIndexed", "Indexed")
+
+
+def _limiter() -> ItemExponentialFailureRateLimiter:
+    return ItemExponentialFailureRateLimiter(base=1.0, cap=60.0)
+
+
+class JobController:
+    """Reconciles Jobs; `run()` works until cancelled."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._events = context.events
+        self._traces = context.traces
+        self._pod_control = PodControl(context)
+        jobs, pods = context.informers.informer(JOBS), context.informers.informer(PODS)
+        self._jobs, self._pods = jobs.store, pods.store
+        self._jobs.add_index("namespace")
+        self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
+        self._records = JobRecords(
+            context.clock,
+            {
+                JOBS.group_resource: lambda: jobs.last_resource_version,
+                PODS.group_resource: lambda: pods.last_resource_version,
+            },
+            checks_consistency=context.feature_gates.enabled("StaleControllerConsistencyJob"),
+        )
+        self.queue = context.new_queue("job", _limiter())
+        self._controller = Controller("job", self.reconcile, self.queue, context.workers, context)
+        self._orphans = OrphanPods(context, self._jobs, self._pods, _limiter())
+        self._registrations = (
+            jobs.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=self._on_job_add, on_update=self._on_job_update, on_delete=self._on_job_delete
+                ),
+                resync_seconds=RESYNC_SECONDS,
+            ),
+            pods.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda pod, _initial: self._on_pod_add(pod),
+                    on_update=self._on_pod_update,
+                    on_delete=lambda pod, _unknown: self._on_pod_deletion(pod, final=True),
+                )
+            ),
+        )
+
+    async def run(self) -> None:
+        """Reconcile until cancelled, once the caches are synced. The informers are run by their factory."""
+        for registration in self._registrations:
+            await registration.wait_synced()
+        async with asyncio.TaskGroup() as workers:
+            workers.create_task(self._controller.run(), name="job")
+            workers.create_task(self._orphans.run(), name="job-orphan-pod")
+
+    # --- event handlers ----------------------------------------------------------------------------------------------
+
+    def _on_job_add(self, job: Job, initial: bool) -> None:
+        self.queue.add(job.key, "initial list" if initial else "Job added")
+
+    def _on_job_update(self, old: Job, new: Job) -> None:
+        if old.metadata.uid != new.metadata.uid:
+            self._on_job_delete(old, False)  # deleted and created again between two events
+        if job_finished_condition(new) is not None:
+            self._add_orphans(new)  # a Job finishes when no Pod has a finalizer; this repairs what went wrong
+            self.queue.add(new.key, "Job finished")
+        elif new.metadata.generation != old.metadata.generation:
+            self.queue.add(new.key, "Job changed")
+        else:
+            self.queue.add_after(new.key, BATCH_SECONDS)
+
+    def _on_job_delete(self, job: Job, _final_state_unknown: bool) -> None:
+        self._records.forget_job(job)
+        self._add_orphans(job)
+        self.queue.add(job.key, "Job deleted")
+
+    def _add_orphans(self, job: Job) -> None:
+        for pod in self._pods.by_index(CONTROLLER_INDEX, controller_index_key(job)):
+            self._orphans.add(pod)
+
+    def _on_pod_add(self, pod: Pod) -> None:
+        if pod.metadata.deletion_timestamp is not None:
+            # First seen while terminating, after a restart: counts as a deletion, never as an expected creation.
+            self._on_pod_deletion(pod, final=False)
+            return
+        job = self._job_of(pod)
+        if job is not None:
+            self._records.expectations.creation_observed(job.key)
+            self.queue.add_after(job.key, BATCH_SECONDS)
+        elif controller_of(pod.metadata) is None:
+            self._orphans.add(pod)
+            self._enqueue_possible_owners(pod)
+
+    def _on_pod_update(self, old: Pod, new: Pod) -> None:
+        if old.metadata.resource_version == new.metadata.resource_version:
+            return  # a resync
+        if new.metadata.deletion_timestamp is not None:
+            # A Pod stops being active when it is marked for deletion, not when the kubelet has terminated it.
+            self._on_pod_deletion(new, final=False)
+            return
+        released = not has_tracking_finalizer(new)
+        reference = controller_of(new.metadata)
+        reference_changed = reference != controller_of(old.metadata)
+        job = self._job_of(new)
+        previous = self._job_of(old) if reference_changed else None
+        for owner in (previous, job):
+            if owner is not None:
+                if released:
+                    self._records.released.observed(owner.key, new.metadata.uid)
+                self.queue.add_after(owner.key, BATCH_SECONDS)
+        if reference is None:
+            self._orphans.add(new)
+            if reference_changed or new.metadata.labels != old.metadata.labels:
+                self._enqueue_possible_owners(new)
+
+    def _on_pod_deletion(self, pod: Pod, *, final: bool) -> None:
+        """Handle a Pod that terminates, or is deleted (`final`)."""
+        if controller_of(pod.metadata) is None:
+            self._orphans.add(pod)  # the garbage collector may have removed the reference to its Job
+            return
+        job = self._job_of(pod)
+        if job is None or job_finished_condition(job) is not None:
+            self._orphans.add(pod)  # no sync removes its finalizer
+            return
+        self._records.expectations.deletion_observed(job.key, pod.key)
+        if final or not has_tracking_finalizer(pod):
+            self._records.released.observed(job.key, pod.metadata.uid)
+        self.queue.add_after(job.key, BATCH_SECONDS)
+
+    def _job_of(self, pod: Pod) -> Job | None:
+        return cached_controller(self._jobs, JOBS.kind, pod)
+
+    def _enqueue_possible_owners(self, pod: Pod) -> None:
+        jobs = self._jobs.by_index("namespace", pod.metadata.namespace)
+        for job in possible_owners(pod, jobs, lambda job: job.spec.selector):
+            self.queue.add_after(job.key, BATCH_SECONDS)
+
+    # --- reconcile ---------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring the Pods and the status of Job `key` up to date.
+
+        Level-based: reads the caches, never the event that enqueued the key; may be cancelled and run again. Returns
+        the seconds after which time alone may change the result, else None. An exception means: retry with backoff;
+        StaleCache: the caches are older than our last writes.
+        """
+        self._records.consistency.ensure_ready(key)
+        reason = self.queue.pop_reasons(key)
+        job = self._jobs.get(key)
+        if job is None:  # deleted; the garbage collector deletes its Pods
+            self._records.forget(key)
+            self._traces.forget("job", key)
+            return None
+        if external_manager(job) is not None:
+            return None
+        if job_finished_condition(job) is not None:
+            self._records.forget_job(job)
+            return None
+        if job.metadata.uid in self._records.finished:
+            return None  # the cache does not show yet that it is finished
+        if job.spec.completion_mode not in _MODES:
+            message = "Skipped Job sync because completion mode is unknown"
+            self._events.event(job, "Warning", "UnknownCompletionMode", message)
+            return None
+        return await self._sync(job, reason)
+
+    async def _sync(self, job: Job, reason: str) -> float | None:
+        try:
+            selector = selector_from(job.spec.selector)
+        except SelectorError as error:
+            raise ReconcileError(f"couldn't convert Job selector: {error}") from error
+        index_keys = controller_index_key(job), orphan_index_key(job.metadata.namespace)
+        candidates = [pod for index_key in index_keys for pod in self._pods.by_index(CONTROLLER_INDEX, index_key)]
+        reconcile = self._traces.reconcile("job", job.key, reason)
+        reconcile.link(job.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
+        sync = JobSync(job, self._context, self._pod_control, self._records, reconcile)
+        try:
+            seconds = await sync.run(candidates, selector)
+        except Exception as error:
+            reconcile.finish(error=str(error))
+            raise
+        reconcile.finish()
+        return seconds
