@@ -546,6 +546,8 @@ OBEYED: frozenset[str] = frozenset(
         "ShardedListAndWatch",
         "StaleControllerConsistencyJob",
         "StaleControllerConsistencyReplicaSet",
+        "StaleControllerConsistencyStatefulSet",
+        "StatefulSetSemanticRevisionComparison",
         "StorageCapacityScoring",
         "StorageVersionHash",
         "StrictIPCIDRValidation",

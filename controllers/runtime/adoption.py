@@ -43,17 +43,22 @@ class ClaimErrors(ReconcileError):
         self.claimed = tuple(claimed)
 
 
-def decide_claim(owner: Object, obj: Object, selector: Selector) -> Claim:
-    """Return whether `owner` owns, adopts, releases or ignores `obj`."""
+def decide_claim(owner: Object, obj: Object, selector: Selector, *, is_member: bool = True) -> Claim:
+    """Return whether `owner` owns, adopts, releases or ignores `obj`.
+
+    is_member: False if `owner` cannot have `obj` although the selector matches, such as for its name.
+    """
     reference = controller_of(obj.metadata)
     owner_deleted = owner.metadata.deletion_timestamp is not None
     if reference is not None:
         if reference.uid != owner.metadata.uid:
             return Claim.IGNORE
-        if selector.matches(obj.metadata.labels):
+        if is_member and selector.matches(obj.metadata.labels):
             return Claim.OWNED
         return Claim.IGNORE if owner_deleted else Claim.RELEASE
-    if owner_deleted or obj.metadata.deletion_timestamp is not None or not selector.matches(obj.metadata.labels):
+    if owner_deleted or obj.metadata.deletion_timestamp is not None:
+        return Claim.IGNORE
+    if not is_member or not selector.matches(obj.metadata.labels):
         return Claim.IGNORE
     if owner.metadata.namespace and owner.metadata.namespace != obj.metadata.namespace:
         return Claim.IGNORE
@@ -108,6 +113,11 @@ def check_can_adopt(owner: Object, fresh: Object) -> None:
         raise CannotAdopt(f"{fresh.key} has just been deleted at {metadata.deletion_timestamp}")
 
 
+def _any_object(obj: Object) -> bool:
+    del obj
+    return True
+
+
 async def claim_objects(
     owner: Object,
     objects: Iterable[T],
@@ -116,8 +126,11 @@ async def claim_objects(
     read_fresh: Callable[[], Awaitable[Object]],
     patch: Callable[[T, JSONValue, Claim], Awaitable[None]],
     finalizer: str = "",
+    is_member: Callable[[T], bool] = _any_object,
 ) -> list[T]:
     """Adopt and release objects as needed, and return those that `owner` then controls, in order.
+
+    is_member: see `decide_claim`.
 
     Before the first adoption `read_fresh` reads `owner` again: if it was deleted and recreated under the same name,
     the new owner must not lose its Pods to the old one. finalizer: added by adoption, removed by release. Raises
@@ -128,7 +141,7 @@ async def claim_objects(
     checked = False
     refusal: Exception | None = None
     for obj in objects:
-        claim = decide_claim(owner, obj, selector)
+        claim = decide_claim(owner, obj, selector, is_member=is_member(obj))
         if claim is Claim.OWNED:
             claimed.append(obj)
         elif claim is Claim.RELEASE:

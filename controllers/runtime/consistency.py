@@ -1,6 +1,6 @@
 """Consistency store: postpones a sync while the caches are older than the controller's own last writes.
 
-Source: pkg/controller/util/consistency (StaleControllerConsistencyReplicaSet, on since v1.36).
+Source: pkg/controller/util/consistency (feature gates StaleControllerConsistency*, on since v1.36).
 """
 
 from __future__ import annotations

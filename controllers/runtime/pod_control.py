@@ -90,13 +90,17 @@ class PodControl:
 
         Raises NotFound, without an event, if it is gone, and CannotDeletePods after any other error.
         """
-        name, namespace = pod.metadata.name, pod.metadata.namespace
         try:
-            with reconcile.action_span(f"delete pod {name}"):
-                await self._client.delete(PODS, name, namespace, precondition_uid=pod.metadata.uid)
+            await self.delete_without_events(pod, reconcile)
         except NotFound:
             raise
         except (ApiError, ServerUnreachable) as error:
             self._events.event(owner, "Warning", "FailedDelete", f"Error deleting: {error}")
             raise CannotDeletePods(f"unable to delete pods: {error}") from error
-        self._events.event(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {name}")
+        self._events.event(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
+
+    async def delete_without_events(self, pod: Pod, reconcile: Reconcile) -> None:
+        """Delete a Pod. Raises the error of the request, Conflict if a newer Pod has its name."""
+        name, namespace = pod.metadata.name, pod.metadata.namespace
+        with reconcile.action_span(f"delete pod {name}"):
+            await self._client.delete(PODS, name, namespace, precondition_uid=pod.metadata.uid)

@@ -544,15 +544,57 @@ class DaemonSet(Object):
     status: DaemonSetStatus = DaemonSetStatus()
 
 
+class RollingUpdateStatefulSetStrategy(Struct):
+    partition: int | None = None
+    max_unavailable: IntOrString | None = None
+
+
+class StatefulSetUpdateStrategy(Struct):
+    type: str = ""
+    rolling_update: RollingUpdateStatefulSetStrategy | None = None
+
+
+class StatefulSetPersistentVolumeClaimRetentionPolicy(Struct):
+    when_deleted: str = ""
+    when_scaled: str = ""
+
+
+class StatefulSetOrdinals(Struct):
+    start: int = 0
+
+
 class StatefulSetSpec(Struct):
+    """`template` and `volume_claim_templates` are JSON, of which Pods, claims and revisions are created."""
+
     replicas: int | None = None
     selector: LabelSelector | None = None
     template: dict[str, JSONValue] = {}
+    volume_claim_templates: tuple[dict[str, JSONValue], ...] = ()
+    service_name: str = ""
+    pod_management_policy: str = ""
+    update_strategy: StatefulSetUpdateStrategy = StatefulSetUpdateStrategy()
+    revision_history_limit: int | None = None
+    min_ready_seconds: int = 0
+    persistent_volume_claim_retention_policy: StatefulSetPersistentVolumeClaimRetentionPolicy | None = None
+    ordinals: StatefulSetOrdinals = StatefulSetOrdinals()
+
+
+class StatefulSetStatus(Struct):
+    observed_generation: int = 0
+    replicas: int = 0
+    ready_replicas: int = 0
+    current_replicas: int = 0
+    updated_replicas: int = 0
+    current_revision: str = ""
+    update_revision: str = ""
+    collision_count: int | None = None
+    conditions: tuple[Condition, ...] = ()
+    available_replicas: int = 0
 
 
 class StatefulSet(Object):
     spec: StatefulSetSpec = StatefulSetSpec()
-    status: JSONValue = None
+    status: StatefulSetStatus = StatefulSetStatus()
 
 
 class PodFailurePolicyOnExitCodes(Struct):

@@ -150,6 +150,15 @@ CONTROLLER_TABLE = (
         concurrency=ControllerOption("concurrent-job-syncs", 5, "Number of concurrent Job reconciles."),
     ),
     ControllerDescriptor(
+        name="statefulset",
+        kubernetes_name="statefulset-controller",
+        factory="statefulset.stateful_set_controller:StatefulSetController",
+        watches="statefulsets.apps pods persistentvolumeclaims controllerrevisions.apps",
+        starts_with="statefulsets.apps",
+        creates_pods_for="StatefulSet",
+        concurrency=ControllerOption("concurrent-statefulset-syncs", 5, "Number of concurrent StatefulSet reconciles."),
+    ),
+    ControllerDescriptor(
         name="cronjob",
         kubernetes_name="cronjob-controller",
         factory="cronjob.cron_job_controller:CronJobController",

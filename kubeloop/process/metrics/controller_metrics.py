@@ -51,6 +51,7 @@ class PrometheusControllerMetrics(ControllerMetrics):
             for controller, name in {
                 "replicaset": "replicaset_controller_stale_sync_skips_total",
                 "replicationmanager": "replicationcontroller_controller_stale_sync_skips_total",
+                "statefulset": "statefulset_controller_stale_sync_skips_total",
             }.items()
         }
 

@@ -59,6 +59,11 @@ def test_decide_claim(owner, obj, claim):
     assert decide_claim(owner, obj, SELECTOR) is claim
 
 
+def test_object_that_is_no_member_is_released_and_not_adopted():
+    assert decide_claim(replica_set(), pod(**OURS), SELECTOR, is_member=False) is Claim.RELEASE
+    assert decide_claim(replica_set(), pod(), SELECTOR, is_member=False) is Claim.IGNORE
+
+
 @pytest.mark.parametrize(
     ("fresh", "message"),
     [

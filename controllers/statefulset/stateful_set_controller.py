@@ -1,0 +1,319 @@
+"""StatefulSet controller: the events that enqueue a StatefulSet, and its reconcile.
+
+Reads the informers' stores, decides with `stateful_set_plan`, `stateful_set_revisions` and `stateful_set_status`, and
+sends the writes. Source: v1.36 pkg/controller/statefulset/stateful_set.go and stateful_set_control.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from kubeloop.controllers.runtime.adoption import Claim, check_can_adopt, claim_objects, possible_owners
+from kubeloop.controllers.runtime.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.controller import Controller, StaleCache
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.controller_history import ControllerHistory
+from kubeloop.controllers.runtime.owner_references import (
+    CONTROLLER_INDEX,
+    cached_controller,
+    controller_index_key,
+    index_by_controller,
+    orphan_index_key,
+)
+from kubeloop.controllers.runtime.pod_availability import next_availability_seconds
+from kubeloop.controllers.runtime.slow_start import slow_start_batch
+from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
+from kubeloop.controllers.statefulset.stateful_pod_control import StatefulPodControl
+from kubeloop.controllers.statefulset.stateful_pods import is_member
+from kubeloop.controllers.statefulset.stateful_set_plan import (
+    PodActions,
+    StatefulSetPlan,
+    by_ordinal,
+    plan_pods,
+)
+from kubeloop.controllers.statefulset.stateful_set_revisions import RevisionSync
+from kubeloop.controllers.statefulset.stateful_set_status import (
+    after_update_deletions,
+    needs_status_write,
+    stateful_set_status,
+)
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.errors import Conflict
+from kubeloop.kube.objects.api_types import ControllerRevision, JSONValue, Object, Pod, StatefulSet, StatefulSetStatus
+from kubeloop.kube.objects.object_fields import controller_of, is_ready
+from kubeloop.kube.objects.resources import (
+    CONTROLLER_REVISIONS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    STATEFUL_SETS,
+    Resource,
+)
+from kubeloop.kube.selectors import Selector, SelectorError, selector_from
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
+
+log = logging.getLogger(__name__)
+
+_NAME = "statefulset"
+_STATUS_TRIES, _STATUS_RETRY_SECONDS = 5, 0.01
+_WRITTEN_COUNTS = {"replicas": 0, "availableReplicas": 0}  # without omitempty in the API
+
+
+class StatefulSetController:
+    """Reconciles StatefulSets: their Pods, volume claims, revisions and status."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        self._clock = context.clock
+        self._traces = context.traces
+        self._metrics = context.metrics
+        self._limits_unavailable = context.feature_gates.enabled("MaxUnavailableStatefulSet")
+        sets, pods, claims, _ = self._informers = (
+            context.informers.informer(STATEFUL_SETS),
+            context.informers.informer(PODS),
+            context.informers.informer(PERSISTENT_VOLUME_CLAIMS),
+            context.informers.informer(CONTROLLER_REVISIONS),
+        )
+        self._sets, self._pods = sets.store, pods.store
+        self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
+        self._sets.add_index("namespace")
+        self._history = ControllerHistory(context)
+        self._revisions = RevisionSync(context, self._history)
+        self.consistency = ConsistencyStore(
+            {
+                STATEFUL_SETS.group_resource: lambda: sets.last_resource_version,
+                PODS.group_resource: lambda: pods.last_resource_version,
+                PERSISTENT_VOLUME_CLAIMS.group_resource: lambda: claims.last_resource_version,
+            },
+            enabled=context.feature_gates.enabled("StaleControllerConsistencyStatefulSet"),
+        )
+        self._pod_control = StatefulPodControl(context, self.consistency)
+        self.queue = context.new_queue(_NAME)
+        self._controller = Controller(_NAME, self.reconcile, self.queue, context.workers, context)
+        self._registrations = (
+            sets.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda sts, _initial: self.queue.add(sts.key, "StatefulSet added"),
+                    on_update=lambda _old, new: self.queue.add(new.key, "StatefulSet changed"),
+                    on_delete=lambda sts, _unknown: self.queue.add(sts.key, "StatefulSet deleted"),
+                )
+            ),
+            pods.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=self._on_pod_add,
+                    on_update=self._on_pod_update,
+                    on_delete=self._on_pod_delete,
+                )
+            ),
+        )
+
+    async def run(self) -> None:
+        """Reconcile until cancelled, once the caches are synced."""
+        for informer in self._informers:
+            await informer.wait_synced()
+        await self._controller.run(self._registrations)
+
+    # --- event handlers --------------------------------------------------------------------------------------------
+
+    def _on_pod_add(self, pod: Pod, initial: bool) -> None:
+        del initial
+        if not self._enqueue_owner(pod, "pod added") and controller_of(pod.metadata) is None:
+            self._enqueue_possible_owners(pod, "orphaned pod added")
+
+    def _on_pod_update(self, old: Pod, new: Pod) -> None:
+        if old.metadata.resource_version == new.metadata.resource_version:
+            return  # a resync
+        owner_changed = controller_of(new.metadata) != controller_of(old.metadata)
+        if owner_changed:
+            self._enqueue_owner(old, "pod released")
+        if controller_of(new.metadata) is not None:
+            sts = self._enqueue_owner(new, "pod changed")
+            if sts is not None and sts.spec.min_ready_seconds > 0 and is_ready(new) and not is_ready(old):
+                self.queue.add_after(sts.key, sts.spec.min_ready_seconds)
+        elif owner_changed or new.metadata.labels != old.metadata.labels:
+            self._enqueue_possible_owners(new, "orphaned pod changed")
+
+    def _on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
+        del final_state_unknown
+        self._enqueue_owner(pod, "pod deleted")
+
+    def _enqueue_owner(self, pod: Pod, reason: str) -> StatefulSet | None:
+        """Enqueue the StatefulSet that controls the Pod, and return it."""
+        sts = cached_controller(self._sets, STATEFUL_SETS.kind, pod)
+        if sts is not None:
+            self.queue.add(sts.key, reason)
+        return sts
+
+    def _enqueue_possible_owners(self, pod: Pod, reason: str) -> None:
+        sets = self._sets.by_index("namespace", pod.metadata.namespace)
+        for sts in possible_owners(pod, sets, lambda sts: sts.spec.selector):
+            self.queue.add(sts.key, reason)
+
+    # --- reconcile -------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring Pods, claims, revisions and status of StatefulSet `key` up to date.
+
+        Level-based. Returns the seconds until a ready Pod becomes available, else None. An exception means: retry with
+        backoff; StaleCache: the caches are older than our last writes.
+        """
+        try:
+            self.consistency.ensure_ready(key)
+        except StaleCache:
+            if self._metrics is not None:
+                self._metrics.stale_sync_skipped(_NAME)
+            raise
+        reason = self.queue.pop_reasons(key)
+        sts = self._sets.get(key)
+        if sts is None:  # deleted; the garbage collector deletes its Pods
+            self.consistency.forget(key)
+            self._traces.forget(_NAME, key)
+            return None
+        try:
+            selector = selector_from(sts.spec.selector)
+        except SelectorError as error:
+            log.error("invalid selector, left alone: StatefulSet %s: %s", key, error)
+            return None
+        reconcile = self._traces.reconcile(_NAME, key, reason)
+        reconcile.link(sts.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
+        try:
+            seconds = await self._sync(sts, selector, reconcile)
+        except Exception as error:
+            reconcile.finish(error=str(error))
+            raise
+        reconcile.finish()
+        return seconds
+
+    async def _sync(self, sts: StatefulSet, selector: Selector, reconcile: Reconcile) -> float | None:
+        now = self._clock.now()
+        listed = self._history.list(sts, selector)
+        await self._adopt_revisions(sts, listed, reconcile)
+        pods = await self._claim_pods(sts, selector, reconcile)
+        revisions, collision_count = await self._revisions.sync(sts, listed, reconcile)
+        status = stateful_set_status(sts, pods, revisions, collision_count, now)
+        plan = plan_pods(
+            sts,
+            by_ordinal(sts, pods),
+            revisions,
+            lambda name: self._pod_control.cached_claim(sts, name),
+            now,
+            limits_unavailable=self._limits_unavailable,
+        )
+        deleted, failure = await self._apply(sts, plan, reconcile)
+        status = after_update_deletions(sts, status, deleted)
+        try:
+            await self._write_status(sts, status, reconcile)
+        except Exception as error:
+            failure = failure or error
+        await self._revisions.truncate(sts, listed, revisions, pods, reconcile)
+        if failure is not None:
+            raise failure
+        min_ready_seconds = sts.spec.min_ready_seconds
+        if min_ready_seconds > 0 and status.ready_replicas != status.available_replicas:
+            # Each Pod that becomes ready enqueues the key for the time it becomes available. This covers clock skew.
+            seconds = next_availability_seconds(pods, min_ready_seconds, now)
+            return float(min_ready_seconds) if seconds is None else seconds
+        return None
+
+    async def _adopt_revisions(
+        self, sts: StatefulSet, listed: Sequence[ControllerRevision], reconcile: Reconcile
+    ) -> None:
+        orphans = [revision for revision in listed if controller_of(revision.metadata) is None]
+        if orphans:
+            check_can_adopt(sts, await self._read_fresh(sts))
+        for revision in orphans:
+            with reconcile.action_span(f"adopt controllerrevision {revision.metadata.name}"):
+                await self._history.adopt(sts, revision)
+
+    async def _read_fresh(self, sts: StatefulSet) -> StatefulSet:
+        return await self._client.get(STATEFUL_SETS, sts.metadata.name, sts.metadata.namespace)
+
+    async def _claim_pods(self, sts: StatefulSet, selector: Selector, reconcile: Reconcile) -> list[Pod]:
+        """Adopt and release Pods as needed, and return those of the StatefulSet. Raises ClaimErrors."""
+
+        async def patch(pod: Pod, body: JSONValue, claim: Claim) -> None:
+            name, namespace = pod.metadata.name, pod.metadata.namespace
+            with reconcile.action_span(f"{claim.value} pod {name}"):
+                written = await self._client.patch(PODS, name, body, PatchType.STRATEGIC, namespace)
+            self._record_write(sts, PODS, written)
+
+        index_keys = (controller_index_key(sts), orphan_index_key(sts.metadata.namespace))
+        return await claim_objects(
+            sts,
+            [pod for index_key in index_keys for pod in self._pods.by_index(CONTROLLER_INDEX, index_key)],
+            selector,
+            read_fresh=lambda: self._read_fresh(sts),
+            patch=patch,
+            is_member=lambda pod: is_member(sts, pod),
+        )
+
+    # --- writes ----------------------------------------------------------------------------------------------------
+
+    async def _apply(
+        self, sts: StatefulSet, plan: StatefulSetPlan, reconcile: Reconcile
+    ) -> tuple[int, Exception | None]:
+        """Carry out the plan up to the first failure.
+
+        Returns the number of Pods deleted for a rolling update, and the failure, since the status follows.
+        """
+        deleted = 0
+        try:
+            for phase in plan.phases:
+                await self._apply_phase(sts, phase, reconcile)
+            for pod in plan.update_deletions:
+                await self._pod_control.delete(sts, pod, reconcile)
+                deleted += 1
+        except Exception as error:
+            return deleted, error
+        return deleted, None
+
+    async def _apply_phase(self, sts: StatefulSet, phase: Sequence[PodActions], reconcile: Reconcile) -> None:
+        pending = iter(phase)
+
+        async def apply_next() -> None:
+            for action in next(pending):
+                await self._pod_control.apply(sts, action, reconcile)
+
+        if sts.spec.pod_management_policy == "Parallel":
+            _, failure = await slow_start_batch(len(phase), apply_next)
+            if failure is not None:
+                raise failure
+        else:
+            for _ in phase:
+                await apply_next()
+
+    async def _write_status(self, sts: StatefulSet, status: StatefulSetStatus, reconcile: Reconcile) -> None:
+        """Write the status if it changed. A conflict is retried from the cache, as client-go's RetryOnConflict."""
+        if not needs_status_write(sts.status, status):
+            return
+        metadata = sts.metadata
+        based_on = sts
+        for tries_left in range(_STATUS_TRIES - 1, -1, -1):
+            changes = changed_fields(based_on.status, status, always=_WRITTEN_COUNTS)
+            patch = versioned_merge_patch(based_on.metadata.resource_version, status=changes)
+            try:
+                with reconcile.action_span("update status"):
+                    written = await self._client.patch(
+                        STATEFUL_SETS,
+                        metadata.name,
+                        patch,
+                        PatchType.MERGE,
+                        metadata.namespace,
+                        subresource="status",
+                    )
+            except Conflict:
+                if not tries_left:
+                    raise
+                await asyncio.sleep(_STATUS_RETRY_SECONDS)
+                based_on = self._sets.get(sts.key) or based_on
+            else:
+                self._record_write(sts, STATEFUL_SETS, written)
+                return
+
+    def _record_write(self, sts: StatefulSet, resource: Resource[Any], written: Object) -> None:
+        version = written.metadata.resource_version
+        self.consistency.wrote_at(sts.key, sts.metadata.uid, resource.group_resource, version)
