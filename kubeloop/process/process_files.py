@@ -101,7 +101,7 @@ def default_process() -> ProcessRecord:
     """Return the process that serves $KUBECONFIG, else the newest. Raises UserError if none runs."""
     processes = list_processes()
     if not processes:
-        raise UserError("no kubeloop process runs on this machine", hint="start kubeloop up or kubeloop run")
+        raise UserError("no kubeloop process runs on this machine", hint="start kubeloop up, run or observe")
     kubeconfig = os.environ.get("KUBECONFIG", "")
     return next((process for process in processes if kubeconfig and process.kubeconfig == kubeconfig), processes[0])
 
