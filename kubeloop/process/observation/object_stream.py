@@ -24,6 +24,9 @@ class ObjectReceiver(Generic[T_contra]):
     def interrupted(self, since_ns: int, until_ns: int) -> None:
         """Changes in this interval were missed; the states of a new list follow."""
 
+    def list_started(self) -> None:
+        """The states of all objects follow; those of a list that was not complete do not count."""
+
     def list_has(self, uid: str) -> None:
         """A list has an object that cannot be decoded."""
 
@@ -62,10 +65,11 @@ class ObjectStream(Generic[T]):
         self._receiver.list_has(obj.uid)
 
     def remove(self, key: str, uid: str) -> None:
+        self._list_arrives()
         self._receiver.list_lost(uid)
 
     def restart(self) -> None:
-        """States that are passed on twice do no harm."""
+        self._receiver.list_started()  # states that are passed on twice do no harm
 
     async def finish(self) -> None:
         self._last_arrival_ns = self._list_arrives()
@@ -80,6 +84,7 @@ class ObjectStream(Generic[T]):
             if self._has_listed:
                 self._on_gap()
                 self._receiver.interrupted(self._disconnected_ns or now_ns, now_ns)
+            self._receiver.list_started()
         return now_ns
 
     # --- watch -----------------------------------------------------------------------------------------------------

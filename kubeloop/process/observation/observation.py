@@ -146,7 +146,7 @@ class PodReceiver(ObjectReceiver[ObservedPod]):
         self._observer = observer
         self._recorder = recorder
         self._synced = synced
-        self._listed_uids: set[str] | None = set()  # None while no list arrives
+        self._listed_uids: set[str] | None = None  # None while no list arrives
 
     def observed(self, obj: ObservedPod, arrival_ns: int, *, initial: bool) -> None:
         if self._listed_uids is not None:
@@ -157,8 +157,10 @@ class PodReceiver(ObjectReceiver[ObservedPod]):
         self._observer.pod_deleted(obj, arrival_ns)
 
     def interrupted(self, since_ns: int, until_ns: int) -> None:
-        self._listed_uids = set()
         self._observer.interrupted("pods", since_ns, until_ns)
+
+    def list_started(self) -> None:
+        self._listed_uids = set()
 
     def list_has(self, uid: str) -> None:
         assert self._listed_uids is not None

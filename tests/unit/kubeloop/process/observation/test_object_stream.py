@@ -31,6 +31,9 @@ class Recorder:
     def interrupted(self, since_ns, until_ns):
         self.calls.append(("interrupted", self._seconds(since_ns), self._seconds(until_ns)))
 
+    def list_started(self):
+        self.calls.append("list")
+
     def list_has(self, uid):
         self.calls.append(("has", uid))
 
@@ -71,24 +74,29 @@ async def stream(clock):
 
 
 async def test_first_list_is_initial_and_later_ones_are_not(stream):
-    assert await stream.list("a", "b") == [("observed", "a", 0, True), ("observed", "b", 0, True), ("listed", 0)]
+    assert await stream.list("a", "b") == [
+        "list",
+        ("observed", "a", 0, True),
+        ("observed", "b", 0, True),
+        ("listed", 0),
+    ]
     await asyncio.sleep(5)
     stream.stream.disconnected(silent=False)
     await asyncio.sleep(2)
-    assert await stream.list("a") == [("interrupted", 5, 7), ("observed", "a", 7, False), ("listed", 7)]
+    assert await stream.list("a") == [("interrupted", 5, 7), "list", ("observed", "a", 7, False), ("listed", 7)]
 
 
 async def test_list_without_objects_reports_the_gap(stream):
     await stream.list("a")
     await asyncio.sleep(1)
-    assert await stream.list() == [("interrupted", 1, 1), ("listed", 1)]
+    assert await stream.list() == [("interrupted", 1, 1), "list", ("listed", 1)]
 
 
 async def test_failed_first_list_is_followed_by_another_initial_one(stream):
     stream.stream.start_list().put("ns/a", "a")
     stream.stream.disconnected(silent=False)
-    assert stream.receiver.taken() == [("observed", "a", 0, True)]
-    assert await stream.list("a") == [("observed", "a", 0, True), ("listed", 0)]
+    assert stream.receiver.taken() == ["list", ("observed", "a", 0, True)]
+    assert await stream.list("a") == ["list", ("observed", "a", 0, True), ("listed", 0)]
 
 
 async def test_events_are_passed_on_with_their_arrival(stream):
@@ -123,8 +131,8 @@ async def test_gap_of_a_silent_watch_starts_at_the_last_event(stream):
 
 async def test_unreadable_and_removed_objects_of_a_list_are_reported_by_uid(stream):
     listing = stream.stream.start_list()
-    listing.put_unreadable(UnreadableObject("ns/a", "uid-a", "1", "problem"))
     listing.remove("ns/b", "uid-b")
+    listing.put_unreadable(UnreadableObject("ns/a", "uid-a", "1", "problem"))
     listing.restart()
     await listing.finish()
-    assert stream.receiver.taken() == [("has", "uid-a"), ("lost", "uid-b"), ("listed", 0)]
+    assert stream.receiver.taken() == ["list", ("lost", "uid-b"), ("has", "uid-a"), "list", ("listed", 0)]

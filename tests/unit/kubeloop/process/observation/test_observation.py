@@ -122,6 +122,7 @@ def pod(uid):
 async def test_first_list_of_pods_completes_the_synchronization():
     observer, synced = RecordingObserver("a"), asyncio.Event()
     receiver = PodReceiver(observer, observer, synced)
+    receiver.list_started()
     receiver.observed(pod("a"), 1, initial=True)
     assert not synced.is_set()
     receiver.listed(2)
@@ -132,11 +133,15 @@ async def test_first_list_of_pods_completes_the_synchronization():
 async def test_pods_that_a_later_list_lacks_were_deleted():
     observer = RecordingObserver("kept", "unreadable", "gone", "replaced", "lost")
     receiver = PodReceiver(observer, observer, asyncio.Event())
+    receiver.list_started()
     for uid in ("kept", "unreadable", "gone", "replaced", "lost"):
         receiver.observed(pod(uid), 1, initial=True)
     receiver.listed(2)
     observer.calls.clear()
     receiver.interrupted(3, 4)
+    receiver.list_started()
+    receiver.observed(pod("gone"), 5, initial=False)
+    receiver.list_started()  # the first attempt failed
     receiver.observed(pod("kept"), 5, initial=False)
     receiver.observed(pod("lost"), 5, initial=False)
     receiver.list_has("unreadable")
@@ -144,6 +149,7 @@ async def test_pods_that_a_later_list_lacks_were_deleted():
     receiver.listed(6)
     assert observer.calls == [
         ("interrupted", "pods", 3, 4),
+        ("observed", "gone", False),
         ("observed", "kept", False),
         ("observed", "lost", False),
         ("deleted", "ns/pod-gone", "gone"),
