@@ -55,9 +55,11 @@ class InProcessApi:
         self._note_headers(response)
         return response
 
-    def response(self, method: str, path: str, body: Any = None, content_type: str = "", **headers: str) -> ApiResponse:
-        """Send a request and return the response in the form that is compared with those of other API servers."""
-        status, content = self(method, path, body, content_type, **headers)
+    async def response(
+        self, method: str, path: str, body: Any = None, content_type: str = "", **headers: str
+    ) -> ApiResponse:
+        """Send a request, which may wait, and return the response as it is compared with those of other servers."""
+        status, content = await self.handle(method, path, body, content_type, **headers)
         return ApiResponse(status, content, tuple(self.warnings), self.headers.get("Content-Type", ""))
 
     def succeed(self, method: str, path: str, body: Any = None, content_type: str = "", **headers: str) -> Any:

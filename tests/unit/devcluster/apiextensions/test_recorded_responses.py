@@ -18,7 +18,7 @@ async def test_custom_resource_responses_match_recorded_ones():
     api = InProcessApi(default_headers={"user_agent": "tester/1"})
     different = []
     for step, recorded in zip(steps(), json.loads(RESPONSES.read_text()), strict=True):
-        response = api.response(step.method, step.path, step.body, step.content_type, accept=step.accept)
+        response = await api.response(step.method, step.path, step.body, step.content_type, accept=step.accept)
         ours = {"step": step.about, **comparable(step, response)}
         different += [f"{step.about}: {difference}" for difference in differences(recorded, ours)]
     assert different == []

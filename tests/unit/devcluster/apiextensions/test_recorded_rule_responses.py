@@ -18,7 +18,7 @@ async def test_validation_rule_responses_match_recorded_ones():
     api = InProcessApi()
     different = []
     for step, recorded in zip(steps(), json.loads(RESPONSES.read_text()), strict=True):
-        response = api.response(step.method, step.path, step.body, step.content_type)
+        response = await api.response(step.method, step.path, step.body, step.content_type)
         ours = {"step": step.about, **comparable(response)}
         if ours != recorded:
             different.append(f"recorded {recorded}, ours {ours}")

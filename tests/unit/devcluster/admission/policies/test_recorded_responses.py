@@ -17,11 +17,11 @@ RESPONSES = Path(policy_cases.__file__).parent / "policy_responses.json"
 async def test_admission_policy_responses_match_recorded_ones():
     api = InProcessApi()
     for step in setup_requests():
-        response = api.response(step.method, step.path, step.body, step.content_type)
+        response = await api.response(step.method, step.path, step.body, step.content_type)
         assert response.status == 201, (step, response.content)
     different = []
     for step, recorded in zip(judged_requests(), json.loads(RESPONSES.read_text()), strict=True):
-        response = api.response(step.method, step.path, step.body, step.content_type)
+        response = await api.response(step.method, step.path, step.body, step.content_type)
         ours = {"step": step.about, **comparable(response)}
         if ours != recorded:
             different.append(f"recorded {recorded}, ours {ours}")
