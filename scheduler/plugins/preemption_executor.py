@@ -71,7 +71,10 @@ class PreemptionExecutor:
                 for victim in others:
                     evicting.create_task(self._evict(pod, node_name, victim), name=f"evict {victim.key}")
             self._preempting.discard(pod.uid)
-            await self._evict(pod, node_name, last)
+            if any(map(self._exists, victims)):
+                await self._evict(pod, node_name, last)
+            else:  # deleted by others; PreEnqueue rejected the pod when these events moved it
+                self._handle.activate([pod.pod])
         except* (ApiError, ServerUnreachable) as failures:
             result = "error"
             error = str(failures.exceptions[0])
@@ -82,6 +85,11 @@ class PreemptionExecutor:
             self._preempting.discard(pod.uid)
         if self._handle.metrics is not None:
             self._handle.metrics.victims_evicted(result, (self._handle.clock.time_ns() - started_ns) / 1e9)
+
+    def _exists(self, victim: PodInfo) -> bool:
+        """Return True if the cache has the victim, so that the event of its deletion is still to come."""
+        cached = self._handle.listers.pods.get(victim.key)
+        return cached is not None and cached.metadata.uid == victim.uid
 
     async def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
         """Clear nominations of lower-priority pods to this node, so that these pods are scheduled elsewhere."""

@@ -84,6 +84,26 @@ async def test_missing_victim_is_not_a_failure(plugin_cluster: Any, node: Any, p
     assert plugin.pre_enqueue(new.pod) is None
 
 
+async def test_pod_is_activated_if_others_delete_its_victims_first(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    """The deletion events came while PreEnqueue rejected the pod, and no other event follows."""
+    cluster, plugin, new = preempt(plugin_cluster, node, pod)
+    for key in list(cluster.pods):
+        cluster.pods.remove(key)
+    assert plugin.pre_enqueue(new.pod) is not None
+    await cluster.spawned[0]
+    assert cluster.activated == [new.key]
+    assert plugin.pre_enqueue(new.pod) is None
+
+
+async def test_pod_waits_for_the_event_of_a_victim_that_others_delete(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster, _plugin, _new = preempt(plugin_cluster, node, pod)
+    cluster.client.failures = [NotFound(Status(code=404)), NotFound(Status(code=404))]
+    first, *_ = cluster.pods
+    cluster.pods.remove(first)
+    await cluster.spawned[0]
+    assert cluster.activated == []
+
+
 async def test_terminating_victim_is_not_deleted_again(plugin_cluster: Any, node: Any, pod: Any) -> None:
     terminating = pod("low-1", "a", cpu="4", priority=1)
     metadata = msgspec.structs.replace(terminating.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
