@@ -94,6 +94,15 @@ CONTROLLER_TABLE = (
         ),
     ),
     ControllerDescriptor(
+        name="daemonset",
+        kubernetes_name="daemonset-controller",
+        factory="daemonset.daemon_set_controller:DaemonSetController",
+        watches="daemonsets.apps controllerrevisions.apps pods nodes",
+        starts_with="daemonsets.apps",
+        creates_pods_for="DaemonSet",
+        concurrency=ControllerOption("concurrent-daemonset-syncs", 2, "Number of concurrent DaemonSet reconciles."),
+    ),
+    ControllerDescriptor(
         name="garbagecollector",
         kubernetes_name="garbage-collector-controller",
         factory="garbagecollector.garbage_collector:GarbageCollector",

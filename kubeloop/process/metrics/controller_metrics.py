@@ -52,6 +52,7 @@ class PrometheusControllerMetrics(ControllerMetrics):
                 "replicaset": "replicaset_controller_stale_sync_skips_total",
                 "replicationmanager": "replicationcontroller_controller_stale_sync_skips_total",
                 "statefulset": "statefulset_controller_stale_sync_skips_total",
+                "daemonset": "daemonset_controller_stale_sync_skips_total",
             }.items()
         }
 

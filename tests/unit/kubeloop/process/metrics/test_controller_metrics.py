@@ -47,11 +47,13 @@ def test_reconcile_and_replicaset_metrics():
     metrics.reconciled("deployment", 0.5, error=True)
     metrics.deletion_age_ratio(0.75)
     metrics.stale_sync_skipped("replicaset")
+    metrics.stale_sync_skipped("daemonset")
     page = text(registry)
     for line in (
         'kubeloop_reconcile_duration_seconds_count{controller="deployment"} 1.0',
         'kubeloop_reconcile_errors_total{controller="deployment"} 1.0',
         "replicaset_controller_sorting_deletion_age_ratio_sum 0.75",
         "replicaset_controller_stale_sync_skips_total 1.0",
+        "daemonset_controller_stale_sync_skips_total 1.0",
     ):
         assert line in page

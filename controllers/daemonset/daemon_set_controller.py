@@ -1,0 +1,540 @@
+"""DaemonSet controller: the events that enqueue a DaemonSet, and its reconcile.
+
+Reads the informers' stores, decides with `pod_plan`, `rolling_update` and `daemon_set_status`, and sends the writes.
+Source: v1.36 pkg/controller/daemon/daemon_controller.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from kubeloop.controllers.daemonset.daemon_pods import (
+    REVISION_LABEL,
+    Eligibility,
+    PodPlacement,
+    daemon_pod_body,
+    for_node,
+    target_node,
+)
+from kubeloop.controllers.daemonset.daemon_set_history import DaemonSetHistory, Revisions, revisions_to_delete
+from kubeloop.controllers.daemonset.daemon_set_status import ALWAYS_SET, daemon_set_status
+from kubeloop.controllers.daemonset.failed_pod_backoff import FailedPodBackoff
+from kubeloop.controllers.daemonset.node_states import NodeState, NodeStates, NodeTracker, PodsByNode, Revision
+from kubeloop.controllers.daemonset.pod_plan import plan_pods
+from kubeloop.controllers.daemonset.rolling_update import allows_surge, plan_rolling_update, rolling_update_limits
+from kubeloop.controllers.runtime.adoption import Claim, claim_objects, possible_owners
+from kubeloop.controllers.runtime.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, StaleCache
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.expectations import Expectations
+from kubeloop.controllers.runtime.owner_references import (
+    CONTROLLER_INDEX,
+    cached_controller,
+    controller_index_key,
+    index_by_controller,
+    orphan_index_key,
+)
+from kubeloop.controllers.runtime.pod_availability import next_availability_seconds
+from kubeloop.controllers.runtime.pod_control import CannotDeletePods, PodControl
+from kubeloop.controllers.runtime.slow_start import slow_start_batch
+from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, is_namespace_terminating
+from kubeloop.kube.objects.api_types import (
+    ControllerRevision,
+    DaemonSet,
+    DaemonSetStatus,
+    JSONValue,
+    Node,
+    Object,
+    Pod,
+)
+from kubeloop.kube.objects.object_fields import controller_of, is_finished, is_ready
+from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
+from kubeloop.kube.selectors import Selector, SelectorError, selector_from
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
+
+log = logging.getLogger(__name__)
+
+NAME = "daemonset"
+BURST_REPLICAS = 250
+STATUS_UPDATE_RETRIES = 1
+
+
+class _Sync(NamedTuple):
+    """One reconcile. adopted: pods by node that the caches do not yet show as owned."""
+
+    daemon_set: DaemonSet
+    selector: Selector
+    revision: Revision
+    tracker: NodeTracker
+    adopted: dict[str, list[Pod]]
+    reconcile: Reconcile
+
+
+class DaemonSetController:
+    """Reconciles DaemonSets: creates, replaces and deletes the pod of each node."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        self._clock = context.clock
+        self._events = context.events
+        self._traces = context.traces
+        self._metrics = context.metrics
+        self._pod_control = PodControl(context)
+        self._history = DaemonSetHistory(context)
+        self._comparison_operators = context.feature_gates.enabled("TaintTolerationComparisonOperators")
+        informers = context.informers
+        daemon_sets, pods, nodes = (informers.informer(resource) for resource in (DAEMON_SETS, PODS, NODES))
+        revisions = informers.informer(CONTROLLER_REVISIONS)
+        self._daemon_sets, self._pods, self._nodes = daemon_sets.store, pods.store, nodes.store
+        self._daemon_sets.add_index("namespace")
+        self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
+        self._pods_by_node = PodsByNode()
+        self._trackers: dict[str, NodeTracker] = {}  # by controller_index_key
+        self._backoff = FailedPodBackoff()
+        self.expectations = Expectations(context.clock)
+        self.consistency = ConsistencyStore(
+            {
+                DAEMON_SETS.group_resource: lambda: daemon_sets.last_resource_version,
+                PODS.group_resource: lambda: pods.last_resource_version,
+            },
+            enabled=context.feature_gates.enabled("StaleControllerConsistencyDaemonSet"),
+        )
+        self.queue = context.new_queue(NAME)
+        self._controller = Controller(NAME, self.reconcile, self.queue, context.workers, context)
+        self._registrations = (
+            daemon_sets.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=self.on_daemon_set_add,
+                    on_update=self.on_daemon_set_update,
+                    on_delete=self.on_daemon_set_delete,
+                ),
+                resync_seconds=RESYNC_SECONDS,
+            ),
+            revisions.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=self.on_revision_add,
+                    on_update=self.on_revision_update,
+                    on_delete=self.on_revision_delete,
+                )
+            ),
+            pods.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=self.on_pod_add, on_update=self.on_pod_update, on_delete=self.on_pod_delete
+                )
+            ),
+            nodes.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda node, _initial: self._node_changed(node, "node added"),
+                    on_update=self.on_node_update,
+                    on_delete=self.on_node_delete,
+                )
+            ),
+        )
+
+    async def run(self) -> None:
+        """Reconcile until cancelled, once the caches are synced. The informers are run by their factory."""
+        await self._controller.run(self._registrations)
+
+    def check(self) -> None:
+        """Assert that the pods by node agree with the store."""
+        self._pods_by_node.check(self._pods.values())
+
+    # --- event handlers: DaemonSets and revisions -------------------------------------------------------------------
+
+    def on_daemon_set_add(self, daemon_set: DaemonSet, initial: bool) -> None:
+        self.queue.add(daemon_set.key, "initial list" if initial else "DaemonSet added")
+
+    def on_daemon_set_update(self, old: DaemonSet, new: DaemonSet) -> None:
+        if old.metadata.uid != new.metadata.uid:
+            self.on_daemon_set_delete(old, False)  # deleted and created again between two events
+        self.queue.add(new.key, "DaemonSet changed")
+
+    def on_daemon_set_delete(self, daemon_set: DaemonSet, final_state_unknown: bool) -> None:
+        key, uid = daemon_set.key, daemon_set.metadata.uid
+        self._trackers.pop(controller_index_key(daemon_set), None)
+        self._backoff.forget(uid)
+        self.expectations.forget(key)
+        self.consistency.forget(key, uid)
+        self.queue.add(key, "DaemonSet deleted")
+
+    def on_revision_add(self, revision: ControllerRevision, initial: bool) -> None:
+        if controller_of(revision.metadata) is None and revision.metadata.deletion_timestamp is None:
+            self._enqueue_possible_owners(revision, "orphaned revision added")
+
+    def on_revision_update(self, old: ControllerRevision, new: ControllerRevision) -> None:
+        reference_changed = controller_of(new.metadata) != controller_of(old.metadata)
+        if reference_changed:
+            self._enqueue_owner(old, "revision released")
+        if controller_of(new.metadata) is not None:
+            self._enqueue_owner(new, "revision changed")
+        elif reference_changed or new.metadata.labels != old.metadata.labels:
+            self._enqueue_possible_owners(new, "orphaned revision changed")
+
+    def on_revision_delete(self, revision: ControllerRevision, final_state_unknown: bool) -> None:
+        self._enqueue_owner(revision, "revision deleted")
+
+    def _owner(self, obj: Object) -> DaemonSet | None:
+        return cached_controller(self._daemon_sets, DAEMON_SETS.kind, obj)
+
+    def _enqueue_owner(self, obj: Object, reason: str) -> None:
+        owner = self._owner(obj)
+        if owner is not None:
+            self.queue.add(owner.key, reason)
+
+    def _enqueue_possible_owners(self, orphan: Object, reason: str) -> None:
+        owners = self._daemon_sets.by_index("namespace", orphan.metadata.namespace)
+        for owner in possible_owners(orphan, owners, lambda owner: owner.spec.selector):
+            self.queue.add(owner.key, reason)
+
+    # --- event handlers: pods ---------------------------------------------------------------------------------------
+
+    def on_pod_add(self, pod: Pod, initial: bool) -> None:
+        self._track(self._pods_by_node.add(pod))
+        if pod.metadata.deletion_timestamp is not None:
+            # First seen while terminating, after a restart: counts as a deletion, never as an expected creation.
+            self._observe_deletion(pod)
+            return
+        owner = self._owner(pod)
+        if owner is not None:
+            self.expectations.creation_observed(owner.key)
+            self.queue.add(owner.key, "pod added")
+        elif controller_of(pod.metadata) is None:  # it meets no expectation, but a DaemonSet may adopt it
+            self._enqueue_possible_owners(pod, "orphaned pod added")
+
+    def on_pod_update(self, old: Pod, new: Pod) -> None:
+        self._track(self._pods_by_node.remove(old))
+        self._track(self._pods_by_node.add(new))
+        if old.metadata.resource_version == new.metadata.resource_version:
+            return  # a resync
+        if new.metadata.deletion_timestamp is not None:
+            # A pod stops counting when it is marked for deletion, not when the kubelet has terminated it.
+            self._observe_deletion(new)
+            return
+        reference_changed = controller_of(new.metadata) != controller_of(old.metadata)
+        if reference_changed:
+            self._enqueue_owner(old, "pod released")
+        if controller_of(new.metadata) is not None:
+            owner = self._owner(new)
+            if owner is None:
+                return
+            self.queue.add(owner.key, "pod changed")
+            if owner.spec.min_ready_seconds > 0 and is_ready(new) and not is_ready(old):
+                self.queue.add_after(owner.key, owner.spec.min_ready_seconds + 1.0)
+        elif reference_changed or new.metadata.labels != old.metadata.labels:
+            self._enqueue_possible_owners(new, "orphaned pod changed")
+
+    def on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
+        self._track(self._pods_by_node.remove(pod))
+        self._observe_deletion(pod)
+
+    def _track(self, place: tuple[str, str] | None) -> None:
+        if place is not None:
+            owner, node = place
+            tracker = self._trackers.get(owner)
+            if tracker is not None:
+                tracker.pods_changed(node)
+
+    def _observe_deletion(self, pod: Pod) -> None:
+        owner = self._owner(pod)
+        if owner is not None:
+            self.expectations.deletion_observed(owner.key, pod.key)
+            self.queue.add(owner.key, "pod deleted")
+
+    # --- event handlers: nodes --------------------------------------------------------------------------------------
+
+    def on_node_update(self, old: Node, new: Node) -> None:
+        if old.metadata.labels != new.metadata.labels or old.spec.taints != new.spec.taints:
+            self._node_changed(new, "node changed")
+
+    def on_node_delete(self, node: Node, final_state_unknown: bool) -> None:
+        name = node.metadata.name
+        for daemon_set, tracker in self._tracked_daemon_sets():
+            pods = self._pods_by_node.nodes(controller_index_key(daemon_set)).get(name)
+            should_run = tracker.eligibility(node).should_run
+            tracker.node_changed(name)
+            if should_run or pods:
+                self.queue.add(daemon_set.key, "node deleted")
+
+    def _node_changed(self, node: Node, reason: str) -> None:
+        """Enqueue the DaemonSets with a pod too many or too few on the node, or with pods on wrong nodes."""
+        name = node.metadata.name
+        for daemon_set, tracker in self._tracked_daemon_sets():
+            tracker.node_changed(name)
+            eligibility = tracker.eligibility(node)
+            if self._pods_by_node.nodes(controller_index_key(daemon_set)).get(name):
+                changed = not eligibility.should_continue or daemon_set.status.number_misscheduled > 0
+            else:
+                changed = eligibility.should_run
+            if changed:
+                self.queue.add(daemon_set.key, reason)
+
+    def _tracked_daemon_sets(self) -> Iterator[tuple[DaemonSet, NodeTracker]]:
+        """Yield the DaemonSets that were synced before. The first sync considers all nodes."""
+        for daemon_set in self._daemon_sets.values():
+            tracker = self._trackers.get(controller_index_key(daemon_set))
+            if tracker is not None:
+                yield daemon_set, tracker
+
+    # --- reconcile --------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring the pods of DaemonSet `key` to one per node, or to the next step of an update.
+
+        Level-based: reads the caches, never the event that enqueued the key; may be cancelled and run again. Returns
+        the seconds after which time alone may change the result, else None. An exception means: retry with backoff;
+        StaleCache: the caches are older than our last writes.
+        """
+        try:
+            self.consistency.ensure_ready(key)
+        except StaleCache:
+            if self._metrics is not None:
+                self._metrics.stale_sync_skipped(NAME)
+            raise
+        reason = self.queue.pop_reasons(key)
+        daemon_set = self._daemon_sets.get(key)
+        if daemon_set is None:  # deleted; the garbage collector deletes its pods
+            self.consistency.forget(key)
+            self.expectations.forget(key)
+            self._traces.forget(NAME, key)
+            return None
+        try:
+            selector = selector_from(daemon_set.spec.selector)
+        except SelectorError as error:
+            log.error("invalid selector, left alone: DaemonSet %s: %s", key, error)
+            return None
+        if selector.empty:
+            message = "This daemon set is selecting all pods. A non-empty selector is required."
+            self._events.event(daemon_set, "Warning", "SelectingAll", message)
+            return None
+        if daemon_set.metadata.deletion_timestamp is not None:
+            return None  # its revisions may be deleted already, and then its status cannot be computed
+        reconcile = self._traces.reconcile(NAME, key, reason)
+        reconcile.link(daemon_set.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
+        try:
+            seconds = await self._sync(daemon_set, selector, reconcile)
+        except Exception as error:
+            reconcile.finish(error=str(error))
+            raise
+        reconcile.finish()
+        return seconds
+
+    async def _sync(self, daemon_set: DaemonSet, selector: Selector, reconcile: Reconcile) -> float | None:
+        owner = controller_index_key(daemon_set)
+        revisions = await self._history.sync(daemon_set, selector, lambda: self._owned_pods(owner), reconcile)
+        (current,) = revisions.current
+        revision = Revision.of(daemon_set, current.metadata.labels[REVISION_LABEL])
+        tracker = self._trackers.setdefault(owner, NodeTracker())
+        tracker.update(
+            (daemon_set.metadata.generation, revision),
+            lambda: PodPlacement(daemon_set, comparison_operators=self._comparison_operators),
+            (*self._nodes.keys(), *(name for name in self._pods_by_node.nodes(owner) if name not in self._nodes)),
+        )
+        sync = _Sync(daemon_set, selector, revision, tracker, {}, reconcile)
+        await self._claim_pods(sync)
+        retry_seconds: float | None = None
+        failure: Exception | None = None
+        caught_up = self.expectations.met(daemon_set.key)  # True if the caches show our last creations and deletions
+        if caught_up:
+            try:
+                retry_seconds = await self._update_pods(sync)
+                await self._history.delete(self._surplus_revisions(sync, revisions), reconcile)
+            except Exception as error:
+                failure = error  # the status is written first
+        nodes, now = self._node_states(sync), self._clock.now()
+        status = daemon_set_status(daemon_set.status, nodes, revision, now)
+        if caught_up:
+            status = replace(status, observed_generation=daemon_set.metadata.generation)
+        try:
+            await self._write_status(sync, status)
+        except Exception:
+            if failure is None:
+                raise
+        if failure is not None:
+            raise failure
+        waits = [retry_seconds]
+        if revision.min_ready_seconds > 0 and status.number_ready != status.number_available:
+            ready = (pod for state in nodes.states for pod in state.pods)
+            seconds = next_availability_seconds(ready, revision.min_ready_seconds, now)
+            waits.append(float(revision.min_ready_seconds) if seconds is None else seconds)
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _owned_pods(self, owner: str) -> list[Pod]:
+        return [pod for pods in self._pods_by_node.nodes(owner).values() for pod in pods.values()]
+
+    def _surplus_revisions(self, sync: _Sync, revisions: Revisions) -> list[ControllerRevision]:
+        limit = sync.daemon_set.spec.revision_history_limit
+        if limit is not None and len(revisions.old) <= limit:
+            return []
+        pods = self._owned_pods(controller_index_key(sync.daemon_set))
+        live_hashes = {pod.metadata.labels.get(REVISION_LABEL, "") for pod in pods}
+        return revisions_to_delete(sync.daemon_set, revisions.old, live_hashes)
+
+    def _node_states(self, sync: _Sync) -> NodeStates:
+        pods_by_node = self._pods_by_node.nodes(controller_index_key(sync.daemon_set))
+
+        def state_of(name: str) -> NodeState:
+            node = self._nodes.get(name)
+            eligibility = sync.tracker.eligibility(node) if node is not None else Eligibility(False, False)
+            owned = pods_by_node.get(name, {})
+            pods = [
+                pod
+                for pod in owned.values()
+                if sync.selector.matches(pod.metadata.labels)
+                and not (is_finished(pod) and pod.metadata.deletion_timestamp is not None)
+            ]
+            pods += (pod for pod in sync.adopted.get(name, ()) if pod.key not in owned)
+            return NodeState(name, eligibility, tuple(pods), exists=node is not None)
+
+        return sync.tracker.states(state_of, sync.revision, self._clock.now())
+
+    async def _claim_pods(self, sync: _Sync) -> None:
+        """Adopt and release pods as needed. Raises ClaimErrors."""
+        daemon_set = sync.daemon_set
+        pods_by_node = self._pods_by_node.nodes(controller_index_key(daemon_set))
+        owned = (pod for name in sync.tracker.unsettled for pod in pods_by_node.get(name, {}).values())
+        to_claim = [pod for pod in owned if not sync.selector.matches(pod.metadata.labels)]
+        to_claim += self._pods.view(CONTROLLER_INDEX, orphan_index_key(daemon_set.metadata.namespace))
+        if not to_claim:
+            return
+
+        async def read_fresh() -> Object:
+            metadata = daemon_set.metadata
+            fresh: DaemonSet = await self._client.get(DAEMON_SETS, metadata.name, metadata.namespace)
+            return fresh
+
+        async def patch(pod: Pod, body: JSONValue, claim: Claim) -> None:
+            name, namespace = pod.metadata.name, pod.metadata.namespace
+            with sync.reconcile.action_span(f"{claim.value} pod {name}"):
+                written = await self._client.patch(PODS, name, body, PatchType.STRATEGIC, namespace)
+            if claim is Claim.ADOPT:
+                self._record_write(daemon_set, PODS.group_resource, written)
+
+        for pod in await claim_objects(daemon_set, to_claim, sync.selector, read_fresh=read_fresh, patch=patch):
+            node = target_node(pod)
+            if node is not None:
+                sync.adopted.setdefault(node, []).append(pod)
+                sync.tracker.pods_changed(node)
+
+    # --- writes -----------------------------------------------------------------------------------------------------
+
+    async def _update_pods(self, sync: _Sync) -> float | None:
+        """Create and delete pods. Returns the seconds until a failed pod may be deleted, else None."""
+        daemon_set, revision = sync.daemon_set, sync.revision
+        uid, generation = daemon_set.metadata.uid, daemon_set.status.observed_generation
+        now = self._clock.now()
+        plan = plan_pods(
+            self._node_states(sync).states,
+            revision,
+            now,
+            surges=allows_surge(daemon_set),
+            backoff_seconds=lambda node: self._backoff.seconds(uid, generation, node, now),
+        )
+        for pod in plan.finished:
+            self._report_finished(daemon_set, pod)
+        await self._apply(sync, plan.create, plan.delete)
+        if daemon_set.spec.update_strategy.type == "RollingUpdate" and self.expectations.met(daemon_set.key):
+            nodes = self._node_states(sync)
+            limits = rolling_update_limits(daemon_set, nodes.desired)
+            update = plan_rolling_update(nodes, revision, limits, self._clock.now())
+            await self._apply(sync, update.create, update.delete)
+        return plan.retry_seconds
+
+    def _report_finished(self, daemon_set: DaemonSet, pod: Pod) -> None:
+        node = target_node(pod) or ""
+        if pod.status.phase == "Failed":
+            metadata, now = daemon_set.metadata, self._clock.now()
+            self._backoff.deleted(metadata.uid, daemon_set.status.observed_generation, node, now)
+            message = f"Found failed daemon pod {pod.key} on node {node}, will try to kill it"
+            self._events.event(daemon_set, "Warning", "FailedDaemonPod", message)
+        else:
+            message = f"Found succeeded daemon pod {pod.key} on node {node}, will try to delete it"
+            self._events.event(daemon_set, "Normal", "SucceededDaemonPod", message)
+
+    async def _apply(self, sync: _Sync, create: Sequence[str], delete: Sequence[Pod]) -> None:
+        """Create pods for nodes, given by name, and delete pods; at most BURST_REPLICAS of each.
+
+        Raises the first failure after all were tried. After a failed creation, no further batch is started.
+        """
+        daemon_set = sync.daemon_set
+        create, delete = create[:BURST_REPLICAS], delete[:BURST_REPLICAS]
+        if not create and not delete:
+            return
+        # Before the first request: the watch may show a pod before our call returns. An event that is not yet expected
+        # is not counted, and the controller would wait for that pod until the expectation expires.
+        self.expectations.expect(daemon_set.key, len(create), [pod.key for pod in delete])
+        failures: list[Exception] = []
+        if create:
+            body = daemon_pod_body(daemon_set, sync.revision.hash)
+            names = iter(create)
+            created, failure = await slow_start_batch(
+                len(create), lambda: self._create_pod(sync, for_node(body, next(names)))
+            )
+            for _ in range(len(create) - created):
+                self.expectations.creation_observed(daemon_set.key)  # not tried, or failed: no event will show them
+            if failure is not None:
+                failures.append(failure)
+        if len(delete) == 1:
+            await self._delete_pod(sync, delete[0], failures)
+        elif delete:
+            async with asyncio.TaskGroup() as deleting:
+                for pod in delete:
+                    deleting.create_task(self._delete_pod(sync, pod, failures))
+        if failures:
+            raise failures[0]
+
+    async def _create_pod(self, sync: _Sync, body: dict[str, JSONValue]) -> None:
+        """Create one pod. Raises the error of the request, unless the namespace is being deleted."""
+        try:
+            pod = await self._pod_control.create(sync.daemon_set, body, sync.reconcile)
+        except ApiError as error:
+            if is_namespace_terminating(error):
+                return
+            raise
+        self._record_write(sync.daemon_set, PODS.group_resource, pod)
+
+    async def _delete_pod(self, sync: _Sync, pod: Pod, failures: list[Exception]) -> None:
+        key = sync.daemon_set.key
+        try:
+            await self._pod_control.delete(sync.daemon_set, pod, sync.reconcile)
+        except (NotFound, CannotDeletePods) as error:
+            self.expectations.deletion_observed(key, pod.key)  # no event will show this deletion
+            if not isinstance(error, NotFound):
+                failures.append(error)
+
+    async def _write_status(self, sync: _Sync, status: DaemonSetStatus) -> None:
+        """Write the status if it changed; retry once from a fresh read if the first write fails.
+
+        Raises the error of the last try, or of the read.
+        """
+        based_on, metadata = sync.daemon_set, sync.daemon_set.metadata
+        if status == based_on.status:
+            return
+        for tries_left in range(STATUS_UPDATE_RETRIES, -1, -1):
+            status = replace(status, collision_count=based_on.status.collision_count)
+            changes = changed_fields(based_on.status, status, always=ALWAYS_SET)
+            patch = versioned_merge_patch(based_on.metadata.resource_version, status=changes)
+            try:
+                with sync.reconcile.action_span("update status"):
+                    written = await self._client.patch(
+                        DAEMON_SETS, metadata.name, patch, PatchType.MERGE, metadata.namespace, subresource="status"
+                    )
+            except (ApiError, ServerUnreachable):
+                if not tries_left:
+                    raise
+                based_on = await self._client.get(DAEMON_SETS, metadata.name, metadata.namespace)
+            else:
+                self._record_write(sync.daemon_set, DAEMON_SETS.group_resource, written)
+                return
+
+    def _record_write(self, daemon_set: DaemonSet, resource: str, written: Object) -> None:
+        uid = daemon_set.metadata.uid
+        self.consistency.wrote_at(daemon_set.key, uid, resource, written.metadata.resource_version)

@@ -1,0 +1,299 @@
+"""The DaemonSet controller with an API server in memory and simulated kubelets, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kubeloop.controllers.daemonset.daemon_set_controller import BURST_REPLICAS
+from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
+from support.daemon_set_simulation import DaemonSetSimulation, node_of
+from support.daemon_sets import LABELS, daemon_set_body, rolling_update
+from support.faulty_transport import injected_error
+
+pytestmark = pytest.mark.virtual_time
+NO_EXECUTE = [{"key": "broken", "effect": "NoExecute"}]
+NO_SCHEDULE = [{"key": "busy", "effect": "NoSchedule"}]
+NAMES = ("node-0", "node-1", "node-2")
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[DaemonSetSimulation]:
+    """Three nodes and a running controller."""
+    cluster = DaemonSetSimulation()
+    for name in NAMES:
+        cluster.add_node(name)
+    cluster.start()
+    yield cluster
+    cluster.controller.check()
+    await cluster.stop()
+
+
+async def apply(cluster: DaemonSetSimulation, image: str = "agent:1", *, seconds: float = 10, **options: Any) -> None:
+    cluster.apply(daemon_set_body(image=image, **options))
+    await asyncio.sleep(seconds)
+
+
+def on_nodes(image: str, names: tuple[str, ...] = NAMES) -> dict[str, list[str]]:
+    return {name: [image] for name in names}
+
+
+async def test_every_node_gets_a_pod_and_status_and_events_follow(cluster):
+    await apply(cluster)
+    assert cluster.pods_by_node() == on_nodes("agent:1")
+    assert cluster.status() == {
+        "currentNumberScheduled": 3,
+        "desiredNumberScheduled": 3,
+        "numberAvailable": 3,
+        "numberMisscheduled": 0,
+        "numberReady": 3,
+        "observedGeneration": 1,
+        "updatedNumberScheduled": 3,
+    }
+    assert cluster.reasons() == {"SuccessfulCreate": 3}
+    (name,) = cluster.revisions()
+    (revision,) = cluster.store.list(CONTROLLER_REVISIONS)
+    hash_ = revision["metadata"]["labels"]["controller-revision-hash"]
+    assert name == f"agent-{hash_}"
+    assert {pod["metadata"]["labels"]["controller-revision-hash"] for pod in cluster.pods()} == {hash_}
+    assert {pod["metadata"]["labels"]["pod-template-generation"] for pod in cluster.pods()} == {"1"}
+
+
+async def test_nothing_is_written_when_nothing_changes(cluster):
+    await apply(cluster)
+    writes = len(cluster.server.requests)
+    cluster.change_node("node-0", labels={"unrelated": "label"})
+    cluster.controller.queue.add("ns/agent")
+    await asyncio.sleep(60)
+    assert len(cluster.server.requests) == writes
+
+
+async def test_new_and_deleted_nodes(cluster):
+    await apply(cluster)
+    cluster.add_node("node-3")
+    cluster.delete_node("node-0")
+    await asyncio.sleep(10)
+    assert cluster.pods_by_node() == on_nodes("agent:1", ("node-1", "node-2", "node-3"))
+    assert cluster.status()["desiredNumberScheduled"] == 3
+
+
+async def test_unbound_pod_of_a_deleted_node_is_deleted(cluster):
+    cluster.pace = cluster.pace.__class__(start=1000.0)
+    await apply(cluster, seconds=0.1)
+    cluster.delete_node("node-1")
+    await asyncio.sleep(1)
+    assert list(cluster.pods_by_node()) == ["node-0", "node-2"]
+
+
+async def test_relabeled_nodes_gain_and_lose_their_pod(cluster):
+    cluster.change_node("node-1", labels={"disk": "ssd"})
+    await apply(cluster, pod={"nodeSelector": {"disk": "ssd"}})
+    assert list(cluster.pods_by_node()) == ["node-1"]
+    cluster.change_node("node-1", labels={})
+    cluster.change_node("node-2", labels={"disk": "ssd"})
+    await asyncio.sleep(10)
+    assert list(cluster.pods_by_node()) == ["node-2"]
+    assert cluster.status()["desiredNumberScheduled"] == 1
+
+
+async def test_taints_evict_or_mark_pods_as_misscheduled(cluster):
+    await apply(cluster)
+    cluster.change_node("node-0", taints=NO_EXECUTE)
+    cluster.change_node("node-1", taints=NO_SCHEDULE)
+    await asyncio.sleep(10)
+    assert list(cluster.pods_by_node()) == ["node-1", "node-2"]
+    assert cluster.status()["numberMisscheduled"] == 1
+    assert cluster.status()["desiredNumberScheduled"] == 1
+    for name in NAMES[:2]:
+        cluster.change_node(name, taints=[])
+    await asyncio.sleep(10)
+    assert cluster.pods_by_node() == on_nodes("agent:1")
+    assert cluster.status()["numberMisscheduled"] == 0
+
+
+async def test_rolling_update_replaces_one_pod_at_a_time_and_keeps_revisions(cluster):
+    await apply(cluster)
+    fewest = 3
+
+    def count(_change: Any) -> None:
+        nonlocal fewest
+        fewest = min(fewest, sum(not pod["metadata"].get("deletionTimestamp") for pod in cluster.pods()))
+
+    cluster.store.subscribe(PODS, count)
+    await apply(cluster, "agent:2", seconds=30)
+    assert cluster.pods_by_node() == on_nodes("agent:2")
+    assert fewest == 2
+    assert sorted(cluster.revisions().values()) == [1, 2]
+    assert cluster.status()["updatedNumberScheduled"] == 3
+
+
+async def test_surge_starts_the_new_pod_before_the_old_one_ends(cluster):
+    limits = rolling_update(maxSurge=1, maxUnavailable=0)
+    await apply(cluster, **limits)
+    most = 0
+
+    def check(_change: Any) -> None:
+        nonlocal most
+        pods = cluster.pods_by_node()
+        assert set(pods) == set(NAMES)
+        assert all(len(images) <= 2 for images in pods.values())
+        most = max(most, sum(map(len, pods.values())))
+
+    cluster.store.subscribe(PODS, check)
+    await apply(cluster, "agent:2", seconds=30, **limits)
+    assert cluster.pods_by_node() == on_nodes("agent:2")
+    assert most == 4
+
+
+async def test_on_delete_replaces_only_deleted_pods(cluster):
+    on_delete = {"updateStrategy": {"type": "OnDelete"}}
+    await apply(cluster, **on_delete)
+    await apply(cluster, "agent:2", **on_delete)
+    assert cluster.pods_by_node() == on_nodes("agent:1")
+    assert cluster.status().get("updatedNumberScheduled") is None
+    (pod,) = (pod for pod in cluster.pods() if node_of(pod) == "node-1")
+    cluster.server.delete(PODS, pod["metadata"]["name"])
+    await asyncio.sleep(10)
+    assert cluster.pods_by_node()["node-1"] == ["agent:2"]
+    assert cluster.status()["updatedNumberScheduled"] == 1
+
+
+async def test_rollback_reuses_the_revision_with_a_new_number(cluster):
+    for image in ("agent:1", "agent:2", "agent:1"):
+        await apply(cluster, image, seconds=30)
+    assert cluster.pods_by_node() == on_nodes("agent:1")
+    assert sorted(cluster.revisions().values()) == [2, 3]
+
+
+async def test_history_limit_keeps_revisions_of_live_pods(cluster):
+    options = {"updateStrategy": {"type": "OnDelete"}, "revisionHistoryLimit": 1}
+    for number in range(1, 5):
+        await apply(cluster, f"agent:{number}", **options)
+    assert sorted(cluster.revisions().values()) == [1, 4]  # the pods have the first
+    cluster.apply(daemon_set_body(image="agent:4", revisionHistoryLimit=1, **rolling_update(maxUnavailable=3)))
+    await asyncio.sleep(30)
+    assert sorted(cluster.revisions().values()) == [1, 4]
+    await apply(cluster, "agent:5", revisionHistoryLimit=1, **rolling_update(maxUnavailable=3))
+    assert sorted(cluster.revisions().values()) == [4, 5]
+
+
+async def test_min_ready_seconds_delay_availability_and_the_update(cluster):
+    await apply(cluster, minReadySeconds=60, seconds=30)
+    assert (cluster.status()["numberReady"], cluster.status()["numberUnavailable"]) == (3, 3)
+    await asyncio.sleep(35)
+    assert cluster.status()["numberAvailable"] == 3
+    await apply(cluster, "agent:2", minReadySeconds=60, seconds=50)
+    assert sorted(cluster.pods_by_node().values()) == [["agent:1"], ["agent:1"], ["agent:2"]]
+    await asyncio.sleep(180)
+    assert cluster.pods_by_node() == on_nodes("agent:2")
+
+
+async def test_failed_pods_are_replaced_with_backoff(cluster):
+    cluster.final_phase = lambda pod: "Failed" if node_of(pod) == "node-0" else ""
+    await apply(cluster, seconds=60)
+    failures = cluster.reasons()["FailedDaemonPod"]
+    assert 4 <= failures <= 7  # after 1, 2, 4, 8, 16 seconds
+    assert cluster.status()["numberReady"] == 2
+    event = next(event for event in cluster.events.events if event.reason == "FailedDaemonPod")
+    assert event.message.startswith("Found failed daemon pod ns/agent-")
+    assert event.message.endswith(" on node node-0, will try to kill it")
+    cluster.final_phase = lambda pod: ""
+    await asyncio.sleep(200)
+    assert cluster.status()["numberReady"] == 3
+
+
+async def test_succeeded_pods_are_replaced(cluster):
+    cluster.final_phase = lambda pod: "Succeeded" if len(cluster.events.events) < 4 else ""
+    await apply(cluster, seconds=60)
+    assert cluster.status()["numberReady"] == 3
+    assert cluster.reasons()["SucceededDaemonPod"] == cluster.reasons()["SuccessfulDelete"] > 0
+
+
+async def test_orphans_are_adopted_and_pods_of_other_labels_released(cluster):
+    spec = {"nodeName": "node-1", "containers": [{"name": "c", "image": "agent:0"}]}
+    cluster.server.api.create(PODS.path("ns"), {"metadata": {"name": "orphan", "labels": LABELS}, "spec": spec})
+    await apply(cluster, updateStrategy={"type": "OnDelete"})
+    assert cluster.pods_by_node() == on_nodes("agent:1") | {"node-1": ["agent:0"]}
+    (released,) = (pod["metadata"]["name"] for pod in cluster.pods() if node_of(pod) == "node-2")
+    path = PODS.path("ns", released)
+    cluster.server.api.succeed("PATCH", path, {"metadata": {"labels": {"app": "other"}}})
+    await asyncio.sleep(10)
+    assert cluster.pods_by_node()["node-2"] == ["agent:1", "agent:1"]
+    assert not cluster.store.get(PODS, "ns", released)["metadata"].get("ownerReferences")
+
+
+async def test_failed_creations_start_few_requests_and_are_reported(cluster):
+    for number in range(3, 40):
+        cluster.add_node(f"node-{number}")
+    rejected: list[str] = []
+
+    def reject(method: str, path: str) -> Any:
+        if method == "POST" and path == PODS.path("ns"):
+            rejected.append(path)
+            return injected_error(403)
+        return None
+
+    accepts, cluster.server.transport.reject = cluster.server.transport.reject, reject
+    await apply(cluster, seconds=1)
+    assert len(rejected) == cluster.reasons()["FailedCreate"] < 20  # each try sends one of 40 requests
+    assert cluster.status()["desiredNumberScheduled"] == 40
+    cluster.server.transport.reject = accepts
+    await asyncio.sleep(60)
+    assert cluster.status()["numberReady"] == 40
+
+
+async def test_pods_are_created_in_bursts(cluster):
+    for number in range(3, 600):
+        cluster.add_node(f"node-{number}")
+    sizes: set[int] = set()
+    expect = cluster.controller.expectations.expect
+
+    def record(key: str, creations: int, deletions: Any) -> None:
+        sizes.add(creations)
+        expect(key, creations, deletions)
+
+    cluster.controller.expectations.expect = record
+    await apply(cluster, seconds=60)
+    assert sizes == {BURST_REPLICAS, 100}
+    assert cluster.status()["numberReady"] == 600
+
+
+async def test_complete_nodes_are_not_considered_again(cluster):
+    await apply(cluster)
+    (tracker,) = cluster.controller._trackers.values()
+    assert (tracker.complete, list(tracker.unsettled)) == (set(NAMES), [])
+
+
+async def test_empty_selector_is_reported(cluster):
+    obj = daemon_set_body() | {"metadata": {"name": "agent", "namespace": "ns", "uid": "u", "generation": 1}}
+    obj["spec"]["selector"] = {}
+    cluster.store.create(DAEMON_SETS, obj)
+    await asyncio.sleep(10)
+    assert cluster.reasons() == {"SelectingAll": 1}
+    assert cluster.pods() == []
+
+
+async def test_deleted_daemon_set_is_left_to_the_garbage_collector(cluster):
+    await apply(cluster)
+    cluster.server.delete(DAEMON_SETS, "agent", "Foreground")
+    (pod, *_others) = cluster.pods()
+    cluster.server.delete(PODS, pod["metadata"]["name"])
+    await asyncio.sleep(10)
+    assert len(cluster.pods()) == 2
+    cluster.store.delete(DAEMON_SETS, "ns", "agent")
+    await asyncio.sleep(10)
+    assert cluster.controller._trackers == {}
+
+
+async def test_restarted_controller_changes_nothing(cluster):
+    await apply(cluster)
+    names = {pod["metadata"]["name"] for pod in cluster.pods()}
+    writes = len(cluster.server.requests)
+    await cluster.stop()
+    cluster.start()
+    await asyncio.sleep(60)
+    assert {pod["metadata"]["name"] for pod in cluster.pods()} == names
+    assert len(cluster.server.requests) == writes
