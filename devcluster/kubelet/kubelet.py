@@ -174,7 +174,10 @@ class Kubelets:
         if not metadata.get("deletionTimestamp"):
             return
         is_first = pod.stop_at is None
-        pod.plan_stop(self._now(), float(metadata.get("deletionGracePeriodSeconds") or 0))
+        # No client waits for single pods of a namespace in deletion, which has to wait for all of them.
+        in_deletion = self._simulation.is_namespace_in_deletion(metadata["namespace"])
+        stop_seconds = 0.0 if in_deletion else self._settings.stop_delay_seconds
+        pod.plan_stop(self._now(), float(metadata.get("deletionGracePeriodSeconds") or 0), stop_seconds)
         for run in pod.runs if is_first else ():
             if run.state == "running":
                 self._event(pod, "Normal", "Killing", f"Stopping container {run.name}", run.name)

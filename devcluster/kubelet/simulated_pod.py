@@ -285,14 +285,14 @@ class SimulatedPod:
     def _restarts(self) -> int:
         return max((run.restarts for run in self.main_runs()), default=0)
 
-    def plan_stop(self, now: float, grace_seconds: float) -> None:
+    def plan_stop(self, now: float, grace_seconds: float, stop_seconds: float) -> None:
         """Set the time at which the containers of a pod in deletion will have stopped; a repeated call may shorten it.
 
-        Containers that would take longer than the grace period are killed.
+        stop_seconds: the default time. Containers that would take longer than the grace period are killed.
         """
         if self.stop_at is None:
-            stop_seconds = self.seconds("stop-seconds")
-            delay = self._settings.stop_delay_seconds if stop_seconds is None else stop_seconds
+            annotated = self.seconds("stop-seconds")
+            delay = stop_seconds if annotated is None else annotated
             if not any(run.state == "running" for run in self.runs):
                 delay = 0.0
         else:

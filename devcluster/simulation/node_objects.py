@@ -34,7 +34,7 @@ class NodeSettings:
     zones: node i is in zones[i mod len(zones)]; region: of all nodes. Empty: no such label.
     start_delay_seconds, start_delay_spread_seconds: a bound pod starts after a random time in delay +- spread.
     probe_delays: wait for initialDelaySeconds and successThreshold of probes; else they succeed at once.
-    stop_delay_seconds: time that containers take to stop, at most the pod's grace period.
+    stop_delay_seconds: time that containers take to stop, at most the pod's grace period; 0 in a namespace in deletion.
     events: record the kubelet's events (Pulled, Created, Started, Killing); benchmarks may disable them.
     lease_renew_seconds, status_report_seconds: periods of Lease renewals and condition reports per node.
     monitor_grace_seconds: a node without heartbeat for this time becomes Unknown; kubelets renew >= 5 times in it.

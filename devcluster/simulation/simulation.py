@@ -12,7 +12,7 @@ from kubeloop.devcluster.simulation.timers import TimerQueue
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import PODS, Resource
+from kubeloop.kube.objects.resources import NAMESPACES, PODS, Resource
 
 
 class Simulation:
@@ -52,6 +52,10 @@ class Simulation:
         metadata = obj["metadata"]
         current = self.store.get(PODS, metadata["namespace"], metadata["name"])
         return current if current is not None and current["metadata"]["uid"] == metadata["uid"] else None
+
+    def is_namespace_in_deletion(self, name: str) -> bool:
+        namespace = self.store.get(NAMESPACES, "", name)
+        return namespace is not None and "deletionTimestamp" in namespace["metadata"]
 
     def remove_pod(self, current: JSON) -> bool:
         """Delete a pod without grace, as kubelets do at the end; return False if finalizers remain."""

@@ -33,7 +33,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
     gates = gate_options.parsed()
     if not options.supervised:  # the process that starts this one logs them
         log_gate_warnings(gates)
-    settings = _node_settings(cluster)
+    settings = node_settings(cluster)
     stages, answers = _read_stages(cluster.stages)
     faults = parse_faults(options.faults) if options.faults else None
     temporary_kubeconfig = cluster.kubeconfig is None
@@ -60,7 +60,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
             path.unlink(missing_ok=True)
 
 
-def _node_settings(cluster: DevClusterOptions) -> NodeSettings:
+def node_settings(cluster: DevClusterOptions) -> NodeSettings:
     """Return the settings of the simulated nodes. Raises UserError."""
     return NodeSettings(
         count=cluster.nodes,
@@ -69,6 +69,7 @@ def _node_settings(cluster: DevClusterOptions) -> NodeSettings:
         zones=zone_names(cluster.zones),
         start_delay_seconds=cluster.start_delay,
         start_delay_spread_seconds=min(cluster.start_spread, cluster.start_delay),
+        stop_delay_seconds=cluster.stop_delay,
         probe_delays=cluster.probe_delays,
         monitor_grace_seconds=cluster.node_monitor_grace_period,
         events=cluster.nodes <= _NODES_WITH_EVENTS,

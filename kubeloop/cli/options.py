@@ -224,6 +224,10 @@ class DevClusterOptions(msgspec.Struct, frozen=True):
         float, option("Mean time from the binding of a pod to its running containers.", **duration(0))
     ] = 0.05
     start_spread: Annotated[float, option("Maximum deviation from --start-delay.", **duration(0))] = 0.05
+    stop_delay: Annotated[
+        float,
+        option("Time that containers take to stop after the deletion of their pod.", **duration(0)),
+    ] = 1.0
     probe_delays: Annotated[
         bool,
         option(

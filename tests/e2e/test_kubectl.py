@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+from support.cli_processes import running_cluster
+
 pytestmark = pytest.mark.usefixtures("needs_kubectl")
 
 OLD_AND_NEW = ("OldReplicaSets", "NewReplicaSet")
@@ -241,6 +243,16 @@ spec:
     assert kubectl.json("get", "pod", "selective")["spec"]["nodeName"] == node.removeprefix("node/")
     kubectl("delete", "pod", "selective")
     kubectl("label", node, "disk-")
+
+
+def test_wait_sees_a_deleted_pod_that_is_not_ready(kubeloop, tmp_path):
+    # The delay is longer than the default, since a loaded machine may need more than a second to start kubectl.
+    with running_cluster(kubeloop, tmp_path, "--nodes=1", "--stop-delay=25s") as (_, kubectl):
+        kubectl("run", "web", "--image=registry.example/web:1")
+        kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=90s")
+        kubectl("delete", "pod", "web", "--wait=false")
+        kubectl("wait", "pod/web", "--for=condition=Ready=False", "--timeout=90s")
+        kubectl("delete", "pod", "web", "--force", "--grace-period=0", "--timeout=90s")
 
 
 def test_namespace_deletion_deletes_its_contents(kubectl):

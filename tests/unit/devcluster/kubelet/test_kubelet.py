@@ -13,7 +13,7 @@ from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, NodeSettings
 from kubeloop.devcluster.simulation.simulation import Simulation
 from kubeloop.devcluster.storage.store import Change
-from kubeloop.kube.objects.resources import EVENTS, NODES, PODS
+from kubeloop.kube.objects.resources import EVENTS, NAMESPACES, NODES, PODS
 from support.simulated_cluster import SimulatedCluster, container
 
 pytestmark = pytest.mark.virtual_time
@@ -561,6 +561,30 @@ async def test_deleted_pod_is_not_ready_then_terminated_then_removed():
             ("MODIFIED", ("False", "PodCompleted", "terminated")),
             ("DELETED", ("False", "PodCompleted", "terminated")),
         ]
+
+
+async def test_containers_stop_at_once_in_a_namespace_in_deletion():
+    async with SimulatedCluster(stop_delay_seconds=5.0).running() as cluster:
+        cluster.bind("default")
+        cluster.bind("annotated", annotations={"stop-seconds": "3"})
+        await asyncio.sleep(2)
+        cluster.store.create(NAMESPACES, {"metadata": {"name": "default", "uid": "uid-default"}})
+        cluster.change_metadata(NAMESPACES, "default", deletionTimestamp="2026-01-01T00:00:02Z")
+        changes = recorded_changes(cluster)
+        cluster.delete("default")
+        await asyncio.sleep(0.1)
+        assert [change[1] for change in changes] == [
+            ("True", "", "running"),
+            ("False", "ContainersNotReady", "running"),
+            ("False", "PodCompleted", "terminated"),
+            ("False", "PodCompleted", "terminated"),
+        ]
+        assert cluster.pod("default") is None
+        cluster.delete("annotated")
+        await asyncio.sleep(2.5)
+        assert cluster.pod("annotated") is not None
+        await asyncio.sleep(1)
+        assert cluster.pod("annotated") is None
 
 
 @pytest.mark.parametrize(

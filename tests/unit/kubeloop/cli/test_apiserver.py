@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubeloop.cli.apiserver import serve
+from kubeloop.cli.apiserver import node_settings, serve
 from kubeloop.cli.options import DevClusterOptions, FeatureGateOptions, ServeOptions
 from kubeloop.kube.errors import UserError
 
@@ -22,3 +22,10 @@ def test_invalid_capacity_is_rejected_before_the_start(options, problem):
 def test_missing_stage_file_is_rejected_before_the_start(tmp_path):
     with pytest.raises(UserError, match=r"stages\.yaml: No such file"):
         serve(DevClusterOptions(stages=(tmp_path / "stages.yaml",)), ServeOptions(), FeatureGateOptions())
+
+
+def test_options_set_the_behaviour_of_simulated_pods():
+    settings = node_settings(DevClusterOptions(start_delay=2.0, start_spread=3.0, probe_delays=True))
+    assert (settings.start_delay_seconds, settings.start_delay_spread_seconds) == (2.0, 2.0)
+    assert settings.stop_delay_seconds == 1.0
+    assert settings.probe_delays
