@@ -55,7 +55,7 @@ from kubeloop.kube.objects.api_types import (
     Object,
     Pod,
 )
-from kubeloop.kube.objects.object_fields import controller_of, is_finished, is_ready
+from kubeloop.kube.objects.object_fields import controller_of, is_finished
 from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
@@ -223,12 +223,7 @@ class DaemonSetController:
         if reference_changed:
             self._enqueue_owner(old, "pod released")
         if controller_of(new.metadata) is not None:
-            owner = self._owner(new)
-            if owner is None:
-                return
-            self.queue.add(owner.key, "pod changed")
-            if owner.spec.min_ready_seconds > 0 and is_ready(new) and not is_ready(old):
-                self.queue.add_after(owner.key, owner.spec.min_ready_seconds + 1.0)
+            self._enqueue_owner(new, "pod changed")
         elif reference_changed or new.metadata.labels != old.metadata.labels:
             self._enqueue_possible_owners(new, "orphaned pod changed")
 
@@ -360,12 +355,11 @@ class DaemonSetController:
                 raise
         if failure is not None:
             raise failure
-        waits = [retry_seconds]
-        if revision.min_ready_seconds > 0 and status.number_ready != status.number_available:
-            ready = (pod for state in nodes.states for pod in state.pods)
-            seconds = next_availability_seconds(ready, revision.min_ready_seconds, now)
-            waits.append(float(revision.min_ready_seconds) if seconds is None else seconds)
-        return min((wait for wait in waits if wait is not None), default=None)
+        # The pods of the status are not enough: of a node that surges, it counts the old one.
+        pods = (pod for state in nodes.states for pod in state.pods)
+        available_seconds = next_availability_seconds(pods, revision.min_ready_seconds, now)
+        waits = [seconds for seconds in (retry_seconds, available_seconds) if seconds is not None]
+        return min(waits, default=None)
 
     def _owned_pods(self, owner: str) -> list[Pod]:
         return [pod for pods in self._pods_by_node.nodes(owner).values() for pod in pods.values()]

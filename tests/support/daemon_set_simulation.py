@@ -75,6 +75,13 @@ class DaemonSetSimulation:
                 await self._running
             self._running = None
 
+    def crash(self) -> None:
+        """End the controller at once, also from within one of its requests, and start it again a second later."""
+        if self._running is not None and not self._running.cancelling():
+            loop = asyncio.get_running_loop()
+            self._running.add_done_callback(lambda _ended: loop.call_later(1.0, self.start))
+            self._running.cancel()
+
     def _reject(self, method: str, path: str) -> StatusError | None:
         return injected_error(self._rng.choice(FAULT_CODES)) if self._rng.random() < self.pace.fault else None
 
