@@ -124,8 +124,9 @@ class Kubelets:
             spread = self._settings.start_delay_spread_seconds
             delay = max(0.0, self._settings.start_delay_seconds + self._simulation.rng.uniform(-spread, spread))
         now = self._now()
-        pod.start_time = self._wall()
+        pod.start_time = (pod.object.get("status") or {}).get("startTime") or self._wall()
         pod.start_at = now + delay
+        pod.plan_deadline(now, self._wall())
         self._plan_stop(pod)
         if delay >= _EARLY_REPORT_SECONDS and pod.stop_at is None:
             self._report(pod)
@@ -157,7 +158,8 @@ class Kubelets:
         self._set_timer(pod)
 
     def _apply_spec(self, pod: SimulatedPod) -> None:
-        """Restart containers whose image has changed."""
+        """Apply a changed deadline, and restart containers whose image has changed."""
+        pod.plan_deadline(self._now(), self._wall())
         for run, image in pod.changed_images():
             if run.state == "running":
                 self._event(
@@ -214,25 +216,18 @@ class Kubelets:
             pod.fail("DeadlineExceeded", "Pod was active on the node longer than the specified deadline", wall)
             self._event(pod, "Normal", "DeadlineExceeded", pod.failure[1] if pod.failure else "")
             changed = True
-        if pod.exit_at is not None and now >= pod.exit_at:
-            pod.exit(now, wall)
-            changed = True
-            if pod.restart_at is not None and pod.restart_at > now:
-                for run in pod.main_runs():
-                    self._event(pod, "Warning", "BackOff", f"Back-off restarting failed container {run.name}", run.name)
-        if pod.restart_at is not None and now >= pod.restart_at:
-            pod.restart_at = None
-            for run in pod.main_runs():
-                pod.restart(run, run.image, now, wall)
-                self._started_events(pod, run)
-            changed = True
+        changed = self._exit_containers(pod, now, wall) or changed
         changed = pod.refresh_readiness(now) or changed
+        if pod.start_at is None and not pod.pulls_fail and not pod.stopped:
+            changed = self._start_containers(pod, now, wall) or changed
+            if pod.has_finished:
+                pod.finish(wall)
         if changed:
             self._report(pod)
         self._set_timer(pod)
 
     def _start(self, pod: SimulatedPod, now: float, wall: str) -> None:
-        """Pull the images, which may take time or fail, then start all containers."""
+        """Pull the images, which may take time or fail."""
         pod.assign_address()
         pull_seconds = pod.seconds("image-pull-seconds")
         if pod.pull_error:
@@ -244,11 +239,36 @@ class Kubelets:
             for run in pod.runs:
                 self._pulling_event(pod, run)
             return
-        for run in pod.runs:
-            if run.state == "waiting":
+
+    def _start_containers(self, pod: SimulatedPod, now: float, wall: str) -> bool:
+        """Start the containers whose turn it is; return True if there are any."""
+        changed = False
+        while runs := pod.startable():
+            changed = True
+            for run in runs:
                 pod.start(run, now, wall)
                 self._started_events(pod, run)
-        pod.plan_exit(now)
+                if run.role == "init" and run.exit_at == now:
+                    self._exit(pod, run, now, wall)
+        return changed
+
+    def _exit_containers(self, pod: SimulatedPod, now: float, wall: str) -> bool:
+        """Exit and restart the containers for which it is time; return True if there are any."""
+        changed = False
+        for run in pod.runs:
+            if run.exit_at is not None and now >= run.exit_at:
+                self._exit(pod, run, now, wall)
+                changed = True
+            if run.restart_at is not None and now >= run.restart_at:
+                pod.restart(run, run.image, now, wall)
+                self._started_events(pod, run)
+                changed = True
+        return changed
+
+    def _exit(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun, now: float, wall: str) -> None:
+        pod.exit(run, now, wall)
+        if run.restart_at is not None and run.restart_at > now:
+            self._event(pod, "Warning", "BackOff", f"Back-off restarting failed container {run.name}", run.name)
 
     def _fail_to_pull(self, pod: SimulatedPod, now: float) -> None:
         pod.pulls_fail = True

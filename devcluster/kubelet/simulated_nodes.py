@@ -14,9 +14,10 @@ Annotations (or labels) of a pod that control its kubelet; times in seconds:
     kubeloop.dev/image-pull-seconds    duration of image pulls before the start
     kubeloop.dev/image-pull-error      error text of failing image pulls, while the annotation exists
     kubeloop.dev/not-ready             "true": running but not ready, while the annotation exists
-    kubeloop.dev/run-seconds           containers exit after this time
+    kubeloop.dev/run-seconds           main containers exit after this time
     kubeloop.dev/exit-code             their exit code; without run-seconds they exit at once
     kubeloop.dev/crashes               number of exits, after which they keep running
+    kubeloop.dev/run-seconds.NAME      of one container, init container or sidecar; also exit-code.NAME, crashes.NAME
     kubeloop.dev/stop-seconds          overrides the settings' stop delay; at most the grace period
     kubeloop.dev/jitter                0.2: each of these times varies by up to 20 %
     kubeloop.dev/stages                "false": stages of a file do not apply to this pod

@@ -9,14 +9,17 @@ import ipaddress
 import math
 import random
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster.kubelet import crash_loop_backoff
 from kubeloop.devcluster.kubelet.pod_admission import Amounts, HostPort, amounts, host_ports, requested_amounts
+from kubeloop.devcluster.kubelet.restart_policy import restarts_after
 from kubeloop.devcluster.kubelet.simulated_pod_status import (
     CONTAINER_STATUS_UNKNOWN,
     KILLED,
     NOT_LOCATED,
+    TERMINATED,
     ContainerRun,
     container_runs,
     probe_seconds,
@@ -28,6 +31,8 @@ from kubeloop.devcluster.simulation.timers import Timer
 from kubeloop.kube.json_object import JSON
 
 _PREFIX = "kubeloop.dev/"
+_DURATIONS = ("start-delay-seconds", "stop-seconds", "image-pull-seconds", "jitter")
+_PER_CONTAINER = ("run-seconds", "exit-code", "crashes")  # also as NAME.CONTAINER
 _MIN_GRACE_SECONDS = 2.0  # kubelet's minimumGracePeriodInSeconds
 
 
@@ -149,21 +154,19 @@ class SimulatedNode:
 class SimulatedPod:
     """One pod bound to a node.
 
-    Due times, None if not due: start_at; pull_backoff_at; exit_at and restart_at of the main containers; deadline_at;
-    stop_at (in deletion: all containers have stopped). timer: for the earliest of them. stop_exit_code: of containers
-    that are stopped by a deletion. seen: the kubelet has observed the pod. staged: stages of a file control it, not the
-    kubelet.
+    Due times, None if not due: start_at; pull_backoff_at; deadline_at; stop_at (in deletion: all containers have
+    stopped); and those of the containers. timer: for the earliest of them. is_killed: its containers do not stop within
+    the grace period. seen: the kubelet has observed the pod. staged: stages of a file control it, not the kubelet.
     """
 
     __slots__ = (
         "_rng",
         "_settings",
         "address",
-        "backoff_restarts",
         "deadline_at",
         "ended",
-        "exit_at",
         "failure",
+        "is_killed",
         "key",
         "node",
         "object",
@@ -171,8 +174,6 @@ class SimulatedPod:
         "pull_seconds",
         "pulls_fail",
         "requests",
-        "restart_at",
-        "running_since",
         "runs",
         "seen",
         "spec",
@@ -180,7 +181,6 @@ class SimulatedPod:
         "start_at",
         "start_time",
         "stop_at",
-        "stop_exit_code",
         "stopped",
         "timer",
         "uid",
@@ -206,15 +206,11 @@ class SimulatedPod:
         self.pulls_fail = False
         self.timer: Timer | None = None
         self.pull_seconds: float | None = None  # duration of the image pulls
-        self.running_since = 0.0  # loop time at which the main containers started
-        self.backoff_restarts = 0  # restarts that count for the back-off
         self.start_at: float | None = None
         self.pull_backoff_at: float | None = None
-        self.exit_at: float | None = None
-        self.restart_at: float | None = None
         self.deadline_at: float | None = None
         self.stop_at: float | None = None
-        self.stop_exit_code = 0
+        self.is_killed = False
 
     @property
     def node_name(self) -> str:
@@ -224,43 +220,39 @@ class SimulatedPod:
     def annotation(self, name: str) -> str | None:
         return marker(self.object, name)
 
-    def _number(self, name: str) -> float | None:
-        """Return an annotation as a number of 0 or more; None if it is absent or invalid."""
-        text = self.annotation(name)
-        if text is None:
+    def _container_annotation(self, name: str, run: ContainerRun) -> str | None:
+        """Return the annotation of one container; without it, main containers have the pod's."""
+        value = self.annotation(f"{name}.{run.name}")
+        return self.annotation(name) if value is None and run.role == "main" else value
+
+    def _jittered(self, seconds: float | None) -> float | None:
+        if seconds is None:
             return None
-        try:
-            number = float(text)
-        except ValueError:
-            return None
-        return number if 0 <= number < math.inf else None
+        jitter = _number(self.annotation("jitter"))
+        share = self._settings.jitter if jitter is None else min(jitter, 1.0)
+        return seconds * (1 + self._rng.uniform(-share, share)) if share else seconds
 
     def seconds(self, name: str) -> float | None:
         """Return an annotation as seconds, with the pod's jitter; None if it is absent or invalid."""
-        number = self._number(name)
-        if number is None:
-            return None
-        jitter = self._number("jitter")
-        share = self._settings.jitter if jitter is None else min(jitter, 1.0)
-        if not share:
-            return number
-        return number * (1 + self._rng.uniform(-share, share))
+        return self._jittered(_number(self.annotation(name)))
 
     def problems(self) -> list[str]:
         """Return messages about invalid annotations, for events."""
         metadata = self.object["metadata"]
-        markers = (*(metadata.get("annotations") or ()), *(metadata.get("labels") or ()))
-        if not any(name.startswith(_PREFIX) for name in markers):
-            return []
-        numbers = ("start-delay-seconds", "stop-seconds", "run-seconds", "image-pull-seconds", "jitter", "crashes")
-        problems = [
-            f"{_PREFIX}{name}: {self.annotation(name)!r} is not a number of 0 or more; it is ignored"
-            for name in numbers
-            if self.annotation(name) is not None and self._number(name) is None
-        ]
-        code = self.annotation("exit-code")
-        if code is not None and not (code.isdecimal() and int(code) <= 255):
-            problems.append(f"{_PREFIX}exit-code: {code!r} is not a number from 0 to 255; 1 is used")
+        keys = dict.fromkeys((*(metadata.get("annotations") or ()), *(metadata.get("labels") or ())))
+        problems = []
+        for key in keys:
+            if not key.startswith(_PREFIX):
+                continue
+            name, dot, container = key.removeprefix(_PREFIX).partition(".")
+            value = self.annotation(key.removeprefix(_PREFIX))
+            if dot and (name not in _PER_CONTAINER or not self._container(container)):
+                problems.append(f"{key}: the pod has no such container; it is ignored")
+            elif name == "exit-code":
+                if _exit_code(value) is None:
+                    problems.append(f"{key}: {value!r} is not a number from 0 to 255; 1 is used")
+            elif name in (*_DURATIONS, *_PER_CONTAINER) and _number(value) is None:
+                problems.append(f"{key}: {value!r} is not a number of 0 or more; it is ignored")
         return problems
 
     def pulled_text(self, image: str) -> str:
@@ -274,16 +266,19 @@ class SimulatedPod:
     def pull_error(self) -> str:
         return self.annotation("image-pull-error") or ""
 
-    @property
-    def exit_code(self) -> int:
-        crashes = self._number("crashes")
-        if crashes is not None and self._restarts() >= crashes:
+    def exit_code(self, run: ContainerRun) -> int:
+        """Return the code with which a container will exit."""
+        crashes = self._crashes(run)
+        if crashes is not None and run.restarts >= crashes:
             return 0
-        code = self.annotation("exit-code") or ("0" if crashes is None else "1")
-        return int(code) if code.isdecimal() and int(code) <= 255 else 1
+        text = self._container_annotation("exit-code", run)
+        if text is None:
+            return 0 if crashes is None else 1
+        code = _exit_code(text)
+        return 1 if code is None else code
 
-    def _restarts(self) -> int:
-        return max((run.restarts for run in self.main_runs()), default=0)
+    def _crashes(self, run: ContainerRun) -> float | None:
+        return _number(self._container_annotation("crashes", run))
 
     def plan_stop(self, now: float, grace_seconds: float, stop_seconds: float) -> None:
         """Set the time at which the containers of a pod in deletion will have stopped; a repeated call may shorten it.
@@ -298,7 +293,7 @@ class SimulatedPod:
         else:
             delay = self.stop_at - now
         if delay > max(grace_seconds, _MIN_GRACE_SECONDS):
-            self.stop_exit_code = KILLED
+            self.is_killed = True
         self.stop_at = now + min(delay, grace_seconds)
 
     def main_runs(self) -> list[ContainerRun]:
@@ -312,9 +307,10 @@ class SimulatedPod:
             return self.stop_at
         if self.ended:
             return None
-        times = [self.start_at, self.pull_backoff_at, self.exit_at, self.restart_at, self.deadline_at]
+        times = [self.start_at, self.pull_backoff_at, self.deadline_at]
         for run in self.runs:
-            if run.state == "running":
+            times += (run.exit_at, run.restart_at)
+            if run.state == "running" and run.role != "init":
                 if not run.started:
                     times.append(run.started_at)
                 elif not run.ready and not self.is_held_unready:
@@ -330,67 +326,103 @@ class SimulatedPod:
             host = bool(self.object["spec"].get("hostNetwork"))
             self.address = self.node.host_ip if host else self.node.next_address()
 
+    def startable(self) -> list[ContainerRun]:
+        """Return the containers to start now: init containers one by one, sidecars once those before them are started,
+        then all others."""
+        for run in self.runs:
+            if run.role == "main":
+                break
+            if run.state == "waiting" and run.restart_at is None:
+                return [run]
+            has_initialized = run.started if run.role == "sidecar" else run.state == "terminated" and not run.exit_code
+            if not has_initialized:
+                return []
+        return [run for run in self.main_runs() if run.state == "waiting" and run.restart_at is None]
+
     def start(self, run: ContainerRun, now: float, wall: str) -> None:
-        """Start one container; an init container that is not a sidecar completes at once."""
+        """Start one container, and set when it will exit."""
         run.since, run.reason, run.message = wall, "", ""
+        run.state, run.running_at = "running", now
+        run_seconds = self._run_seconds(run)
+        run.exit_at = None if run_seconds is None else now + run_seconds
         if run.role == "init":
-            run.end(wall, 0)
+            run.started = True
             return
         started, ready = probe_seconds(self._container(run.name)) if self._settings.probe_delays else (0.0, 0.0)
-        run.state = "running"
         run.started_at, run.ready_at = now + started, now + ready
         run.started = started == 0
         run.ready = ready == 0 and not self.is_held_unready
+
+    def _run_seconds(self, run: ContainerRun) -> float | None:
+        """Return the seconds after which a started container exits; None if it does not exit."""
+        crashes = self._crashes(run)
+        if crashes is None or run.restarts < crashes:
+            seconds = self._jittered(_number(self._container_annotation("run-seconds", run)))
+            if seconds is not None:
+                return seconds
+            if crashes is not None or self._container_annotation("exit-code", run) is not None:
+                return 0.0
+        if run.role == "init":
+            return 0.0
+        return self._jittered(self._settings.job_run_seconds) if run.role == "main" and self._is_job_pod() else None
 
     def _container(self, name: str) -> JSON:
         spec = self.object["spec"]
         containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
         return next((container for container in containers if container["name"] == name), {})
 
-    def plan_exit(self, now: float) -> None:
-        """Set the exit time of the main containers and the pod's deadline, by annotations and spec."""
-        self.running_since = now
-        run_seconds = self.seconds("run-seconds")
-        crashes = self._number("crashes")
-        if run_seconds is None and (self.annotation("exit-code") is not None or crashes is not None):
-            run_seconds = 0.0
-        if crashes is not None and self._restarts() >= crashes:
-            run_seconds = None  # all crashes have happened
-        if run_seconds is None and self._is_job_pod():
-            run_seconds = self._settings.job_run_seconds
-        self.exit_at = None if run_seconds is None else now + run_seconds
+    def plan_deadline(self, now: float, wall: str) -> None:
+        """Set the time of activeDeadlineSeconds, which counts from status.startTime."""
         deadline = self.object["spec"].get("activeDeadlineSeconds")
-        if deadline is not None and self.deadline_at is None:
-            self.deadline_at = now + deadline
+        if deadline is None:
+            self.deadline_at = None
+            return
+        elapsed = datetime.fromisoformat(wall) - datetime.fromisoformat(self.start_time)
+        self.deadline_at = now + deadline - elapsed.total_seconds()
 
     def _is_job_pod(self) -> bool:
         owners = self.object["metadata"].get("ownerReferences") or ()
         return any(owner.get("kind") == "Job" and owner.get("controller") for owner in owners)
 
-    def exit(self, now: float, wall: str) -> None:
-        """Exit the main containers: for good, or to be restarted after the CrashLoopBackOff delay."""
-        self.exit_at = None
-        code = self.exit_code
+    def exit(self, run: ContainerRun, now: float, wall: str) -> None:
+        """Exit a container: for good, or to be restarted after the CrashLoopBackOff delay."""
+        code = self.exit_code(run)
+        run.end(wall, code)
+        run.reason = ""
         policy = self.object["spec"].get("restartPolicy") or "Always"
-        restarts = policy == "Always" or (policy == "OnFailure" and code != 0)
-        for run in self.main_runs():
-            run.end(wall, code)
-            run.reason = ""
-        if not restarts:
-            self._stop_sidecars(wall)
+        if not restarts_after(self._container(run.name), code, policy, is_init=run.role == "init"):
             return
-        if now - self.running_since >= crash_loop_backoff.RESET_SECONDS:
-            self.backoff_restarts = 0
-        delay = crash_loop_backoff.restart_delay_seconds(self.backoff_restarts)
-        self.backoff_restarts += 1
-        self.restart_at = now + delay
+        if now - run.running_at >= crash_loop_backoff.RESET_SECONDS:
+            run.backoff_restarts = 0
+        delay = crash_loop_backoff.restart_delay_seconds(run.backoff_restarts)
+        run.backoff_restarts += 1
+        run.restart_at = now + delay
         if delay:
-            for run in self.main_runs():
-                run.last_state = terminated_state(self.uid, run, ended=wall, exit_code=code)
-                run.state, run.reason = "waiting", "CrashLoopBackOff"
-                namespace, _, name = self.key.partition("/")
-                pod = f"{name}_{namespace}({self.uid})"
-                run.message = crash_loop_backoff.waiting_message(delay, run.name, pod)
+            run.last_state = terminated_state(self.uid, run, ended=wall, exit_code=code)
+            run.state, run.reason = "waiting", "CrashLoopBackOff"
+            namespace, _, name = self.key.partition("/")
+            pod = f"{name}_{namespace}({self.uid})"
+            run.message = crash_loop_backoff.waiting_message(delay, run.name, pod)
+
+    @property
+    def has_finished(self) -> bool:
+        """True if the main containers have ended for good, or will not start because an init container has failed."""
+        is_complete = True
+        for run in self.runs:
+            has_ended = run.state == "terminated" and run.restart_at is None
+            if run.role == "init" and has_ended and run.exit_code:
+                return True
+            if run.role == "main" and not has_ended:
+                is_complete = False
+        return is_complete
+
+    def finish(self, wall: str) -> None:
+        """Stop the sidecars of a pod whose main containers have ended for good."""
+        for run in self.runs:
+            run.restart_at = None
+            if run.role == "sidecar" and run.state == "running":
+                run.end(wall, 0)
+        self.stopped = True
 
     def restart(self, run: ContainerRun, image: str, now: float, wall: str) -> None:
         """Start `run` again with `image`."""
@@ -399,10 +431,8 @@ class SimulatedPod:
         elif run.state == "terminated":
             run.last_state = terminated_state(self.uid, run, ended=run.ended, exit_code=run.exit_code)
         run.restarts += 1
-        run.image = image
+        run.image, run.restart_at = image, None
         self.start(run, now, wall)
-        if run.role == "main":
-            self.plan_exit(now)
 
     def changed_images(self) -> list[tuple[ContainerRun, str]]:
         """Return containers that run another image than the spec's, with the spec's."""
@@ -417,7 +447,7 @@ class SimulatedPod:
         """Update started and ready by probes, deletion and annotations; return True if anything changed."""
         changed = False
         for run in self.runs:
-            if run.state != "running":
+            if run.state != "running" or run.role == "init":
                 continue
             started = run.started or now >= run.started_at
             ready = started and self.stop_at is None and not self.is_held_unready and now >= run.ready_at
@@ -438,36 +468,45 @@ class SimulatedPod:
             for status_entry in status.get(field) or ()
         }
         for run in self.runs:
-            entry = reported.get(run.name, {})
-            run.restarts = entry.get("restartCount") or 0
-            run.last_state = entry.get("lastState") or None
-            since = ((entry.get("state") or {}).get("running") or {}).get("startedAt") or wall
-            self.start(run, now, since)
-            if entry.get("ready") and run.role != "init" and not self.is_held_unready:
-                run.started = run.ready = True
-                run.started_at = run.ready_at = now
-        self.backoff_restarts = self._restarts()
-        self.plan_exit(now)
+            self._adopt_container(run, reported.get(run.name, {}), now, wall)
+        self.plan_deadline(now, wall)
+
+    def _adopt_container(self, run: ContainerRun, entry: JSON, now: float, wall: str) -> None:
+        run.restarts = run.backoff_restarts = entry.get("restartCount") or 0
+        run.last_state = entry.get("lastState") or None
+        state = entry.get("state") or {}
+        if terminated := state.get("terminated"):
+            run.since, run.reason = terminated.get("startedAt") or "", terminated.get("reason", "")
+            run.end(terminated.get("finishedAt") or wall, terminated.get("exitCode", 0))
+            return
+        if (waiting := state.get("waiting")) and run.last_state:
+            run.reason, run.message = waiting.get("reason", ""), waiting.get("message", "")
+            run.restart_at = now + crash_loop_backoff.restart_delay_seconds(run.restarts)
+            return
+        if waiting and run.role == "main":
+            return
+        self.start(run, now, (state.get("running") or {}).get("startedAt") or wall)
+        if entry.get("ready") and run.role != "init" and not self.is_held_unready:
+            run.started = run.ready = True
+            run.started_at = run.ready_at = now
 
     def fail(self, reason: str, message: str, wall: str) -> None:
         """Fail the pod and stop its containers."""
         self.failure = (reason, message)
-        self.deadline_at = self.exit_at = self.restart_at = None
-        self.stop_all(wall)
-
-    def stop_all(self, wall: str) -> None:
-        """Stop all containers for good."""
-        for run in self.runs:
-            if run.state == "running":
-                run.end(wall, 0)
-        self.stopped = True
+        self.start_at = self.pull_backoff_at = self.deadline_at = None
+        self.end_stop(wall)
 
     def end_stop(self, wall: str) -> None:
-        """Stop all containers of a pod in deletion; the status of one that never ran is unknown, as in TerminatePod."""
+        """Stop all containers of a pod in deletion or past its deadline.
+
+        One that would have exited by itself does not succeed; the status of one that never ran is unknown, as in
+        TerminatePod.
+        """
         has_initialized = all(run.state == "terminated" for run in self.runs if run.role == "init")
         for run in self.runs:
+            run.restart_at = None
             if run.state == "running":
-                run.end(wall, self.stop_exit_code)
+                run.end(wall, KILLED if self.is_killed else 0 if run.exit_at is None else TERMINATED)
                 run.reason = ""
             elif run.state == "waiting" and has_initialized:
                 run.end("", KILLED)
@@ -475,10 +514,20 @@ class SimulatedPod:
         self.stopped = True
         self.stop_at = None
 
-    def _stop_sidecars(self, wall: str) -> None:
-        for run in self.runs:
-            if run.role == "sidecar" and run.state == "running":
-                run.end(wall, 0)
+
+def _number(text: str | None) -> float | None:
+    """Return an annotation as a number of 0 or more; None if it is absent or invalid."""
+    if text is None:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if 0 <= number < math.inf else None
+
+
+def _exit_code(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() and int(text) <= 255 else None
 
 
 def _network(cidr: str, index: int) -> ipaddress.IPv4Network:

@@ -20,6 +20,8 @@ ContainerState = Literal["waiting", "running", "terminated"]
 
 KILLED = 137
 """Exit code of a container that was ended by SIGKILL."""
+TERMINATED = 143
+"""Exit code of a container that was ended by SIGTERM."""
 CONTAINER_STATUS_UNKNOWN = "ContainerStatusUnknown"
 """Reason of a container of which the runtime reports nothing when its pod has ended."""
 NOT_LOCATED = "The container could not be located when the pod was terminated"
@@ -33,7 +35,7 @@ class ContainerRun(msgspec.Struct):
            +---- back-off before a restart ------+
 
     Times ending in _at are seconds of the event loop's clock; the others are metav1.Time texts. `since` is when the
-    running container started, `ended` when it terminated.
+    running container started, `ended` when it terminated. exit_at, restart_at: None if not due.
     """
 
     name: str
@@ -50,10 +52,14 @@ class ContainerRun(msgspec.Struct):
     ready: bool = False
     started_at: float = 0.0  # loop time at which the startup probe, if any, succeeds
     ready_at: float = 0.0  # loop time at which the readiness probe, if any, succeeds
+    running_at: float = 0.0  # loop time of the start
+    exit_at: float | None = None
+    restart_at: float | None = None
+    backoff_restarts: int = 0  # restarts that count for the back-off
     last_state: JSON | None = None
 
     def end(self, wall: str, exit_code: int) -> None:
-        self.state, self.ready, self.started = "terminated", False, False
+        self.state, self.ready, self.started, self.exit_at = "terminated", False, False, None
         self.ended, self.exit_code = wall, exit_code
 
 

@@ -38,7 +38,7 @@ class NodeSettings:
     events: record the kubelet's events (Pulled, Created, Started, Killing); benchmarks may disable them.
     lease_renew_seconds, status_report_seconds: periods of Lease renewals and condition reports per node.
     monitor_grace_seconds: a node without heartbeat for this time becomes Unknown; kubelets renew >= 5 times in it.
-    job_run_seconds: containers of a Job's pod exit with 0 after this time; None: they do not exit.
+    job_run_seconds: containers of a Job's pod exit with 0 after this time.
     jitter: every delay of a pod varies randomly by up to this fraction.
     declared_features: status.declaredFeatures of every node.
     """
@@ -64,7 +64,7 @@ class NodeSettings:
     lease_renew_seconds: float = 10.0
     status_report_seconds: float = 300.0
     monitor_grace_seconds: float = 50.0
-    job_run_seconds: float | None = 1.0
+    job_run_seconds: float = 1.0
     declared_features: tuple[str, ...] = ()
     jitter: float = 0.0
 

@@ -70,6 +70,7 @@ def node_settings(cluster: DevClusterOptions) -> NodeSettings:
         start_delay_seconds=cluster.start_delay,
         start_delay_spread_seconds=min(cluster.start_spread, cluster.start_delay),
         stop_delay_seconds=cluster.stop_delay,
+        job_run_seconds=cluster.job_duration,
         probe_delays=cluster.probe_delays,
         monitor_grace_seconds=cluster.node_monitor_grace_period,
         events=cluster.nodes <= _NODES_WITH_EVENTS,

@@ -228,6 +228,9 @@ class DevClusterOptions(msgspec.Struct, frozen=True):
         float,
         option("Time that containers take to stop after the deletion of their pod.", **duration(0)),
     ] = 1.0
+    job_duration: Annotated[
+        float, option("Time after which the containers of a Job's pod exit with 0.", **duration(0))
+    ] = 1.0
     probe_delays: Annotated[
         bool,
         option(

@@ -29,6 +29,7 @@ class Options(TypedDict, total=False):
     nodes: number of nodes at the start; Nodes that a test applies are simulated as well, with their own capacity.
     node_cpu, node_memory: quantities per node; node_pods: maximum number of pods per node; zones: number of zones.
     start_delay, start_spread: seconds from binding to running containers, drawn evenly from delay +- spread.
+    job_duration: seconds after which the containers of a Job's pod exit with 0 (1).
     stages: files of KWOK stages that simulate pods, as for `kubeloop apiserver --stages`.
     scheduler_config: a KubeSchedulerConfiguration (or Policy): a file, its text, or the object itself. Its plugins
       ("module:Class") are imported with the test's own import path.
@@ -46,6 +47,7 @@ class Options(TypedDict, total=False):
     zones: int
     start_delay: float
     start_spread: float
+    job_duration: float
     stages: str | Path | Sequence[str | Path]
     scheduler_config: str | Path | Mapping[str, Any]
     controllers: str | Sequence[str]
@@ -64,6 +66,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     zones: int = 3
     start_delay: float = 0.0
     start_spread: float = 0.0
+    job_duration: float = 1.0
     stages: tuple[str, ...] = ()
     scheduler_config: str = ""
     controllers: str = "*"
@@ -87,6 +90,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             zones=zone_names(self.zones),
             start_delay_seconds=self.start_delay,
             start_delay_spread_seconds=min(self.start_spread, self.start_delay),
+            job_run_seconds=self.job_duration,
             probe_delays=False,
             stop_delay_seconds=0.0,
         )
@@ -164,7 +168,8 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
         what, _, where = str(error).rstrip("`").partition(" - at `$.")
         problem = f"cluster option {where}: {what[0].lower()}{what[1:]}" if where else f"cluster options: {what}"
         raise UserError(problem.replace("`", ""), hint="see kubeloop.testing.Options") from None
-    for name, minimum in (("nodes", 0), ("node_pods", 1), ("zones", 1), ("start_delay", 0), ("start_spread", 0)):
+    minimums = {"nodes": 0, "node_pods": 1, "zones": 1, "start_delay": 0, "start_spread": 0, "job_duration": 0}
+    for name, minimum in minimums.items():
         if getattr(options, name) < minimum:
             raise UserError(f"cluster option {name}: must be at least {minimum}", hint="for example nodes=3")
     options.parsed_feature_gates()  # raises UserError

@@ -27,6 +27,7 @@ OPTIONS = {
     "zones": "Number of zones of the nodes (3).",
     "start_delay": "Mean seconds from the binding of a pod to its running containers (0).",
     "start_spread": "Maximum deviation from the start delay, in seconds (0).",
+    "job_duration": "Seconds after which the containers of a Job's pod exit with 0 (1).",
     "stages": "Comma-separated files of KWOK stages, as for kubeloop apiserver --stages.",
     "scheduler_config": "KubeSchedulerConfiguration file; its plugins are imported with the tests' import path.",
     "controllers": "Comma-separated list of controllers to run; '*' for all, '-name' to exclude one (*).",

@@ -451,6 +451,131 @@ async def test_pods_of_jobs_complete_unless_annotated():
         assert cluster.status("fails")["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
 
 
+async def test_job_pod_status_when_it_completes():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"run-seconds": "2"}, restartPolicy="OnFailure")
+        await asyncio.sleep(2)
+        assert cluster.ready()
+        await asyncio.sleep(2)
+        assert cluster.phase() == "Succeeded"
+        assert cluster.conditions() == {
+            "PodReadyToStartContainers": ("False", ""),
+            "Initialized": ("True", "PodCompleted"),
+            "Ready": ("False", "PodCompleted"),
+            "ContainersReady": ("False", "PodCompleted"),
+            "PodScheduled": ("True", ""),
+        }
+        (web,) = cluster.status()["containerStatuses"]
+        terminated = web["state"]["terminated"]
+        assert terminated == {
+            "containerID": web["containerID"],
+            "exitCode": 0,
+            "reason": "Completed",
+            "startedAt": "2026-01-01T00:00:01Z",
+            "finishedAt": "2026-01-01T00:00:03Z",
+        }
+        assert (web["ready"], web["started"], web["restartCount"], web["lastState"]) == (False, False, 0, {})
+        cluster.delete()
+        await asyncio.sleep(0.1)
+        assert cluster.pod() is None
+
+
+async def test_containers_exit_on_their_own():
+    annotations = {"run-seconds": "2", "run-seconds.log": "4", "exit-code.log": "7"}
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations=annotations, restartPolicy="Never", containers=[container("web"), container("log")])
+        await asyncio.sleep(4)
+        assert cluster.phase() == "Running"
+        assert cluster.conditions()["Ready"] == ("False", "ContainersNotReady")
+        await asyncio.sleep(2)
+        assert cluster.phase() == "Failed"
+        codes = [status["state"]["terminated"]["exitCode"] for status in cluster.status()["containerStatuses"]]
+        assert codes == [0, 7]
+
+
+async def test_only_failed_container_restarts_on_failure():
+    annotations = {"run-seconds": "1", "crashes.log": "2", "run-seconds.log": "1"}
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(
+            annotations=annotations, restartPolicy="OnFailure", containers=[container("web"), container("log")]
+        )
+        await asyncio.sleep(4)
+        web, log = cluster.status()["containerStatuses"]
+        assert (web["restartCount"], web["state"]["terminated"]["exitCode"]) == (0, 0)
+        assert log["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        assert cluster.phase() == "Running"
+        await asyncio.sleep(15)
+        web, log = cluster.status()["containerStatuses"]
+        assert (web["restartCount"], log["restartCount"]) == (0, 2)
+        assert log["lastState"]["terminated"]["exitCode"] == 1
+
+
+async def test_init_container_that_fails_fails_pod():
+    annotations = {"run-seconds.migrate": "2", "exit-code.migrate": "3"}
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations=annotations, restartPolicy="Never", initContainers=[container("migrate")])
+        await asyncio.sleep(2)
+        assert cluster.phase() == "Pending"
+        assert cluster.status()["initContainerStatuses"][0]["state"] == {
+            "running": {"startedAt": "2026-01-01T00:00:01Z"}
+        }
+        assert cluster.conditions()["Initialized"] == ("False", "ContainersNotInitialized")
+        await asyncio.sleep(2)
+        assert cluster.phase() == "Failed"
+        assert cluster.status()["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+        assert cluster.status()["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
+        assert cluster.conditions()["Initialized"] == ("False", "ContainersNotInitialized")
+        assert cluster.conditions()["Ready"] == ("False", "PodFailed")
+
+
+async def test_init_container_is_restarted_until_it_succeeds():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"crashes.migrate": "2"}, initContainers=[container("migrate")])
+        await asyncio.sleep(5)
+        (migrate,) = cluster.status()["initContainerStatuses"]
+        assert migrate["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        assert cluster.phase() == "Pending"
+        await asyncio.sleep(10)
+        (migrate,) = cluster.status()["initContainerStatuses"]
+        assert (migrate["restartCount"], migrate["state"]["terminated"]["exitCode"]) == (2, 0)
+        assert cluster.ready()
+
+
+async def test_sidecar_ends_after_main_containers():
+    inits = [container("proxy", restartPolicy="Always")]
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"run-seconds": "5"}, restartPolicy="Never", initContainers=inits)
+        await asyncio.sleep(4)
+        assert "running" in cluster.status()["initContainerStatuses"][0]["state"]
+        await asyncio.sleep(4)
+        assert cluster.phase() == "Succeeded"
+        terminated = cluster.status()["initContainerStatuses"][0]["state"]["terminated"]
+        assert (terminated["exitCode"], terminated["finishedAt"]) == (0, "2026-01-01T00:00:06Z")
+
+
+async def test_stopped_pod_of_unfinished_work_fails():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"run-seconds": "60"}, restartPolicy="Never", finalizers=("example.com/keep",))
+        await asyncio.sleep(3)
+        cluster.delete()
+        await asyncio.sleep(2)
+        terminated = cluster.status()["containerStatuses"][0]["state"]["terminated"]
+        assert (cluster.phase(), terminated["exitCode"], terminated["reason"]) == ("Failed", 143, "Error")
+
+
+async def test_deadline_applies_while_image_pull_fails_and_can_be_shortened():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"image-pull-error": "not found"}, activeDeadlineSeconds=1000)
+        await asyncio.sleep(5)
+        pod = cluster.pod()
+        assert pod is not None
+        cluster.change(spec={**pod["spec"], "activeDeadlineSeconds": 8})
+        await asyncio.sleep(2)
+        assert cluster.phase() == "Pending"
+        await asyncio.sleep(2)
+        assert (cluster.phase(), cluster.status()["reason"]) == ("Failed", "DeadlineExceeded")
+
+
 async def test_labels_work_like_annotations_with_lower_precedence():
     labels = {"kubeloop.dev/start-delay-seconds": "30"}
     async with SimulatedCluster().running() as cluster:

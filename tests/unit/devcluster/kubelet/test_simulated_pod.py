@@ -40,7 +40,6 @@ def running_pod(**fields: Any) -> SimulatedPod:
     pod.seen = True
     for run in pod.runs:
         pod.start(run, 0.0, WALL)
-    pod.plan_exit(0.0)
     return pod
 
 
@@ -147,35 +146,104 @@ def test_jitter_annotation_overrides_settings():
     ],
 )
 def test_exit_code(annotations, code):
-    assert simulated_pod(annotations=annotations).exit_code == code
+    pod = simulated_pod(annotations=annotations)
+    assert pod.exit_code(pod.runs[0]) == code
 
 
-def test_exited_pod_restarts_by_restart_policy():
+def test_exited_container_restarts_by_restart_policy():
     pod = running_pod(restartPolicy="OnFailure", annotations={"run-seconds": "5", "exit-code": "1"})
+    (web,) = pod.runs
     assert pod.next_due() == 5.0
-    pod.exit(5.0, WALL)
-    assert pod.restart_at == 5.0  # the first restart has no delay
-    pod.restart(pod.runs[0], "nginx", 5.0, WALL)
-    assert (pod.runs[0].restarts, pod.exit_at) == (1, 10.0)
-    pod.exit(10.0, WALL)
-    assert pod.restart_at == 20.0
-    assert pod.runs[0].reason == "CrashLoopBackOff"
+    pod.exit(web, 5.0, WALL)
+    assert web.restart_at == 5.0  # the first restart has no delay
+    assert not pod.has_finished
+    pod.restart(web, "nginx", 5.0, WALL)
+    assert (web.restarts, web.exit_at, web.restart_at) == (1, 10.0, None)
+    pod.exit(web, 10.0, WALL)
+    assert pod.next_due() == 20.0
+    assert web.reason == "CrashLoopBackOff"
     never = running_pod(restartPolicy="Never", annotations={"run-seconds": "5"})
-    never.exit(5.0, WALL)
-    assert never.restart_at is None
+    never.exit(never.runs[0], 5.0, WALL)
+    assert never.next_due() is None
+    assert never.has_finished
 
 
-def test_pod_of_job_exits_after_job_run_seconds():
+def test_annotation_of_container_overrides_that_of_pod():
+    annotations = {"run-seconds": "5", "exit-code": "1", "run-seconds.log": "7", "exit-code.log": "3"}
+    inits = [{"name": "migrate"}, {"name": "proxy", "restartPolicy": "Always"}]
+    pod = running_pod(annotations=annotations, initContainers=inits, containers=[{"name": "web"}, {"name": "log"}])
+    codes_and_times = {run.name: (pod.exit_code(run), run.exit_at) for run in pod.runs}
+    assert codes_and_times == {"migrate": (0, 0.0), "proxy": (0, None), "web": (1, 5.0), "log": (3, 7.0)}
+    assert pod.problems() == []
+
+
+def test_annotation_of_unknown_container_is_a_problem():
+    pod = simulated_pod(annotations={"exit-code.worker": "1", "stop-seconds.web": "1", "exit-code.web": "-1"})
+    assert [problem.split(":")[0] for problem in pod.problems()] == [
+        "kubeloop.dev/exit-code.worker",
+        "kubeloop.dev/stop-seconds.web",
+        "kubeloop.dev/exit-code.web",
+    ]
+
+
+def test_containers_start_after_those_before_them():
+    inits = [{"name": "a"}, {"name": "proxy", "restartPolicy": "Always"}, {"name": "b"}]
+    pod = simulated_pod(initContainers=inits, containers=[{"name": "web"}, {"name": "log"}])
+    started = []
+    while runs := pod.startable():
+        started.append([run.name for run in runs])
+        for run in runs:
+            pod.start(run, 0.0, WALL)
+            if run.role == "init":
+                assert pod.startable() == []
+                pod.exit(run, 0.0, WALL)
+    assert started == [["a"], ["proxy"], ["b"], ["web", "log"]]
+
+
+def test_failed_init_container_finishes_pod_that_is_not_restarted():
+    spec = {"initContainers": [{"name": "migrate"}], "annotations": {"exit-code.migrate": "2"}}
+    pod = simulated_pod(restartPolicy="Never", **spec)
+    (migrate,) = pod.startable()
+    pod.start(migrate, 0.0, WALL)
+    pod.exit(migrate, 0.0, WALL)
+    assert pod.has_finished
+    assert pod.startable() == []
+    restarted = simulated_pod(**spec)
+    (migrate,) = restarted.startable()
+    restarted.start(migrate, 0.0, WALL)
+    restarted.exit(migrate, 0.0, WALL)
+    assert migrate.restart_at == 0.0
+    assert not restarted.has_finished
+
+
+def test_container_of_job_exits_after_job_run_seconds():
     pod = simulated_pod(settings=NodeSettings(job_run_seconds=3.0))
     pod.object["metadata"]["ownerReferences"] = [{"kind": "Job", "controller": True}]
-    pod.plan_exit(10.0)
-    assert pod.exit_at == 13.0
+    pod.start(pod.runs[0], 10.0, WALL)
+    assert pod.runs[0].exit_at == 13.0
 
 
-def test_active_deadline_counts_from_first_start():
+@pytest.mark.parametrize(
+    ("annotations", "is_killed", "code"),
+    [({}, False, 0), ({"run-seconds": "60"}, False, 143), ({"run-seconds": "60"}, True, 137)],
+    ids=["server", "stopped before its end", "killed"],
+)
+def test_exit_code_of_stopped_container(annotations, is_killed, code):
+    pod = running_pod(annotations=annotations)
+    pod.is_killed = is_killed
+    pod.end_stop(WALL)
+    assert pod.runs[0].exit_code == code
+    assert pod.next_due() is None
+
+
+def test_active_deadline_counts_from_start_time():
     pod = running_pod(activeDeadlineSeconds=60)
-    pod.plan_exit(30.0)
-    assert pod.deadline_at == pod.next_due() == 60.0
+    pod.start_time = "2025-12-31T23:59:40Z"
+    pod.plan_deadline(30.0, WALL)
+    assert pod.deadline_at == pod.next_due() == 70.0
+    pod.object["spec"]["activeDeadlineSeconds"] = None
+    pod.plan_deadline(30.0, WALL)
+    assert pod.next_due() is None
 
 
 def test_probes_delay_readiness():
@@ -214,4 +282,23 @@ def test_adopted_pod_keeps_restart_count_and_start_times():
     (web,) = pod.runs
     assert (pod.start_time, web.since, web.restarts) == ("2025-12-30T00:00:00Z", "2025-12-31T00:00:00Z", 4)
     assert web.ready
-    assert pod.backoff_restarts == 4
+    assert web.backoff_restarts == 4
+
+
+def test_adopted_pod_keeps_ended_containers():
+    pod = simulated_pod(restartPolicy="OnFailure", containers=[{"name": "done"}, {"name": "crashed"}])
+    terminated = {"startedAt": WALL, "finishedAt": WALL, "exitCode": 0, "reason": "Completed"}
+    entries = [
+        {"name": "done", "state": {"terminated": terminated}},
+        {
+            "name": "crashed",
+            "restartCount": 1,
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {**terminated, "exitCode": 1}},
+        },
+    ]
+    pod.object["status"] = {"startTime": WALL, "containerStatuses": entries}
+    pod.adopt_running(100.0, WALL)
+    done, crashed = pod.runs
+    assert (done.state, done.exit_code, done.ended) == ("terminated", 0, WALL)
+    assert (crashed.state, crashed.reason, crashed.restart_at) == ("waiting", "CrashLoopBackOff", 110.0)
