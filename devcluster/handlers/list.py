@@ -84,8 +84,8 @@ def _first_page_of(items: list[StoredObject], revision: int, options: ListOption
     """
     select, limit = options.select, options.limit
     metadata: JSON = {"resourceVersion": str(revision)}
-    if options.shards:
-        metadata["shardInfo"] = {"selector": options.shards}
+    if options.shard_selector:
+        metadata["shardInfo"] = {"selector": options.shard_selector}
     # resourceVersion=0 is served from the watch cache, which does not page
     unlimited = limit <= 0 or (options.resource_version == 0 and not options.continue_token)
     if unlimited or len(items) <= limit:

@@ -34,8 +34,8 @@ class ListOptions(msgspec.Struct):
     marks_initial_events_end: bool
     counts_remaining: bool
     """True without a label or field selector: a page has the number of remaining objects, of all shards."""
-    shards: str
-    """The shard selector, which is part of `select`; "" for all objects."""
+    shard_selector: str
+    """In canonical form, part of `select`; "" for all objects."""
 
 
 def parse_resource_version(text: str) -> int | None:
@@ -126,7 +126,7 @@ def parse_list_options(
         send_initial_events=True if starts_now else send,
         marks_initial_events_end=watch_list,
         counts_remaining=counts_remaining,
-        shards=shard_selector,
+        shard_selector=shard_selector,
     )
 
 

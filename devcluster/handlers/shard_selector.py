@@ -29,8 +29,8 @@ from kubeloop.kube.json_object import JSON
 
 _PATHS = ("object.metadata.uid", "object.metadata.namespace")
 _BITS = 64
-_END = f"0x1{'0' * (_BITS // 4)}"
 _DIGITS = _BITS // 4
+_END = f"0x1{'0' * _DIGITS}"
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 # numbers of cel-go's ast.ExprKind and names of Go types, as messages contain them
 _KINDS = {Call: 1, Comprehension: 2, Ident: 3, ListNode: 4, Literal: 5, MapNode: 6, Select: 7, StructLiteral: 8}

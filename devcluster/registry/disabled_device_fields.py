@@ -13,7 +13,7 @@ Parts = Callable[[JSON], Iterable[JSON]]
 """Returns the parts of an object that may have a field."""
 
 
-def _drop_fields(*fields: tuple[Parts, tuple[str, ...]]) -> Callable[[JSON, JSON], None]:
+def drop_fields(*fields: tuple[Parts, tuple[str, ...]]) -> Callable[[JSON, JSON], None]:
     """Return a function that drops fields from a new object unless the stored one has any of them."""
 
     def drop(new: JSON, old: JSON) -> None:
@@ -47,24 +47,24 @@ def _attributes(obj: JSON) -> Iterator[JSON]:
 
 
 _SLICES = (
-    ("DRADeviceTaints", _drop_fields((_devices, ("taints",)))),
+    ("DRADeviceTaints", drop_fields((_devices, ("taints",)))),
     (
         "DRAPartitionableDevices",
-        _drop_fields(
+        drop_fields(
             (_spec, ("sharedCounters", "perDeviceNodeSelection")),
             (_devices, ("consumesCounters", "nodeName", "nodeSelector", "allNodes")),
         ),
     ),
     (
         "DRADeviceBindingConditions",  # depends on DRAResourceClaimDeviceStatus
-        _drop_fields((_devices, ("bindingConditions", "bindingFailureConditions", "bindsToNode"))),
+        drop_fields((_devices, ("bindingConditions", "bindingFailureConditions", "bindsToNode"))),
     ),
     (
         "DRAConsumableCapacity",
-        _drop_fields((_devices, ("allowMultipleAllocations",)), (_capacities, ("requestPolicy",))),
+        drop_fields((_devices, ("allowMultipleAllocations",)), (_capacities, ("requestPolicy",))),
     ),
-    ("DRANodeAllocatableResources", _drop_fields((_devices, ("nodeAllocatableResourceMappings",)))),
-    ("DRAListTypeAttributes", _drop_fields((_attributes, ("bools", "ints", "strings", "versions")))),
+    ("DRANodeAllocatableResources", drop_fields((_devices, ("nodeAllocatableResourceMappings",)))),
+    ("DRAListTypeAttributes", drop_fields((_attributes, ("bools", "ints", "strings", "versions")))),
 )
 
 
@@ -90,17 +90,17 @@ def _claims(*path: str) -> tuple[tuple[str, Callable[[JSON, JSON], None]], ...]:
         return devices(obj).get("constraints") or ()
 
     return (
-        ("DRAPrioritizedList", _drop_fields((requests, ("firstAvailable",)))),
-        ("DRADeviceTaints", _drop_fields((device_requests, ("tolerations",)))),
+        ("DRAPrioritizedList", drop_fields((requests, ("firstAvailable",)))),
+        ("DRADeviceTaints", drop_fields((device_requests, ("tolerations",)))),
         (
             "DRAConsumableCapacity",
-            _drop_fields((constraints, ("distinctAttribute",)), (device_requests, ("capacity",))),
+            drop_fields((constraints, ("distinctAttribute",)), (device_requests, ("capacity",))),
         ),
     )
 
 
 OBJECTS = {
-    "deviceclasses.resource.k8s.io": (("DRAExtendedResource", _drop_fields((_spec, ("extendedResourceName",)))),),
+    "deviceclasses.resource.k8s.io": (("DRAExtendedResource", drop_fields((_spec, ("extendedResourceName",)))),),
     "resourceclaims.resource.k8s.io": _claims("spec"),
     "resourceclaimtemplates.resource.k8s.io": _claims("spec", "spec"),
     "resourceslices.resource.k8s.io": _SLICES,
@@ -120,14 +120,14 @@ def _status_devices(status: JSON) -> Iterable[JSON]:
 
 STATUSES = {
     "resourceclaims.resource.k8s.io": (
-        ("DRAResourceClaimDeviceStatus", _drop_fields((lambda status: [status], ("devices",)))),
+        ("DRAResourceClaimDeviceStatus", drop_fields((lambda status: [status], ("devices",)))),
         (
             "DRAConsumableCapacity",
-            _drop_fields((_results, ("shareID", "consumedCapacity")), (_status_devices, ("shareID",))),
+            drop_fields((_results, ("shareID", "consumedCapacity")), (_status_devices, ("shareID",))),
         ),
         (
             "DRADeviceBindingConditions",
-            _drop_fields((_results, ("bindingConditions", "bindingFailureConditions"))),
+            drop_fields((_results, ("bindingConditions", "bindingFailureConditions"))),
         ),
     )
 }

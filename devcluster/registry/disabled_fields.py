@@ -6,9 +6,10 @@ are changed in place; they are the request's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from kubeloop.devcluster.registry import disabled_device_fields
+from kubeloop.devcluster.registry.disabled_device_fields import drop_fields
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
 
@@ -36,16 +37,15 @@ class DisabledFields:
     """
 
     def __init__(self, gates: FeatureGates) -> None:
-        def disabled(table: dict[str, tuple[tuple[str, Drop], ...]]) -> dict[str, tuple[Drop, ...]]:
-            return {
-                name: drops
-                for name, gated in table.items()
-                if (drops := tuple(drop for gate, drop in gated if not gates.enabled(gate)))
-            }
+        def disabled(gated: Iterable[tuple[str, Drop]]) -> tuple[Drop, ...]:
+            return tuple(drop for gate, drop in gated if not gates.enabled(gate))
 
-        self._pod_spec = disabled({"": _POD_SPEC}).get("", ())
-        self._objects = disabled(_OBJECTS)
-        self._statuses = disabled(_STATUSES)
+        def disabled_by_kind(table: dict[str, tuple[tuple[str, Drop], ...]]) -> dict[str, tuple[Drop, ...]]:
+            return {name: drops for name, gated in table.items() if (drops := disabled(gated))}
+
+        self._pod_spec = disabled(_POD_SPEC)
+        self._objects = disabled_by_kind(_OBJECTS)
+        self._statuses = disabled_by_kind(_STATUSES)
         self._defaults = {name: default for name, (gate, default) in _DEFAULTS.items() if gates.enabled(gate)}
         self.resizes_pods = gates.enabled("InPlacePodLevelResourcesVerticalScaling")
         self.merges_spread_keys = gates.enabled("MatchLabelKeysInPodTopologySpread") and gates.enabled(
@@ -74,17 +74,13 @@ class DisabledFields:
         for drop in self._statuses.get(group_resource, ()):
             drop(status, old)
 
-    def has_status(self, group_resource: str) -> bool:
-        """Return True if the status of this group resource may have a disabled field."""
+    def drops_status_fields(self, group_resource: str) -> bool:
+        """Return True if drop_status() may change the status of this group resource."""
         return group_resource in self._statuses
 
 
-def _top_level(name: str) -> Drop:
-    def drop(new: JSON, old: JSON) -> None:
-        if name in new and not old.get(name):
-            del new[name]
-
-    return drop
+def _itself(obj: JSON) -> tuple[JSON]:
+    return (obj,)
 
 
 def _containers(spec: JSON) -> Iterator[JSON]:
@@ -95,22 +91,9 @@ def _containers(spec: JSON) -> Iterator[JSON]:
 # --- pod specs --------------------------------------------------------------------------------------------------------
 
 
-def _projection(name: str) -> Drop:
-    def users(spec: JSON) -> list[JSON]:
-        return [
-            source
-            for volume in spec.get("volumes") or ()
-            for source in volume.get("projected", {}).get("sources") or ()
-            if name in source
-        ]
-
-    def drop(new: JSON, old: JSON) -> None:
-        sources = users(new)
-        if sources and not users(old):
-            for source in sources:
-                del source[name]
-
-    return drop
+def _projected_sources(spec: JSON) -> Iterator[JSON]:
+    for volume in spec.get("volumes") or ():
+        yield from volume.get("projected", {}).get("sources") or ()
 
 
 def _stop_signal_users(spec: JSON) -> list[JSON]:
@@ -143,43 +126,26 @@ def _drop_restart_rules(new: JSON, old: JSON) -> None:
                 container.pop("restartPolicy", None)
 
 
-def _file_key_users(spec: JSON) -> list[JSON]:
-    return [
-        variable["valueFrom"]
-        for container in _containers(spec)
-        for variable in container.get("env") or ()
-        if "fileKeyRef" in (variable.get("valueFrom") or ())
-    ]
+def _environment_sources(spec: JSON) -> Iterator[JSON]:
+    for container in _containers(spec):
+        for variable in container.get("env") or ():
+            yield variable.get("valueFrom") or {}
 
 
-def _drop_file_keys(new: JSON, old: JSON) -> None:
-    users = _file_key_users(new)
-    if users and not _file_key_users(old):
-        for source in users:
-            del source["fileKeyRef"]
-
-
-def _spread_key_users(spec: JSON) -> list[JSON]:
-    return [entry for entry in spec.get("topologySpreadConstraints") or () if entry.get("matchLabelKeys")]
-
-
-def _drop_spread_keys(new: JSON, old: JSON) -> None:
-    users = _spread_key_users(new)
-    if users and not _spread_key_users(old):
-        for constraint in users:
-            del constraint["matchLabelKeys"]
+def _spread_constraints(spec: JSON) -> Iterable[JSON]:
+    return spec.get("topologySpreadConstraints") or ()
 
 
 _POD_SPEC: tuple[tuple[str, Drop], ...] = (
-    ("GenericWorkload", _top_level("schedulingGroup")),
-    ("ClusterTrustBundleProjection", _projection("clusterTrustBundle")),
-    ("PodCertificateRequest", _projection("podCertificate")),
+    ("GenericWorkload", drop_fields((_itself, ("schedulingGroup",)))),
+    ("ClusterTrustBundleProjection", drop_fields((_projected_sources, ("clusterTrustBundle",)))),
+    ("PodCertificateRequest", drop_fields((_projected_sources, ("podCertificate",)))),
     ("ContainerStopSignals", _drop_stop_signals),
     ("ContainerRestartRules", _drop_restart_rules),
-    ("HostnameOverride", _top_level("hostnameOverride")),
-    ("EnvFiles", _drop_file_keys),
-    ("PodLevelResources", _top_level("resources")),
-    ("MatchLabelKeysInPodTopologySpread", _drop_spread_keys),
+    ("HostnameOverride", drop_fields((_itself, ("hostnameOverride",)))),
+    ("EnvFiles", drop_fields((_environment_sources, ("fileKeyRef",)))),
+    ("PodLevelResources", drop_fields((_itself, ("resources",)))),
+    ("MatchLabelKeysInPodTopologySpread", drop_fields((_spread_constraints, ("matchLabelKeys",)))),
 )
 
 # --- statuses ---------------------------------------------------------------------------------------------------------
@@ -190,116 +156,63 @@ def _container_statuses(status: JSON) -> Iterator[JSON]:
         yield from status.get(kind) or ()
 
 
-def _volume_status_users(status: JSON) -> list[JSON]:
-    return [
-        mount
-        for container in _container_statuses(status)
-        for mount in container.get("volumeMounts") or ()
-        if "volumeStatus" in mount
-    ]
+def _volume_mounts(status: JSON) -> Iterator[JSON]:
+    for container in _container_statuses(status):
+        yield from container.get("volumeMounts") or ()
 
 
-def _drop_volume_statuses(new: JSON, old: JSON) -> None:
-    users = _volume_status_users(new)
-    if users and not _volume_status_users(old):
-        for mount in users:
-            del mount["volumeStatus"]
+def _resource_health(status: JSON) -> Iterator[JSON]:
+    for container in _container_statuses(status):
+        for resource_status in container.get("allocatedResourcesStatus") or ():
+            yield from resource_status.get("resources") or ()
 
 
-def _drop_resource_health(new: JSON, old: JSON) -> None:
-    name = "allocatedResourcesStatus"
-    if not any(container.get(name) for container in _container_statuses(old)):
-        for container in _container_statuses(new):
-            container.pop(name, None)
-
-
-def _health_messages(status: JSON) -> list[JSON]:
-    return [
-        resource
-        for container in _container_statuses(status)
-        for resource_status in container.get("allocatedResourcesStatus") or ()
-        for resource in resource_status.get("resources") or ()
-        if "message" in resource
-    ]
-
-
-def _drop_health_messages(new: JSON, old: JSON) -> None:
-    users = _health_messages(new)
-    if users and not _health_messages(old):
-        for resource in users:
-            del resource["message"]
-
-
-def _drop_pod_level_resources(new: JSON, old: JSON) -> None:
-    if not (old.get("resources") or old.get("allocatedResources")):
-        new.pop("resources", None)
-        new.pop("allocatedResources", None)
-
-
-def _terminating_replicas(new: JSON, old: JSON) -> None:
-    if "terminatingReplicas" not in old:
-        new.pop("terminatingReplicas", None)
-
-
+_TERMINATING_REPLICAS = (("DeploymentReplicaSetTerminatingReplicas", drop_fields((_itself, ("terminatingReplicas",)))),)
 _STATUSES: dict[str, tuple[tuple[str, Drop], ...]] = {
     "pods": (
-        ("DRAExtendedResource", _top_level("extendedResourceClaimStatus")),
-        ("DRANodeAllocatableResources", _top_level("nodeAllocatableResourceClaimStatuses")),
-        ("ImageVolumeWithDigest", _drop_volume_statuses),
-        ("ResourceHealthStatus", _drop_resource_health),
-        ("ResourceHealthStatusMessage", _drop_health_messages),
-        ("InPlacePodLevelResourcesVerticalScaling", _drop_pod_level_resources),
+        ("DRAExtendedResource", drop_fields((_itself, ("extendedResourceClaimStatus",)))),
+        ("DRANodeAllocatableResources", drop_fields((_itself, ("nodeAllocatableResourceClaimStatuses",)))),
+        ("ImageVolumeWithDigest", drop_fields((_volume_mounts, ("volumeStatus",)))),
+        ("ResourceHealthStatus", drop_fields((_container_statuses, ("allocatedResourcesStatus",)))),
+        ("ResourceHealthStatusMessage", drop_fields((_resource_health, ("message",)))),
+        ("InPlacePodLevelResourcesVerticalScaling", drop_fields((_itself, ("resources", "allocatedResources")))),
     ),
-    "nodes": (("NodeDeclaredFeatures", _top_level("declaredFeatures")),),
-    "deployments.apps": (("DeploymentReplicaSetTerminatingReplicas", _terminating_replicas),),
-    "replicasets.apps": (("DeploymentReplicaSetTerminatingReplicas", _terminating_replicas),),
+    "nodes": (("NodeDeclaredFeatures", drop_fields((_itself, ("declaredFeatures",)))),),
+    "deployments.apps": _TERMINATING_REPLICAS,
+    "replicasets.apps": _TERMINATING_REPLICAS,
     **disabled_device_fields.STATUSES,
 }
 
 # --- other kinds ------------------------------------------------------------------------------------------------------
 
 
-def _drop_max_unavailable(new: JSON, old: JSON) -> None:
-    if (_rolling_update(old) or {}).get("maxUnavailable") is None:
-        (_rolling_update(new) or {}).pop("maxUnavailable", None)
+def _spec(obj: JSON) -> tuple[JSON]:
+    return (obj.get("spec") or {},)
+
+
+def _status(obj: JSON) -> tuple[JSON]:
+    return (obj.get("status") or {},)
+
+
+def _rolling_update(stateful_set: JSON) -> Iterator[JSON]:
+    strategy = stateful_set.get("spec", {}).get("updateStrategy") or {}
+    if (rolling_update := strategy.get("rollingUpdate")) is not None:
+        yield rolling_update
 
 
 def _default_max_unavailable(stateful_set: JSON) -> None:
-    if (rolling_update := _rolling_update(stateful_set)) is not None:
+    for rolling_update in _rolling_update(stateful_set):
         rolling_update.setdefault("maxUnavailable", 1)
-
-
-def _rolling_update(stateful_set: JSON) -> JSON | None:
-    strategy: JSON = stateful_set.get("spec", {}).get("updateStrategy") or {}
-    rolling_update: JSON | None = strategy.get("rollingUpdate")
-    return rolling_update
-
-
-def _drop_prevent_scheduling(new: JSON, old: JSON) -> None:
-    if "preventPodSchedulingIfMissing" not in old.get("spec", {}):
-        new.get("spec", {}).pop("preventPodSchedulingIfMissing", None)
 
 
 def _default_prevent_scheduling(driver: JSON) -> None:
     driver.setdefault("spec", {}).setdefault("preventPodSchedulingIfMissing", False)
 
 
-def _tolerance_users(autoscaler: JSON) -> list[JSON]:
+def _scaling_rules(autoscaler: JSON) -> Iterator[JSON]:
     behavior = autoscaler.get("spec", {}).get("behavior") or {}
-    rules = (behavior.get(name) or {} for name in ("scaleDown", "scaleUp"))
-    return [rule for rule in rules if "tolerance" in rule]
-
-
-def _drop_tolerances(new: JSON, old: JSON) -> None:
-    users = _tolerance_users(new)
-    if users and not _tolerance_users(old):
-        for rule in users:
-            del rule["tolerance"]
-
-
-def _drop_declared_features(new: JSON, old: JSON) -> None:
-    if not old.get("status", {}).get("declaredFeatures"):
-        new.get("status", {}).pop("declaredFeatures", None)
+    for name in ("scaleDown", "scaleUp"):
+        yield behavior.get(name) or {}
 
 
 def _drop_cross_namespace_source(new: JSON, old: JSON) -> None:
@@ -309,10 +222,12 @@ def _drop_cross_namespace_source(new: JSON, old: JSON) -> None:
 
 
 _OBJECTS: dict[str, tuple[tuple[str, Drop], ...]] = {
-    "statefulsets.apps": (("MaxUnavailableStatefulSet", _drop_max_unavailable),),
-    "csidrivers.storage.k8s.io": (("VolumeLimitScaling", _drop_prevent_scheduling),),
-    "horizontalpodautoscalers.autoscaling": (("HPAConfigurableTolerance", _drop_tolerances),),
-    "nodes": (("NodeDeclaredFeatures", _drop_declared_features),),
+    "statefulsets.apps": (("MaxUnavailableStatefulSet", drop_fields((_rolling_update, ("maxUnavailable",)))),),
+    "csidrivers.storage.k8s.io": (("VolumeLimitScaling", drop_fields((_spec, ("preventPodSchedulingIfMissing",)))),),
+    "horizontalpodautoscalers.autoscaling": (
+        ("HPAConfigurableTolerance", drop_fields((_scaling_rules, ("tolerance",)))),
+    ),
+    "nodes": (("NodeDeclaredFeatures", drop_fields((_status, ("declaredFeatures",)))),),
     "persistentvolumeclaims": (("CrossNamespaceVolumeDataSource", _drop_cross_namespace_source),),
     **disabled_device_fields.OBJECTS,
 }

@@ -436,7 +436,7 @@ def prepare_for_status_update(
     result["metadata"] = metadata
     if name == "daemonsets.apps":
         _set_template_generation(result, old)
-    if written_field == "status" and fields.has_status(name):
+    if written_field == "status" and fields.drops_status_fields(name):
         result["status"] = {**(result.get("status") or {})}
         fields.drop_status(name, result["status"], old.get("status") or {})
     if name == "resourceclaims.resource.k8s.io":

@@ -11,6 +11,7 @@ from kubeloop.kube.objects.api_types import Struct
 from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs, VolumeBindingArgs, with_defaults
 from kubeloop.scheduler.config.plugin_sets import PluginRef
 
+API_VERSION = "kubescheduler.config.k8s.io/v1"
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
 DEFAULT_PARALLELISM = 16
 DEFAULT_POD_INITIAL_BACKOFF_SECONDS = 1

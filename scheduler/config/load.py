@@ -8,9 +8,10 @@ from kubeloop.kube import yaml
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import JSONValue
+from kubeloop.scheduler.config.defaults import API_VERSION
 from kubeloop.scheduler.config.policy import decode_policy
 from kubeloop.scheduler.config.types import SchedulerConfiguration
-from kubeloop.scheduler.config.v1 import API_VERSION, decode_v1
+from kubeloop.scheduler.config.v1 import decode_v1
 
 
 def load_configuration(text: str, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> SchedulerConfiguration:

@@ -12,8 +12,9 @@ from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import JSONValue, Struct, without_nulls
 from kubeloop.scheduler.config import out_of_tree_plugins
+from kubeloop.scheduler.config.defaults import API_VERSION
 from kubeloop.scheduler.config.plugin_args import ARGS_TYPES, NoArgs, with_defaults
-from kubeloop.scheduler.config.validation import API_VERSION, validate_args
+from kubeloop.scheduler.config.validation import validate_args
 
 log = logging.getLogger(__name__)
 

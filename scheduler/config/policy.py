@@ -17,6 +17,7 @@ from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.field_errors import invalid
 from kubeloop.kube.objects.api_types import JSONValue
+from kubeloop.scheduler.config.defaults import API_VERSION
 from kubeloop.scheduler.config.extenders import extender_configuration
 from kubeloop.scheduler.config.plugin_args import (
     ARGS_TYPES,
@@ -36,7 +37,7 @@ from kubeloop.scheduler.config.validation import validate_args, validate_configu
 
 MAX_WEIGHT = 2**31 - 1  # v1.20 truncates greater ones to 32 bits
 RATIO_PRIORITY = "RequestedToCapacityRatioPriority"
-_API_VERSIONS = ("v1", "kubescheduler.config.k8s.io/v1")
+_API_VERSIONS = ("v1", API_VERSION)
 
 # Predicate -> the plugins whose Filter replaces it, in the order in which filters run (predicateOrdering of v1.20).
 PREDICATES: Mapping[str, tuple[str, ...]] = {

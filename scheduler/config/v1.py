@@ -20,6 +20,7 @@ from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.scheduler.config.defaults import (
+    API_VERSION,
     DEFAULT_MAX_BINDINGS_IN_FLIGHT,
     DEFAULT_PARALLELISM,
     DEFAULT_POD_INITIAL_BACKOFF_SECONDS,
@@ -44,7 +45,6 @@ from kubeloop.scheduler.config.types import (
 )
 from kubeloop.scheduler.config.validation import validate_configuration
 
-API_VERSION = "kubescheduler.config.k8s.io/v1"
 KIND = "KubeSchedulerConfiguration"
 _REMOVED_VERSIONS = ("v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3")
 

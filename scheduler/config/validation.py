@@ -12,6 +12,7 @@ from kubeloop.kube.durations import duration_text, parse_duration_seconds
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.field_errors import FieldError, forbidden, invalid, label_key_errors, not_supported, required
 from kubeloop.kube.node_selectors import NodeSelectorMatcher, NodeSelectorTermMatcher
+from kubeloop.scheduler.config.defaults import API_VERSION
 from kubeloop.scheduler.config.plugin_args import has_binding_timeout, has_filter_timeout
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.types import (
@@ -21,7 +22,6 @@ from kubeloop.scheduler.config.types import (
     SchedulerConfiguration,
 )
 
-API_VERSION = "kubescheduler.config.k8s.io/v1"
 _REMOVED_PLUGINS = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 _STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 

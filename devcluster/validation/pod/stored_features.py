@@ -35,11 +35,13 @@ def _has_user_namespace_on_host_network(spec: JSON) -> bool:
 def _restarts_all_containers(spec: JSON) -> bool:
     """Return True for the action RestartAllContainers, or rules of a sidecar container."""
     return any(
-        rule.get("action") == "RestartAllContainers" or (kind == "initContainers" and policy == "Always")
+        rule.get("action") == "RestartAllContainers"
         for kind in ("containers", "initContainers")
         for container in spec.get(kind) or ()
-        for policy in (container.get("restartPolicy"),)
         for rule in container.get("restartPolicyRules") or ()
+    ) or any(
+        container.get("restartPolicy") == "Always" and container.get("restartPolicyRules")
+        for container in spec.get("initContainers") or ()
     )
 
 
