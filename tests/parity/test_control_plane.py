@@ -8,43 +8,51 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from support.cli_processes import Kubeloop
+from support.daemon_set_scenario import DAEMON_SET_STEPS
 from support.fake_kubelet import fake_kubelet
 from support.real_apiserver import needs_binaries, real_apiserver
-from support.scenario import ClusterState, run_scenario
+from support.scenario import STEPS, ClusterState, Step, run_scenario
 
-OUR_CONTROLLERS = "deployment,replicaset,replicationcontroller"
+SCENARIOS = {"deployment,replicaset,replicationcontroller": STEPS, "daemonset": DAEMON_SET_STEPS}
+"""Steps by the controllers that kubeloop runs."""
+
 DISABLED_CONTROLLER = "-node-lifecycle-controller"  # the simulated nodes send no heartbeats
 
 
-def run_kubernetes(folder: Path) -> dict[str, ClusterState]:
+def run_kubernetes(folder: Path, steps: Sequence[Step]) -> dict[str, ClusterState]:
     with real_apiserver(folder) as server, fake_kubelet(server):
         server.start_component(
             "kube-controller-manager", f"--controllers=*,{DISABLED_CONTROLLER}", "--leader-elect=false"
         )
         server.start_component("kube-scheduler", "--leader-elect=false")
-        return dict(run_scenario(server))
+        return dict(run_scenario(server, steps))
 
 
-def run_kubeloop(folder: Path) -> dict[str, ClusterState]:
+def run_kubeloop(folder: Path, steps: Sequence[Step], controllers: str) -> dict[str, ClusterState]:
     with real_apiserver(folder) as server, fake_kubelet(server):
-        disabled = ",".join([DISABLED_CONTROLLER, *(f"-{name}-controller" for name in OUR_CONTROLLERS.split(","))])
+        disabled = ",".join([DISABLED_CONTROLLER, *(f"-{name}-controller" for name in controllers.split(","))])
         server.start_component("kube-controller-manager", f"--controllers=*,{disabled}", "--leader-elect=false")
         running = Kubeloop(folder).running(
-            "run", f"--kubeconfig={server.kubeconfig}", f"--controllers={OUR_CONTROLLERS},scheduler", "--trace-journal="
+            "run", f"--kubeconfig={server.kubeconfig}", f"--controllers={controllers},scheduler", "--trace-journal="
         )
         with running:
-            return dict(run_scenario(server))
+            return dict(run_scenario(server, steps))
 
 
-def test_scenario_states_match_kubernetes(tmp_path):
+@pytest.mark.parametrize("controllers", SCENARIOS)
+def test_scenario_states_match_kubernetes(tmp_path, controllers):
+    steps = SCENARIOS[controllers]
     needs_binaries("kube-controller-manager", "kube-scheduler")
     with ThreadPoolExecutor(2) as executor:
-        kubernetes = executor.submit(run_kubernetes, tmp_path / "kubernetes")
-        kubeloop = executor.submit(run_kubeloop, tmp_path / "kubeloop")
+        kubernetes = executor.submit(run_kubernetes, tmp_path / "kubernetes", steps)
+        kubeloop = executor.submit(run_kubeloop, tmp_path / "kubeloop", steps, controllers)
         real, ours = kubernetes.result(), kubeloop.result()
     differences = {
         step: list(difflib.unified_diff(_lines(real[step]), _lines(ours[step]), "Kubernetes", "kubeloop", n=2))

@@ -41,6 +41,10 @@ class ScenarioClient:
     def patch(self, path: str, body: JSON, patch_type: str = "merge-patch") -> JSON:
         return self._server.request("PATCH", path, body, content_type=f"application/{patch_type}+json")
 
+    def make_node(self, name: str, **options: Any) -> None:
+        """Create a node with the options of `fake_kubelet.make_node`."""
+        make_node(self._server, name, **options)
+
     def get(self, path: str) -> JSON:
         return self._server.request("GET", path)
 
@@ -75,6 +79,8 @@ class ScenarioClient:
         objects_by_kind = {
             "deployments": self.items(f"{apps}/deployments"),
             "replicasets": self.items(f"{apps}/replicasets"),
+            "daemonsets": self.items(f"{apps}/daemonsets"),
+            "controllerrevisions": self.items(f"{apps}/controllerrevisions"),
             "replicationcontrollers": self.items(f"{core}/replicationcontrollers"),
             "persistentvolumeclaims": self.items(f"{core}/persistentvolumeclaims"),
         }
@@ -133,7 +139,8 @@ def comparable_object(obj: JSON) -> JSON:
             condition.pop(key, None)
         condition["message"] = _without_suffixes(condition.get("message", ""))
     status.get("conditions", []).sort(key=lambda condition: condition["type"])
-    return {"metadata": metadata, "spec": json.loads(json.dumps(obj.get("spec", {}))), "status": status}
+    revision = {key: obj[key] for key in ("data", "revision") if key in obj}
+    return {"metadata": metadata, "spec": json.loads(json.dumps(obj.get("spec", {}))), "status": status, **revision}
 
 
 def _without_suffixes(text: str) -> str:
@@ -181,7 +188,7 @@ Step = Callable[[ScenarioClient], None]
 def run_scenario(server: RealApiServer, steps: Iterable[Step] | None = None) -> Iterator[tuple[str, ClusterState]]:
     """Run all or some steps; yield the name of each step and the state after it."""
     client = ScenarioClient(server)
-    _create_nodes(client, server)
+    _create_nodes(client)
     for step in STEPS if steps is None else steps:
         step(client)
         state = client.settled_state()
@@ -190,19 +197,17 @@ def run_scenario(server: RealApiServer, steps: Iterable[Step] | None = None) -> 
         yield step.__name__, state
 
 
-def _create_nodes(client: ScenarioClient, server: RealApiServer) -> None:
+def _create_nodes(client: ScenarioClient) -> None:
     for number in range(9):
         zone = f"zone-{number % 3}"
         name = f"node-{number}"
         client.zones[name] = zone
-        make_node(
-            server, name, labels={ZONE: zone, "kubernetes.io/os": "linux", "disk": "ssd" if number < 2 else "hdd"}
-        )
+        client.make_node(name, labels={ZONE: zone, "kubernetes.io/os": "linux", "disk": "ssd" if number < 2 else "hdd"})
     for number in (10, 11):
         name = f"node-{number}"
         client.zones[name] = "zone-gpu"
         taint = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
-        make_node(server, name, labels={"accelerator": "gpu"}, taints=[taint])
+        client.make_node(name, labels={"accelerator": "gpu"}, taints=[taint])
     for name, value in (("low", 10), ("high", 1000)):
         body = {"metadata": {"name": name}, "value": value, "description": "of the scenario"}
         client.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
