@@ -49,10 +49,54 @@ class SimulationSettings:
     lost_response: float = 0.0  # share of writes that succeed, but whose response is lost
 
 
+class SimulatedPods:
+    """Kubelets as timers: a Pod is bound, starts and becomes ready, unless its image is "bad"; a deleted one stops."""
+
+    def __init__(self, server: FakeApiServer, pace: SimulationSettings, rng: random.Random) -> None:
+        self._store, self._clock = server.store, server.clock
+        self._pace = pace
+        self._rng = rng
+        server.store.subscribe(PODS, self._run_pod)
+
+    def _run_pod(self, change: Change) -> None:
+        metadata = change.now.object["metadata"]
+        if change.before is None:
+            self._later(self._pace.start / 3, self._bind, metadata)
+        elif not pod_not_deleted(change.now.object) and pod_not_deleted(change.before.object):
+            self._later(self._pace.stop, self._stop, metadata)
+
+    def _later(self, most_seconds: float, act: Callable[..., None], *arguments: Any) -> None:
+        asyncio.get_running_loop().call_later(self._rng.uniform(0, most_seconds), act, *arguments)
+
+    def _pod(self, metadata: Json) -> Json | None:
+        pod = self._store.get(PODS, NAMESPACE, metadata["name"])
+        return pod if pod is not None and pod["metadata"]["uid"] == metadata["uid"] else None
+
+    def _bind(self, metadata: Json) -> None:
+        pod = self._pod(metadata)
+        if pod is not None:
+            spec = {**pod["spec"], "nodeName": f"node-{self._rng.randrange(10)}"}
+            self._store.update(PODS, {**pod, "spec": spec})
+            self._later(self._pace.start / 3, self._start, metadata, "False")
+
+    def _start(self, metadata: Json, ready: str) -> None:
+        """Set the phase Running; the Pod becomes ready later."""
+        pod = self._pod(metadata)
+        if pod is not None and pod_not_deleted(pod):
+            if ready == "False" and "bad" not in pod["spec"]["containers"][0]["image"]:
+                self._later(self._pace.start / 3, self._start, metadata, "True")
+            condition = {"type": "Ready", "status": ready, "lastTransitionTime": rfc3339(self._clock.now())}
+            self._store.update(PODS, {**pod, "status": {"phase": "Running", "conditions": [condition]}})
+
+    def _stop(self, metadata: Json) -> None:
+        if self._pod(metadata) is not None:
+            self._store.delete(PODS, NAMESPACE, metadata["name"])
+
+
 class RolloutSimulation:
     """API server, kubelets, and the controllers of Deployments, ReplicaSets and ReplicationControllers.
 
-    runs: whether a Pod becomes ready. on_write: called with the kind and the data of each write of the controllers.
+    on_write: called with the kind and the data of each write of the controllers.
     writes: number of writes by kind and resource, such as "scale replicasets".
     """
 
@@ -70,10 +114,9 @@ class RolloutSimulation:
         self.clock, self.informers = server.clock, server.informers
         self.writes: Counter[str] = Counter()
         self.on_write: Callable[[str, Write], None] = lambda kind, write: None
-        self.runs: Callable[[Json], bool] = lambda pod: "bad" not in pod["spec"]["containers"][0]["image"]
         self._rng = random.Random(seed)
+        SimulatedPods(server, pace, self._rng)
         server.on_write = self._count_write
-        server.store.subscribe(PODS, self._run_pod)
         transport = server.transport
         transport.latency_seconds, transport.watch_delay_seconds = pace.request, pace.watch
         transport.reject, transport.lose_response = self._reject, self._lose_response
@@ -125,42 +168,6 @@ class RolloutSimulation:
 
     def _lose_response(self, method: str, path: str) -> bool:
         return method != "GET" and self._rng.random() < self.pace.lost_response
-
-    # --- kubelets ----------------------------------------------------------------------------------------------------
-
-    def _run_pod(self, change: Change) -> None:
-        metadata = change.now.object["metadata"]
-        if change.before is None:
-            self._later(self.pace.start / 3, self._bind, metadata)
-        elif not pod_not_deleted(change.now.object) and pod_not_deleted(change.before.object):
-            self._later(self.pace.stop, self._stop, metadata)
-
-    def _later(self, most_seconds: float, act: Callable[..., None], *arguments: Any) -> None:
-        asyncio.get_running_loop().call_later(self._rng.uniform(0, most_seconds), act, *arguments)
-
-    def _pod(self, metadata: Json) -> Json | None:
-        pod = self.get(PODS, metadata["name"])
-        return pod if pod is not None and pod["metadata"]["uid"] == metadata["uid"] else None
-
-    def _bind(self, metadata: Json) -> None:
-        pod = self._pod(metadata)
-        if pod is not None:
-            spec = {**pod["spec"], "nodeName": f"node-{self._rng.randrange(10)}"}
-            self.server.store.update(PODS, {**pod, "spec": spec})
-            self._later(self.pace.start / 3, self._start, metadata, "False")
-
-    def _start(self, metadata: Json, ready: str) -> None:
-        """Set the phase Running; the Pod becomes ready later if `runs` returns True."""
-        pod = self._pod(metadata)
-        if pod is not None and pod_not_deleted(pod):
-            if ready == "False" and self.runs(pod):
-                self._later(self.pace.start / 3, self._start, metadata, "True")
-            condition = {"type": "Ready", "status": ready, "lastTransitionTime": rfc3339(self.clock.now())}
-            self.server.store.update(PODS, {**pod, "status": {"phase": "Running", "conditions": [condition]}})
-
-    def _stop(self, metadata: Json) -> None:
-        if self._pod(metadata) is not None:
-            self.server.store.delete(PODS, NAMESPACE, metadata["name"])
 
 
 def deployment(
