@@ -19,8 +19,13 @@ from support.daemon_set_scenario import DAEMON_SET_STEPS
 from support.fake_kubelet import fake_kubelet
 from support.real_apiserver import needs_binaries, real_apiserver
 from support.scenario import STEPS, ClusterState, Step, run_scenario
+from support.stateful_set_scenario import STATEFUL_SET_STEPS
 
-SCENARIOS = {"deployment,replicaset,replicationcontroller": STEPS, "daemonset": DAEMON_SET_STEPS}
+SCENARIOS = {
+    "deployment,replicaset,replicationcontroller": STEPS,
+    "daemonset": DAEMON_SET_STEPS,
+    "statefulset": STATEFUL_SET_STEPS,
+}
 """Steps by the controllers that kubeloop runs."""
 
 DISABLED_CONTROLLER = "-node-lifecycle-controller"  # the simulated nodes send no heartbeats

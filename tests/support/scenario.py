@@ -80,6 +80,7 @@ class ScenarioClient:
             "deployments": self.items(f"{apps}/deployments"),
             "replicasets": self.items(f"{apps}/replicasets"),
             "daemonsets": self.items(f"{apps}/daemonsets"),
+            "statefulsets": self.items(f"{apps}/statefulsets"),
             "controllerrevisions": self.items(f"{apps}/controllerrevisions"),
             "replicationcontrollers": self.items(f"{core}/replicationcontrollers"),
             "persistentvolumeclaims": self.items(f"{core}/persistentvolumeclaims"),
