@@ -171,16 +171,20 @@ async def test_truncated_body_is_transport_error(serving, connected):
 
 
 async def test_timeout_is_error_and_closes_connection(serving, connected):
+    client_gave_up = asyncio.Event()
+
     async def respond(request):
         if request.target == "/slow":
-            await asyncio.sleep(0.05)
+            await client_gave_up.wait()
         await request.respond(200, request.target.encode())
 
     async with serving(respond) as server:
         transport = connected(server.url)
+        await transport.request("GET", "/first", headers=HEADERS)  # the timeout also limits connecting
         with pytest.raises(TransportError, match="timed out") as late:
             await transport.request("GET", "/slow", headers=HEADERS, timeout_seconds=0.01)
         assert late.value.request_sent
+        client_gave_up.set()
         assert (await transport.request("GET", "/fast", headers=HEADERS, timeout_seconds=60)).body == b"/fast"
 
 
