@@ -90,6 +90,34 @@ async def test_terminating_replicas_of_a_client_are_stored(enabled):
 
 
 @BOTH
+async def test_volume_status_of_a_container_is_stored(enabled):
+    api = api_with(ImageVolumeWithDigest=enabled)
+    created(api, PODS, pod())
+    mount = {"name": "v", "mountPath": "/v"}
+    container = {"name": "c", "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": {}}
+    statuses = [{**container, "volumeMounts": [{**mount, "volumeStatus": {"image": {"imageRef": "r"}}}]}]
+    status, response = api("PATCH", f"{PODS}/x/status", {"status": {"containerStatuses": statuses}})
+    assert status == 200, response
+    (stored,) = response["status"]["containerStatuses"][0]["volumeMounts"]
+    assert ("volumeStatus" in stored) == enabled
+
+
+@BOTH
+async def test_status_of_a_service_range_is_not_set_with_its_creation(enabled):
+    api = api_with(ServiceCIDRStatusFieldWiping=enabled)
+    time = "2026-01-01T00:00:00Z"
+    condition = {"type": "Other", "status": "False", "reason": "R", "message": "m", "lastTransitionTime": time}
+    body = {"spec": {"cidrs": ["10.9.0.0/24"]}, "status": {"conditions": [condition]}}
+    response = created(api, "/apis/networking.k8s.io/v1/servicecidrs", body)
+    assert (condition in (response["status"].get("conditions") or ())) != enabled
+
+
+@BOTH
+async def test_responses_are_compressed(enabled):
+    assert api_with(APIResponseCompression=enabled).server.compresses_responses == enabled
+
+
+@BOTH
 async def test_declared_features_of_a_node_are_stored(enabled):
     api = api_with(NodeDeclaredFeatures=enabled)
     created(api, "/api/v1/nodes", {})

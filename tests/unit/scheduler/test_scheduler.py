@@ -316,6 +316,19 @@ async def test_attempt_on_an_inconsistent_snapshot_fails_and_is_retried(cluster,
         assert {key for key, _ in cluster.bindings} == {"default/first", "default/second"}
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_pod_in_backoff_is_scheduled_early_if_the_gate_is_on(cluster, scheduling, enabled):
+    cluster.node("small", cpu="1")
+    async with scheduling(gates={"SchedulerPopFromBackoffQ": enabled}):
+        cluster.pod("p", cpu="2")
+        await asyncio.sleep(0.1)
+        cluster.node("large", cpu="4")
+        await asyncio.sleep(0.1)
+        assert len(cluster.bindings) == enabled
+        await asyncio.sleep(2)
+        assert len(cluster.bindings) == 1
+
+
 @pytest.mark.parametrize(("seconds", "logged"), [(0.099, 0), (0.1, 1)])
 async def test_slow_scheduling_cycle_is_logged_with_its_steps(cluster, scheduling, caplog, seconds, logged):
     now_ns = 0

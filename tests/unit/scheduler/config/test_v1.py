@@ -373,6 +373,19 @@ def test_a_shape_of_volume_binding_needs_storage_capacity_scoring():
         load_configuration(HEAD + SHAPE.replace("100", "0"), gates)
 
 
+@pytest.mark.parametrize(
+    ("timeout", "gate"),
+    [("filterTimeout", "DRASchedulerFilterTimeout"), ("bindingTimeout", "DRADeviceBindingConditions")],
+)
+def test_timeouts_of_dynamic_resources_need_their_gates(timeout: str, gate: str):
+    text = f"{HEAD}\nprofiles: [{{pluginConfig: [{{name: DynamicResources, args: {{{timeout}: 3s}}}}]}}]\n"
+    configs = configuration_document(load_configuration(text))["profiles"][0]["pluginConfig"]
+    (args,) = [entry["args"] for entry in configs if entry["name"] == "DynamicResources"]
+    assert args[timeout] == "3s"
+    with pytest.raises(UserError, match=rf"{timeout}: Forbidden: .* feature gate is disabled"):
+        load_configuration(text, FeatureGates.parse([f"{gate}=false"]))
+
+
 @pytest.mark.parametrize("text", ["", "profiles: [{pluginConfig: [{name: VolumeBinding, args: {}}]}]"])
 def test_storage_capacity_scoring_has_a_default_shape(text: str):
     gates = FeatureGates({"StorageCapacityScoring": True})
