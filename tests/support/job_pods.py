@@ -28,21 +28,26 @@ class TestedJob:
         self.server.api.succeed("PATCH", JOBS.path("ns", "j"), {"spec": spec}, content_type=MERGE_PATCH)
 
     @property
-    def exists(self) -> bool:
-        return self.server.store.get(JOBS, "ns", "j") is not None
-
-    @property
     def status(self) -> dict[str, Any]:
-        """Status without times and empty lists; conditions are the types of those that are True, with reasons."""
-        job = self.server.store.get(JOBS, "ns", "j")
-        assert job is not None
-        status = {key: value for key, value in job.get("status", {}).items() if not key.endswith("Time") and value}
+        """Status without times, zeros and empty lists; conditions are type and reason of those that are True."""
+        status = {key: value for key, value in self._status.items() if not key.endswith("Time") and value}
         conditions = [
             (condition["type"], condition["reason"])
             for condition in status.pop("conditions", [])
             if condition["status"] == "True"
         ]
         return status | ({"conditions": conditions} if conditions else {})
+
+    @property
+    def start_time(self) -> str | None:
+        return self._status.get("startTime")
+
+    @property
+    def _status(self) -> dict[str, Any]:
+        job = self.server.store.get(JOBS, "ns", "j")
+        assert job is not None
+        status: dict[str, Any] = job.get("status", {})
+        return status
 
     @property
     def conditions(self) -> list[tuple[str, str]]:
@@ -79,6 +84,22 @@ class TestedJob:
             if pod["metadata"]["name"] in unfinished and pod["metadata"]["annotations"][_INDEX] == str(index)
         )
         return name
+
+    def pod(self, name: str) -> dict[str, Any]:
+        (pod,) = (pod for pod in self.pods if pod["metadata"]["name"] == name)
+        return pod
+
+    def patch_pod(self, name: str, metadata: dict[str, Any]) -> None:
+        self.server.api.succeed("PATCH", PODS.path("ns", name), {"metadata": metadata}, content_type=MERGE_PATCH)
+
+    def bind(self, name: str) -> None:
+        """Assign the Pod to a node, so that its deletion is graceful."""
+        body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": "node"}}
+        self.server.api.succeed("POST", PODS.path("ns", name, "binding"), body)
+
+    def delete(self, name: str) -> None:
+        """Delete a Pod as a user does."""
+        self.server.api.succeed("DELETE", PODS.path("ns", name))
 
     def write_pod_status(self, name: str, **status: Any) -> None:
         path = PODS.path("ns", name, "status")

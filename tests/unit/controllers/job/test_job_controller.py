@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from kubeloop.controllers.job.job_controller import JobController
+from kubeloop.kube.objects.resources import JOBS, PODS
 from support.job_pods import TestedJob
 
 pytestmark = pytest.mark.virtual_time
@@ -38,3 +39,250 @@ async def test_job_runs_pods_until_completions_are_reached(job):
     }
     assert job.events == ["SuccessfulCreate"] * 3 + ["Completed"]
     assert all("finalizers" not in pod["metadata"] for pod in job.pods)
+
+
+async def test_work_queue_ends_when_one_pod_succeeds_and_all_have_ended(job):
+    job.create(parallelism=3)
+    await asyncio.sleep(SYNCED)
+    first, *others = job.unfinished
+    job.succeed(first)
+    await asyncio.sleep(SYNCED)
+    assert job.status == {"active": 2, "succeeded": 1}
+    job.fail(others[0])
+    await asyncio.sleep(SYNCED)
+    assert len(job.unfinished) == 1
+    job.succeed(others[1])
+    await asyncio.sleep(SYNCED)
+    assert job.status["failed"] == 1
+    assert job.conditions[-1] == ("Complete", "CompletionsReached")
+
+
+async def test_indexed_job_runs_each_index_once(job):
+    job.create(completions=4, parallelism=3, completionMode="Indexed")
+    await asyncio.sleep(SYNCED)
+    assert job.indexes == [0, 1, 2]
+    job.succeed(job.pod_of_index(1))
+    await asyncio.sleep(SYNCED)
+    assert job.indexes == [0, 2, 3]
+    assert job.status == {"active": 3, "succeeded": 1, "completedIndexes": "1"}
+    job.succeed()
+    await asyncio.sleep(SYNCED)
+    assert job.status["completedIndexes"] == "0-3"
+    assert job.conditions[-1] == ("Complete", "CompletionsReached")
+
+
+async def test_failed_pods_are_replaced_after_an_exponential_backoff(job):
+    job.create()
+    await asyncio.sleep(SYNCED)
+    for backoff in (10, 20, 40):
+        job.fail()
+        await asyncio.sleep(backoff - 1)
+        assert not job.unfinished
+        await asyncio.sleep(3)
+        assert len(job.unfinished) == 1
+    assert job.status == {"active": 1, "failed": 3}
+
+
+async def test_backoff_limit_fails_the_job_and_deletes_its_pods(job):
+    job.create(parallelism=3, completions=3, backoffLimit=1)
+    await asyncio.sleep(SYNCED)
+    first, second, _ = job.unfinished
+    job.fail(first, second)
+    await asyncio.sleep(SYNCED)
+    assert job.conditions == [("FailureTarget", "BackoffLimitExceeded"), ("Failed", "BackoffLimitExceeded")]
+    assert job.status["failed"] == 3
+    assert not job.unfinished
+    assert job.events.count("SuccessfulDelete") == 1
+    assert job.events[-1] == "BackoffLimitExceeded"
+
+
+async def test_job_finishes_only_when_its_pods_have_terminated(job):
+    job.create(parallelism=2, completions=2, backoffLimit=0)
+    await asyncio.sleep(SYNCED)
+    failed, slow = job.unfinished
+    job.bind(slow)
+    job.fail(failed)
+    await asyncio.sleep(SYNCED)
+    assert job.status["terminating"] == 1
+    assert job.conditions == [("FailureTarget", "BackoffLimitExceeded")]
+    job.remove(slow)
+    await asyncio.sleep(SYNCED)
+    assert job.conditions[-1] == ("Failed", "BackoffLimitExceeded")
+
+
+async def test_active_deadline_fails_the_job(job):
+    job.create(activeDeadlineSeconds=30)
+    await asyncio.sleep(29)
+    assert not job.conditions
+    await asyncio.sleep(SYNCED)
+    assert job.conditions[-1] == ("Failed", "DeadlineExceeded")
+
+
+async def test_suspended_job_deletes_its_pods_and_resumes(job):
+    job.create(parallelism=2, completions=2, activeDeadlineSeconds=60)
+    await asyncio.sleep(SYNCED)
+    job.change(suspend=True)
+    await asyncio.sleep(SYNCED)
+    assert not job.pods
+    assert job.status == {"conditions": [("Suspended", "JobSuspended")]}
+    assert job.start_time is None
+    await asyncio.sleep(120)
+    job.change(suspend=False)
+    await asyncio.sleep(SYNCED)
+    assert len(job.unfinished) == 2
+    assert not job.conditions
+    assert job.start_time is not None
+    assert [reason for reason in job.events if reason in ("Suspended", "Resumed")] == ["Suspended", "Resumed"]
+
+
+async def test_backoff_limit_per_index_fails_single_indexes(job):
+    job.create(completions=3, parallelism=3, completionMode="Indexed", backoffLimitPerIndex=1)
+    await asyncio.sleep(SYNCED)
+    job.succeed(job.pod_of_index(0))
+    job.fail(job.pod_of_index(1))
+    await asyncio.sleep(15)
+    assert job.indexes == [1, 2]
+    (count,) = (
+        pod["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"]
+        for pod in job.pods
+        if pod["metadata"]["name"] == job.pod_of_index(1)
+    )
+    assert count == "1"
+    job.fail(job.pod_of_index(1))
+    await asyncio.sleep(SYNCED)
+    assert job.status == {"active": 1, "succeeded": 1, "failed": 2, "completedIndexes": "0", "failedIndexes": "1"}
+    job.succeed()
+    await asyncio.sleep(SYNCED)
+    assert job.conditions[-1] == ("Failed", "FailedIndexes")
+    assert job.status["completedIndexes"] == "0,2"
+
+
+async def test_max_failed_indexes_ends_the_job(job):
+    job.create(completions=9, parallelism=3, completionMode="Indexed", backoffLimitPerIndex=0, maxFailedIndexes=1)
+    await asyncio.sleep(SYNCED)
+    job.fail(job.pod_of_index(0), job.pod_of_index(1))
+    await asyncio.sleep(SYNCED)
+    assert job.conditions[-1] == ("Failed", "MaxFailedIndexesExceeded")
+    assert job.status["failedIndexes"] == "0,1"
+    assert not job.unfinished
+
+
+@pytest.mark.parametrize(
+    ("action", "failed", "condition"),
+    [
+        pytest.param("FailJob", 2, ("Failed", "PodFailurePolicy"), id="fail the job"),
+        pytest.param("Ignore", 0, None, id="ignore"),
+        pytest.param("Count", 1, None, id="count"),
+    ],
+)
+async def test_pod_failure_policy(job, action, failed, condition):
+    rule = {"action": action, "onExitCodes": {"operator": "In", "values": [42]}}
+    job.create(parallelism=2, completions=2, podFailurePolicy={"rules": [rule]})
+    await asyncio.sleep(SYNCED)
+    job.fail(job.unfinished[0], exit_code=42)
+    await asyncio.sleep(15)
+    assert job.status.get("failed", 0) == failed
+    assert (job.conditions[-1] if job.conditions else None) == condition
+    assert len(job.unfinished) == (0 if condition else 2)
+
+
+async def test_success_policy_ends_the_job_early(job):
+    policy = {"rules": [{"succeededIndexes": "0"}]}
+    job.create(completions=3, parallelism=3, completionMode="Indexed", successPolicy=policy)
+    await asyncio.sleep(SYNCED)
+    job.succeed(job.pod_of_index(0))
+    await asyncio.sleep(SYNCED)
+    assert job.conditions == [("SuccessCriteriaMet", "SuccessPolicy"), ("Complete", "SuccessPolicy")]
+    assert job.status == {"succeeded": 1, "completedIndexes": "0", "conditions": job.conditions}
+    assert not job.unfinished
+
+
+@pytest.mark.parametrize(("policy", "replaced"), [("TerminatingOrFailed", True), ("Failed", False)])
+async def test_terminating_pods_are_replaced_by_policy(job, policy, replaced):
+    job.create(podReplacementPolicy=policy)
+    await asyncio.sleep(SYNCED)
+    (name,) = job.unfinished
+    job.bind(name)
+    job.run()
+    job.delete(name)
+    await asyncio.sleep(20)
+    assert bool(job.unfinished) == replaced
+    assert job.status.get("terminating", 0) == 1
+    job.fail(name)
+    await asyncio.sleep(20)
+    assert len(job.unfinished) == 1
+    assert job.status["failed"] == 1
+
+
+async def test_parallelism_can_change(job):
+    job.create(parallelism=1, completions=9)
+    await asyncio.sleep(SYNCED)
+    job.change(parallelism=4)
+    await asyncio.sleep(SYNCED)
+    assert len(job.unfinished) == 4
+    job.change(parallelism=2)
+    await asyncio.sleep(SYNCED)
+    assert len(job.unfinished) == 2
+    assert job.status == {"active": 2}
+
+
+async def test_job_of_another_controller_is_left_alone(job):
+    job.create(managedBy="example.com/queue")
+    await asyncio.sleep(SYNCED)
+    assert not job.pods
+    assert not job.server.requests
+
+
+async def test_orphan_is_adopted_with_the_finalizer_and_released(job):
+    job.create(parallelism=2, completions=2)
+    await asyncio.sleep(SYNCED)
+    name = job.unfinished[0]
+    job.patch_pod(name, {"ownerReferences": None})
+    await asyncio.sleep(SYNCED)
+    pod = job.pod(name)
+    assert pod["metadata"]["ownerReferences"][0]["name"] == "j"
+    assert pod["metadata"]["finalizers"] == ["batch.kubernetes.io/job-tracking"]
+    job.patch_pod(name, {"labels": None})
+    await asyncio.sleep(SYNCED)
+    assert "ownerReferences" not in job.pod(name)["metadata"]
+    assert "finalizers" not in job.pod(name)["metadata"]
+    assert len(job.unfinished) == 3
+
+
+async def test_no_finalizer_is_left_when_the_job_is_deleted(job):
+    job.create(parallelism=2, completions=2)
+    await asyncio.sleep(SYNCED)
+    job.succeed(job.unfinished[0])
+    job.server.delete(JOBS, "j")
+    await asyncio.sleep(SYNCED)
+    assert all("finalizers" not in pod["metadata"] for pod in job.pods)
+
+
+async def test_pods_are_deleted_with_their_job_in_the_foreground(job):
+    job.create(parallelism=2, completions=2)
+    await asyncio.sleep(SYNCED)
+    job.server.delete(JOBS, "j", "Foreground")
+    for name in job.unfinished:
+        job.delete(name)
+    await asyncio.sleep(SYNCED)
+    assert not job.pods
+    assert not job.unfinished
+
+
+async def test_job_with_a_pod_of_unknown_owner_kind_keeps_its_finalizer(job):
+    owner = {"apiVersion": "example.com/v1", "kind": "Job", "name": "x", "uid": "u", "controller": True}
+    job.server.add(PODS, "foreign", owner, finalizers=["batch.kubernetes.io/job-tracking"])
+    await asyncio.sleep(SYNCED)
+    job.delete("foreign")
+    await asyncio.sleep(SYNCED)
+    assert job.pod("foreign")["metadata"]["finalizers"] == ["batch.kubernetes.io/job-tracking"]
+
+
+async def test_large_job_is_counted_in_parts(job):
+    job.create(parallelism=700, completions=700)
+    await asyncio.sleep(30)
+    assert len(job.unfinished) == 700
+    job.succeed()
+    await asyncio.sleep(60)
+    assert job.status["succeeded"] == 700
+    assert job.conditions[-1] == ("Complete", "CompletionsReached")
