@@ -1,7 +1,7 @@
 """Jobs with random faults, stale caches and crashes of the controller, in virtual time: every Pod is counted once.
 
-The kubelets end each Pod after a random time. When a Pod loses its tracking finalizer, the status must list it; the
-counts must agree with that in the end.
+The kubelets end each Pod after a random time. Before an ended Pod loses its tracking finalizer, the status must list
+it, and each Pod only once; the counts must agree with that in the end.
 """
 
 from __future__ import annotations
@@ -66,10 +66,9 @@ class JobSimulation:
         server.store.subscribe(PODS, self._on_pod)
         server.store.subscribe(JOBS, self._on_job)
         self._life: asyncio.Task[None] | None = None
-        self.counted: dict[str, str] = {}  # by UID of a Pod: "succeeded", "failed", or the index that has succeeded
+        self.listed: dict[str, str] = {}  # "succeeded" or "failed", by UID of each Pod that the status has listed
         self._ended_at: dict[str, datetime] = {}
         self.violations: list[str] = []
-        self.crashes = 0
 
     async def run(self) -> None:
         """Run controllers, one life after another, until cancelled."""
@@ -83,7 +82,6 @@ class JobSimulation:
                 raise
             if not self._life.cancelled():
                 self._life.result()
-            self.crashes += 1
             await asyncio.sleep(self._rng.uniform(0, 3))
 
     async def _live(self) -> None:
@@ -151,6 +149,14 @@ class JobSimulation:
         for count in ("succeeded", "failed"):
             if new.get(count, 0) < old.get(count, 0):
                 self.violations.append(f"{count} fell from {old[count]} to {new.get(count, 0)}")
+        old_list, new_list = _uncounted(old), _uncounted(new)
+        tracked = {pod["metadata"]["uid"] for pod in self.pods if _is_tracked(pod)}
+        if tracked & (old_list.keys() - new_list.keys()):
+            self.violations.append("a Pod was counted before its finalizer was removed")
+        for uid, count in new_list.items() - old_list.items():
+            if uid in self.listed:
+                self.violations.append(f"Pod {uid} was counted as {self.listed[uid]} and then as {count}")
+            self.listed[uid] = count
         was = {condition["type"] for condition in old.get("conditions", ())}
         if was & {"Complete", "Failed"} and old != new:
             self.violations.append(f"status of a finished Job changed from {old} to {new}")
@@ -169,24 +175,17 @@ class JobSimulation:
             self._ended_at.setdefault(metadata["uid"], self.server.clock.now())
         deleted = change.type == "DELETED"
         if _is_tracked(before) and (deleted or not _is_tracked(pod)):
-            self._record_release(pod)
+            self._check_release(pod)
 
-    def _record_release(self, pod: JSON) -> None:
-        """Record as what a Pod that loses its finalizer is counted; the status must list it."""
+    def _check_release(self, pod: JSON) -> None:
+        """Check that an ended Pod that loses its finalizer is listed in the status."""
         metadata, status = pod["metadata"], self.status
         uid, index = metadata["uid"], metadata.get("annotations", {}).get(INDEX)
-        lists = status.get("uncountedTerminatedPods", {})
-        if uid in self.counted:
-            self.violations.append(f"the finalizer of {metadata['name']} was removed twice")
-        elif uid in lists.get("succeeded", ()):
-            self.counted[uid] = "succeeded"
-        elif uid in lists.get("failed", ()):
-            self.counted[uid] = "failed"
-        elif pod["status"].get("phase") == "Succeeded" and index in map(
-            str, _parsed(status.get("completedIndexes", ""))
-        ):
-            self.counted[uid] = index
-        elif (ended_at := self._ended_at.get(uid)) is not None:
+        succeeded = pod["status"].get("phase") == "Succeeded"
+        if uid in self.listed or (succeeded and index in map(str, _parsed(status.get("completedIndexes", "")))):
+            return
+        ended_at = self._ended_at.get(uid)
+        if ended_at is not None:
             # A surplus Pod is deleted uncounted, even if it has just ended and the cache does not show it yet.
             seconds = (self.server.clock.now() - ended_at).total_seconds()
             if seconds > STALE_SECONDS:
@@ -250,11 +249,11 @@ class JobSimulation:
         status, spec = self.status, self.job["spec"]
         assert not status.get("uncountedTerminatedPods")
         assert not [pod["metadata"]["name"] for pod in self.pods if "finalizers" in pod["metadata"]]
-        counted = Counter(self.counted.values())
-        assert status.get("failed", 0) == counted.pop("failed", 0)
+        counted = Counter(self.listed.values())
+        assert status.get("failed", 0) == counted["failed"]
         if spec["completionMode"] == "Indexed":
-            assert _parsed(status.get("completedIndexes", "")) == set(map(int, counted))
-            assert status.get("succeeded", 0) == len(counted)
+            assert status.get("succeeded", 0) == len(_parsed(status.get("completedIndexes", "")))
+            assert not counted["succeeded"]
         else:
             assert status.get("succeeded", 0) == counted["succeeded"]
         if self.finished == "Complete":
@@ -265,6 +264,12 @@ class JobSimulation:
 
 def _is_tracked(pod: JSON) -> bool:
     return FINALIZER in pod["metadata"].get("finalizers", [])
+
+
+def _uncounted(status: JSON) -> dict[str, str]:
+    """Return "succeeded" or "failed" by UID of the Pods in status.uncountedTerminatedPods."""
+    lists = status.get("uncountedTerminatedPods", {})
+    return {uid: count for count in lists for uid in lists[count]}
 
 
 def _parsed(indexes: str) -> set[int]:
