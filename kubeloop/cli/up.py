@@ -23,7 +23,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import is_ready
-from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, REPLICATION_CONTROLLERS
+from kubeloop.kube.objects.resources import NODES, PODS
 from kubeloop.process import workload_progress
 from kubeloop.process.apiserver_process import ApiServerExited, ApiServerProcess, starting_api_server
 from kubeloop.process.endpoint.endpoint_listener import open_listener
@@ -33,7 +33,7 @@ from kubeloop.process.manifests import Manifest, apply, read_manifests
 from kubeloop.process.process_files import ProcessRecord, process_file
 from kubeloop.process.python_gc import importing
 from kubeloop.process.signals import on_signal, run_until_interrupted
-from kubeloop.process.workload_progress import Progress
+from kubeloop.process.workload_progress import WORKLOAD_PROGRESS, Progress
 from kubeloop.tracing.sampling.samplers import parse_tail_rules
 
 if TYPE_CHECKING:
@@ -151,8 +151,7 @@ class UpSession:
         self._cluster = cluster
         self._url = url
         self._display_options = display
-        self._deployments = plane.informers.informer(DEPLOYMENTS).store
-        self._controllers = plane.informers.informer(REPLICATION_CONTROLLERS).store
+        self._workloads = {resource: plane.informers.informer(resource).store for resource in WORKLOAD_PROGRESS}
         self._pods = plane.informers.informer(PODS).store
         self._nodes = plane.informers.informer(NODES).store
 
@@ -186,10 +185,16 @@ class UpSession:
         return 0
 
     def _workload_count(self) -> int:
-        return sum(manifest.kind in ("Deployment", "ReplicationController") for manifest in self._manifests)
+        kinds = {resource.kind for resource in WORKLOAD_PROGRESS}
+        return sum(manifest.kind in kinds for manifest in self._manifests)
 
     def _measure(self) -> Progress:
-        return workload_progress.measure(self._deployments.list(), self._controllers.list(), self._pods.list())
+        workloads = (
+            WORKLOAD_PROGRESS[resource](workload)
+            for resource, store in self._workloads.items()
+            for workload in store.values()
+        )
+        return workload_progress.measure(workloads, self._pods.list())
 
     async def _watch(self, started_at: float, workload_count: int) -> bool:
         """Show progress until every workload is complete (return True) or the timeout passes (return False)."""
@@ -260,9 +265,12 @@ class UpSession:
             "seconds": round(seconds, 3),
             "podsPerSecond": round(progress.ready / seconds, 1) if seconds else 0.0,
         }
-        controllers = _rows(progress, "replicationcontroller/")
-        if controllers:
-            document["replicationControllers"] = controllers
+        for key, prefix in (
+            ("replicationControllers", "replicationcontroller/"),
+            ("statefulSets", "statefulset.apps/"),
+        ):
+            if rows := _rows(progress, prefix):
+                document[key] = rows
         return document
 
     def _print_summary(self, pods: Sequence[Pod], seconds: float) -> None:

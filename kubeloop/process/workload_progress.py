@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicationController
+from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicationController, StatefulSet
 from kubeloop.kube.objects.object_fields import controller_of, is_ready, replicas_of
+from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICATION_CONTROLLERS, STATEFUL_SETS, Resource
 
 _MAX_REASONS = 5  # of pending Pods
 
 
 class WorkloadProgress(msgspec.Struct, frozen=True):
-    """Progress of a Deployment or ReplicationController. `title` is "deployment.apps/web"; counts are Pods."""
+    """Progress of one workload. `title` is "deployment.apps/web"; counts are Pods."""
 
     title: str
     namespace: str
@@ -36,7 +38,7 @@ class Progress(msgspec.Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """True if every Deployment and ReplicationController is complete."""
+        """True if every workload is complete."""
         return all(workload.complete for workload in self.workloads)
 
     @property
@@ -79,13 +81,33 @@ def controller_progress(controller: ReplicationController) -> WorkloadProgress:
     return WorkloadProgress(title, metadata.namespace, metadata.name, replicas, status.available_replicas, complete)
 
 
-def measure(
-    deployments: Iterable[Deployment], controllers: Iterable[ReplicationController], pods: Sequence[Pod]
-) -> Progress:
+def stateful_set_progress(sts: StatefulSet) -> WorkloadProgress:
+    """Complete by the rules of `kubectl rollout status`, and if all replicas are available.
+
+    Pods below the partition of a rolling update, and all with OnDelete, may have any revision.
+    """
+    metadata, status, strategy = sts.metadata, sts.status, sts.spec.update_strategy
+    replicas = replicas_of(sts)
+    partition = strategy.rolling_update.partition or 0 if strategy.rolling_update is not None else 0
+    complete = (
+        status.observed_generation >= metadata.generation
+        and status.replicas == replicas == status.available_replicas
+        and (strategy.type == "OnDelete" or status.updated_replicas >= replicas - partition)
+    )
+    title = f"statefulset.apps/{metadata.name}"
+    return WorkloadProgress(title, metadata.namespace, metadata.name, replicas, status.available_replicas, complete)
+
+
+WORKLOAD_PROGRESS: Mapping[Resource[Any], Callable[[Any], WorkloadProgress]] = {
+    DEPLOYMENTS: deployment_progress,
+    REPLICATION_CONTROLLERS: controller_progress,
+    STATEFUL_SETS: stateful_set_progress,
+}
+"""Workloads whose progress is shown, and the function that measures it."""
+
+
+def measure(workloads: Iterable[WorkloadProgress], pods: Sequence[Pod]) -> Progress:
     """Return the progress of all workloads and pods."""
-    workloads = [deployment_progress(deployment) for deployment in deployments] + [
-        controller_progress(controller) for controller in controllers
-    ]
     phases = Counter("Terminating" if pod.metadata.deletion_timestamp else pod.status.phase for pod in pods)
     standalone = (pod for pod in pods if controller_of(pod.metadata) is None)
     return Progress(

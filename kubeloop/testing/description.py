@@ -37,7 +37,7 @@ async def unmet_reasons(
         return lines + event_lines([event for event in events if event.involved_object.name == name])
     lines = status_lines(obj)
     related = pods_of(resource, obj, pods)
-    lines += unfinished_reasons(measure_progress([], [], related), related)
+    lines += unfinished_reasons(measure_progress([], related), related)
     lines += await pending_lines([pod for pod in related if not _has_scheduling_result(pod)], explain_pod)
     names = {pod.metadata.name for pod in related} | {name}
     involved_events = [event for event in events if event.involved_object.name in names or _owned_name(event, name)]

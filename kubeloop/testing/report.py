@@ -34,7 +34,7 @@ async def _lines(operations: Operations) -> list[str]:
     if len(lines) == 1:
         lines = ["the namespace is empty"]
     unscheduled = [pod for pod in pods if not pod.spec.node_name]
-    reasons = unfinished_reasons(measure_progress([], [], pods), pods)
+    reasons = unfinished_reasons(measure_progress([], pods), pods)
     reasons = reasons or await pending_lines(unscheduled, operations.pending_reason)
     lines += ["pending:", *(f"  {reason}" for reason in reasons)] if reasons else []
     lines += ["last events:", *(f"  {line}" for line in event_lines(events))] if events else []

@@ -3,6 +3,7 @@
 "Available", "condition=Ready", "Ready=False"   a condition of status.conditions; names in any case
 "create", "delete"                              the object exists, or does not exist
 "complete"                                      a workload is complete, as `kubectl rollout status` defines it
+"ready"                                         a StatefulSet has all replicas ready; others have the condition Ready
 "{.status.phase}=Running"                       a field; also "jsonpath={.status.phase}=Running"
 a function                                      called with the object as plain JSON; LookupError counts as False
 """
@@ -14,8 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects.api_types import Deployment, convert
-from kubeloop.process.workload_progress import deployment_progress
+from kubeloop.kube.objects.api_types import Deployment, StatefulSet, convert
+from kubeloop.process.workload_progress import deployment_progress, stateful_set_progress
 
 ReadOnlyJSON = Mapping[str, Any]
 Predicate = Callable[[ReadOnlyJSON | None], bool]
@@ -38,6 +39,8 @@ def parse_condition(condition: WaitCondition) -> tuple[Predicate, str]:
             return lambda obj: obj is None, "gone"
         case "complete":
             return _complete, "complete"
+        case "ready":
+            return _ready, "ready"
     if (field := _FIELD.fullmatch(text)) is not None:
         steps = _steps(field[1], text)
         expected = field[2].strip("'\"") if field[2] is not None else None
@@ -67,8 +70,10 @@ def _complete(obj: ReadOnlyJSON | None) -> bool:
     match obj.get("kind"):
         case "Deployment":
             return deployment_progress(convert(Deployment, obj)).complete
-        case "ReplicaSet" | "ReplicationController" | "StatefulSet":
-            return _all_available(obj)
+        case "StatefulSet":
+            return stateful_set_progress(convert(StatefulSet, obj)).complete
+        case "ReplicaSet" | "ReplicationController":
+            return _all_replicas(obj, "availableReplicas")
         case "Pod":
             return obj.get("status", {}).get("phase") == "Succeeded" or _has_condition(obj, "Ready", "true")
     raise UserError(
@@ -76,11 +81,18 @@ def _complete(obj: ReadOnlyJSON | None) -> bool:
     )
 
 
-def _all_available(obj: ReadOnlyJSON) -> bool:
+def _ready(obj: ReadOnlyJSON | None) -> bool:
+    if obj is not None and obj.get("kind") == "StatefulSet":
+        return _all_replicas(obj, "readyReplicas")
+    return _has_condition(obj, "Ready", "true")
+
+
+def _all_replicas(obj: ReadOnlyJSON, count: str) -> bool:
+    """Return True if the status is of the present generation, and all replicas are counted in its field `count`."""
     expected = obj["spec"].get("replicas", 1)
     status = obj.get("status", {})
     observed = (status.get("observedGeneration") or 0) >= (obj["metadata"].get("generation") or 0)
-    return bool(observed and (status.get("replicas") or 0) == expected == (status.get("availableReplicas") or 0))
+    return bool(observed and (status.get("replicas") or 0) == expected == (status.get(count) or 0))
 
 
 def _has_condition(obj: ReadOnlyJSON | None, name: str, status: str) -> bool:

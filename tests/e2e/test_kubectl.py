@@ -8,6 +8,7 @@ import re
 import pytest
 
 from support.cli_processes import running_cluster
+from support.stateful_sets import stateful_set
 
 pytestmark = pytest.mark.usefixtures("needs_kubectl")
 
@@ -59,6 +60,32 @@ def test_set_image_rolls_out_and_undo_restores_the_old_image(kubectl, deployment
     assert {pod["spec"]["containers"][0]["image"] for pod in live} == {"registry.example/web:1"}
     history = kubectl("rollout", "history", f"deploy/{deployment}")
     assert re.findall(r"^(\d+) ", history, re.MULTILINE) == ["2", "3"]
+
+
+def test_stateful_set_rolls_out_and_scales_with_bound_volumes(kubectl, tmp_path):
+    manifest = tmp_path / "db.json"
+    manifest.write_text(json.dumps(stateful_set("db", 2, image="registry.example/db:1", claims=("data",))))
+    kubectl("create", "-f", str(manifest))
+    status = ("rollout", "status", "sts/db", "--timeout=90s")
+    kubectl(*status)
+    kubectl("set", "image", "sts/db", "*=registry.example/db:2")
+    assert "roll out complete: 2 new pods have been updated" in kubectl(*status)
+    kubectl("rollout", "undo", "sts/db")
+    kubectl(*status)
+    history = kubectl("rollout", "history", "sts/db")
+    assert re.findall(r"^(\d+) ", history, re.MULTILINE) == ["2", "3"]
+    kubectl("rollout", "restart", "sts/db")
+    kubectl(*status)
+    kubectl("scale", "sts/db", "--replicas=3")
+    kubectl(*status)
+    pods = kubectl.json("get", "pods", "-l", "app=db")["items"]
+    assert sorted(pod["metadata"]["name"] for pod in pods) == ["db-0", "db-1", "db-2"]
+    assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {"registry.example/db:1"}
+    claims = kubectl.json("get", "pvc", "-l", "app=db")["items"]
+    assert {claim["metadata"]["name"]: claim["status"]["phase"] for claim in claims} == {
+        f"data-db-{ordinal}": "Bound" for ordinal in range(3)
+    }
+    kubectl("delete", "sts", "db")
 
 
 def test_pause_stops_a_rollout_and_resume_continues_it(kubectl, deployment):

@@ -1,7 +1,13 @@
 import pytest
 
-from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicationController, convert
-from kubeloop.process.workload_progress import controller_progress, deployment_progress, measure, unfinished_reasons
+from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicationController, StatefulSet, convert
+from kubeloop.process.workload_progress import (
+    controller_progress,
+    deployment_progress,
+    measure,
+    stateful_set_progress,
+    unfinished_reasons,
+)
 
 COMPLETE = {"observedGeneration": 2, "replicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
 
@@ -64,9 +70,31 @@ def test_controller_is_complete_when_all_pods_are_available():
     assert controller_progress(controller).title == "replicationcontroller/rc"
 
 
+@pytest.mark.parametrize(
+    ("strategy", "status", "complete"),
+    [
+        pytest.param({"type": "RollingUpdate"}, {}, True, id="all updated and available"),
+        pytest.param({"type": "RollingUpdate"}, {"observedGeneration": 1}, False, id="generation not observed"),
+        pytest.param({"type": "RollingUpdate"}, {"replicas": 4}, False, id="scale-down"),
+        pytest.param({"type": "RollingUpdate"}, {"availableReplicas": 2}, False, id="not all available"),
+        pytest.param({"type": "RollingUpdate"}, {"updatedReplicas": 2}, False, id="not all updated"),
+        pytest.param(
+            {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}, {"updatedReplicas": 2}, True, id="partition"
+        ),
+        pytest.param({"type": "OnDelete"}, {"updatedReplicas": 0}, True, id="OnDelete"),
+    ],
+)
+def test_stateful_set_progress_follows_rollout_status(strategy, status, complete):
+    metadata = {"name": "db", "namespace": "default", "generation": 2}
+    spec = {"replicas": 3, "updateStrategy": strategy}
+    sts = convert(StatefulSet, {"metadata": metadata, "spec": spec, "status": COMPLETE | status})
+    progress = stateful_set_progress(sts)
+    assert (progress.title, progress.complete) == ("statefulset.apps/db", complete)
+
+
 def test_progress_line_counts_pods_by_phase():
     pods = [pod("a"), pod("b", node="n1", phase="Running", ready=True), pod("c", node="n1", deleting=True)]
-    progress = measure([deployment()], [], pods)
+    progress = measure([deployment_progress(deployment())], pods)
     assert progress.line() == ("1/1 workloads complete; 3 pods: 2 bound, 1 ready (Pending 1, Running 1, Terminating 1)")
 
 
@@ -75,7 +103,7 @@ def test_standalone_pod_counts_for_everything_available_only():
     owned = convert(
         Pod, {"metadata": {"name": "owned", "namespace": "default", "ownerReferences": [{"controller": True}]}}
     )
-    progress = measure([deployment()], [], [pending_pod, done, owned])
+    progress = measure([deployment_progress(deployment())], [pending_pod, done, owned])
     assert progress.complete
     assert progress.unready_standalone_pods == ("default/waiting",)
     assert not progress.everything_available
@@ -91,7 +119,7 @@ def test_unfinished_reasons_have_workloads_and_pod_messages():
         pod("c", node="n1", containerStatuses=[pending_pod]),
         pod("d", node="n1", phase="Running", ready=True),
     ]
-    progress = measure([deployment(availableReplicas=1)], [], pods)
+    progress = measure([deployment_progress(deployment(availableReplicas=1))], pods)
     assert unfinished_reasons(progress, pods) == [
         "deployment.apps/web in default: 1 of 3 available",
         f"pod default/a (and 1 more): Unschedulable: {message}",

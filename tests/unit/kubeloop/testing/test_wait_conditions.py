@@ -37,6 +37,7 @@ POD: dict[str, Any] = {
         pytest.param("create", True, False, id="there"),
         pytest.param("delete", False, True, id="gone"),
         pytest.param("complete", True, False, id="a pod is complete when it is ready"),
+        pytest.param("ready", True, False, id="a pod is ready by its condition"),
         pytest.param("{.status.phase}=Running", True, False, id="a field"),
         pytest.param("jsonpath='{.status.phase}'=Pending", False, False, id="a field that differs"),
         pytest.param("{.spec.containers[0].image}=app:1", True, False, id="a field in a list"),
@@ -49,6 +50,27 @@ def test_parse_condition(condition: Any, of_the_pod: bool, of_none: bool):
     holds, _ = parse_condition(condition)
     assert holds(POD) is of_the_pod
     assert holds(None) is of_none
+
+
+@pytest.mark.parametrize(
+    ("counts", "ready", "complete"),
+    [
+        pytest.param({}, True, True, id="all"),
+        pytest.param({"availableReplicas": 1}, True, False, id="not available yet"),
+        pytest.param({"readyReplicas": 1, "availableReplicas": 1}, False, False, id="not ready"),
+        pytest.param({"observedGeneration": 1}, False, False, id="older generation"),
+        pytest.param({"updatedReplicas": 1}, True, False, id="not updated"),
+    ],
+)
+def test_ready_and_complete_of_a_stateful_set(counts: dict[str, int], ready: bool, complete: bool):
+    all_counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "updatedReplicas"), 2)
+    sts = {
+        "kind": "StatefulSet",
+        "metadata": {"name": "db", "generation": 2},
+        "spec": {"replicas": 2},
+        "status": {"observedGeneration": 2, **all_counts, **counts},
+    }
+    assert [parse_condition(text)[0](sts) for text in ("ready", "complete")] == [ready, complete]
 
 
 @pytest.mark.parametrize("text", ["", "is it ready?", "{.spec.containers[*].name}=a"])
