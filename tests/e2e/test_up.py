@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import stat
@@ -192,6 +193,19 @@ def test_health_metrics_and_configz_pages(web):
     assert 'scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"}' in pages["/metrics"]
     assert 'workqueue_adds_total{name="deployment"}' in pages["/metrics"]
     assert "KubeSchedulerConfiguration" in pages["/configz"]
+
+
+def test_feature_gates_apply_to_the_control_plane_and_the_api_server(kubeloop, tmp_path, needs_kubectl):
+    import urllib.request
+
+    with running_cluster(kubeloop, tmp_path, "--nodes=1", "--feature-gates=PodDeletionCost=false") as (up, kubectl):
+        url = up.wait_for(r"endpoint (http://\S+)").group(1)
+        with urllib.request.urlopen(f"{url}/metrics") as response:
+            pages = (response.read().decode(), kubectl("get", "--raw", "/metrics"))
+    for page in pages:
+        assert re.search(
+            r'^kubernetes_feature_enabled\{name="PodDeletionCost",stage="BETA"\} 0(\.0)?$', page, re.MULTILINE
+        )
 
 
 def test_two_clusters_run_concurrently(kubeloop, tmp_path):
