@@ -2,7 +2,8 @@
 
 "Available", "condition=Ready", "Ready=False"   a condition of status.conditions; names in any case
 "create", "delete"                              the object exists, or does not exist
-"complete"                                      a workload is complete, as `kubectl rollout status` defines it
+"complete"                                      a workload is complete, as `kubectl rollout status` defines it; a Job
+                                                has succeeded
 "ready"                                         a StatefulSet has all replicas ready; others have the condition Ready
 "{.status.phase}=Running"                       a field; also "jsonpath={.status.phase}=Running"
 a function                                      called with the object as plain JSON; LookupError counts as False
@@ -74,6 +75,8 @@ def _complete(obj: ReadOnlyJSON | None) -> bool:
             return stateful_set_progress(convert(StatefulSet, obj)).complete
         case "ReplicaSet" | "ReplicationController":
             return _all_replicas(obj, "availableReplicas")
+        case "Job":
+            return _has_condition(obj, "Complete", "true")
         case "Pod":
             return obj.get("status", {}).get("phase") == "Succeeded" or _has_condition(obj, "Ready", "true")
     raise UserError(

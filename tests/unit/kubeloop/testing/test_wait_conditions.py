@@ -77,3 +77,12 @@ def test_ready_and_complete_of_a_stateful_set(counts: dict[str, int], ready: boo
 def test_parse_condition_rejects_invalid_text(text: str):
     with pytest.raises(UserError):
         parse_condition(text)
+
+
+@pytest.mark.parametrize(
+    ("condition", "complete"), [("Complete", True), ("SuccessCriteriaMet", False), ("Failed", False)]
+)
+def test_job_is_complete_when_it_has_succeeded(condition: str, complete: bool):
+    job = {"kind": "Job", "metadata": {}, "status": {"conditions": [{"type": condition, "status": "True"}]}}
+    holds, _ = parse_condition("complete")
+    assert holds(job) is complete

@@ -1,0 +1,33 @@
+"""Jobs on the development cluster with kubectl."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.cli_processes import running_cluster
+
+POD_TEMPLATE = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "registry.example/app:1"}]}}
+JOB_SPEC = {"completions": 3, "parallelism": 2, "completionMode": "Indexed", "template": POD_TEMPLATE}
+CRON_JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "CronJob",
+    "metadata": {"name": "nightly"},
+    "spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": JOB_SPEC}},
+}
+
+
+@pytest.mark.usefixtures("needs_kubectl")
+def test_job_of_a_cron_job_completes_and_is_traced(kubeloop, tmp_path):
+    with running_cluster(kubeloop, tmp_path) as (_, kubectl):
+        kubectl("apply", "-f", "-", stdin=json.dumps(CRON_JOB))
+        kubectl("create", "job", "now", "--from=cronjob/nightly")
+        kubectl("wait", "--for=condition=complete", "job/now", "--timeout=90s")
+        assert kubectl.json("get", "job", "now")["status"]["completedIndexes"] == "0-2"
+        pods = kubectl.json("get", "pods", "-l", "job-name=now")["items"]
+        assert sorted(pod["spec"]["hostname"] for pod in pods) == ["now-0", "now-1", "now-2"]
+        assert all("finalizers" not in pod["metadata"] for pod in pods)
+        assert "3 pods" in kubeloop.run("trace", "job/now").stdout
+        kubectl("delete", "job/now", "--timeout=90s")
+        kubectl("wait", "pods", "-l", "job-name=now", "--for=delete", "--timeout=90s")
