@@ -130,11 +130,9 @@ async def claim_objects(
 ) -> list[T]:
     """Adopt and release objects as needed, and return those that `owner` then controls, in order.
 
-    is_member: see `decide_claim`.
-
     Before the first adoption `read_fresh` reads `owner` again: if it was deleted and recreated under the same name,
-    the new owner must not lose its Pods to the old one. finalizer: added by adoption, removed by release. Raises
-    ClaimErrors after all objects were tried. Cancellation: safe.
+    the new owner must not lose its Pods to the old one. finalizer: added by adoption, removed by release.
+    is_member: see `decide_claim`. Raises ClaimErrors after all objects were tried. Cancellation: safe.
     """
     claimed: list[T] = []
     errors: list[Exception] = []
