@@ -8,15 +8,18 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicationController, StatefulSet
-from kubeloop.kube.objects.object_fields import controller_of, is_ready, replicas_of
-from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICATION_CONTROLLERS, STATEFUL_SETS, Resource
+from kubeloop.kube.objects.api_types import Deployment, Job, Pod, ReplicationController, StatefulSet
+from kubeloop.kube.objects.object_fields import controller_of, is_ready, job_finished_condition, replicas_of
+from kubeloop.kube.objects.resources import DEPLOYMENTS, JOBS, REPLICATION_CONTROLLERS, STATEFUL_SETS, Resource
 
 _MAX_REASONS = 5  # of pending Pods
 
 
 class WorkloadProgress(msgspec.Struct, frozen=True):
-    """Progress of one workload. `title` is "deployment.apps/web"; counts are Pods."""
+    """Progress of one workload. `title` is "deployment.apps/web"; counts are Pods.
+
+    available: of a Job, those that have succeeded.
+    """
 
     title: str
     namespace: str
@@ -98,10 +101,25 @@ def stateful_set_progress(sts: StatefulSet) -> WorkloadProgress:
     return WorkloadProgress(title, metadata.namespace, metadata.name, replicas, status.available_replicas, complete)
 
 
+def job_progress(job: Job) -> WorkloadProgress:
+    """Complete when the Job has succeeded. A Job that has failed stays incomplete."""
+    metadata, spec, status = job.metadata, job.spec, job.status
+    finished = job_finished_condition(job)
+    return WorkloadProgress(
+        f"job.batch/{metadata.name}",
+        metadata.namespace,
+        metadata.name,
+        replicas=1 if spec.completions is None else spec.completions,
+        available=status.succeeded,
+        complete=finished is not None and finished.type == "Complete",
+    )
+
+
 WORKLOAD_PROGRESS: Mapping[Resource[Any], Callable[[Any], WorkloadProgress]] = {
     DEPLOYMENTS: deployment_progress,
     REPLICATION_CONTROLLERS: controller_progress,
     STATEFUL_SETS: stateful_set_progress,
+    JOBS: job_progress,
 }
 """Workloads whose progress is shown, and the function that measures it."""
 
@@ -125,7 +143,8 @@ def measure(workloads: Iterable[WorkloadProgress], pods: Sequence[Pod]) -> Progr
 def unfinished_reasons(progress: Progress, pods: Sequence[Pod]) -> list[str]:
     """Return the reasons why workloads are incomplete: missing Pods, and the messages of pending Pods."""
     reasons = [
-        f"{workload.title} in {workload.namespace}: {workload.available} of {workload.replicas} available"
+        f"{workload.title} in {workload.namespace}: {workload.available} of {workload.replicas} "
+        + ("succeeded" if workload.title.startswith("job.") else "available")
         for workload in progress.workloads
         if not workload.complete
     ]

@@ -53,6 +53,7 @@ class PrometheusControllerMetrics(ControllerMetrics):
                 "replicationmanager": "replicationcontroller_controller_stale_sync_skips_total",
                 "statefulset": "statefulset_controller_stale_sync_skips_total",
                 "daemonset": "daemonset_controller_stale_sync_skips_total",
+                "job": "job_controller_stale_sync_skips_total",
             }.items()
         }
 

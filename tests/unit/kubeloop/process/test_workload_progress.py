@@ -1,9 +1,10 @@
 import pytest
 
-from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicationController, StatefulSet, convert
+from kubeloop.kube.objects.api_types import Deployment, Job, Pod, ReplicationController, StatefulSet, convert
 from kubeloop.process.workload_progress import (
     controller_progress,
     deployment_progress,
+    job_progress,
     measure,
     stateful_set_progress,
     unfinished_reasons,
@@ -90,6 +91,17 @@ def test_stateful_set_progress_follows_rollout_status(strategy, status, complete
     sts = convert(StatefulSet, {"metadata": metadata, "spec": spec, "status": COMPLETE | status})
     progress = stateful_set_progress(sts)
     assert (progress.title, progress.complete) == ("statefulset.apps/db", complete)
+
+
+@pytest.mark.parametrize(
+    ("condition", "reasons"),
+    [("Complete", []), *((type_, ["job.batch/j in default: 2 of 3 succeeded"]) for type_ in ("Failed", "Suspended"))],
+)
+def test_job_is_complete_when_it_has_succeeded(condition, reasons):
+    status = {"succeeded": 2, "conditions": [{"type": condition, "status": "True"}]}
+    metadata = {"name": "j", "namespace": "default"}
+    progress = job_progress(convert(Job, {"metadata": metadata, "spec": {"completions": 3}, "status": status}))
+    assert unfinished_reasons(measure([progress], []), []) == reasons
 
 
 def test_progress_line_counts_pods_by_phase():

@@ -48,6 +48,7 @@ def test_reconcile_and_replicaset_metrics():
     metrics.deletion_age_ratio(0.75)
     metrics.stale_sync_skipped("replicaset")
     metrics.stale_sync_skipped("daemonset")
+    metrics.stale_sync_skipped("job")
     page = text(registry)
     for line in (
         'kubeloop_reconcile_duration_seconds_count{controller="deployment"} 1.0',
@@ -55,5 +56,6 @@ def test_reconcile_and_replicaset_metrics():
         "replicaset_controller_sorting_deletion_age_ratio_sum 0.75",
         "replicaset_controller_stale_sync_skips_total 1.0",
         "daemonset_controller_stale_sync_skips_total 1.0",
+        "job_controller_stale_sync_skips_total 1.0",
     ):
         assert line in page
