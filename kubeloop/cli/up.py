@@ -151,7 +151,13 @@ class UpSession:
         self._cluster = cluster
         self._url = url
         self._display_options = display
-        self._workloads = {resource: plane.informers.informer(resource).store for resource in WORKLOAD_PROGRESS}
+        # Other kinds are listed only if a manifest has one.
+        kinds = {"Deployment", "ReplicationController", *(manifest.kind for manifest in manifests)}
+        self._workloads = {
+            resource: plane.informers.informer(resource).store
+            for resource in WORKLOAD_PROGRESS
+            if resource.kind in kinds
+        }
         self._pods = plane.informers.informer(PODS).store
         self._nodes = plane.informers.informer(NODES).store
 
@@ -268,6 +274,7 @@ class UpSession:
         for key, prefix in (
             ("replicationControllers", "replicationcontroller/"),
             ("statefulSets", "statefulset.apps/"),
+            ("daemonSets", "daemonset.apps/"),
         ):
             if rows := _rows(progress, prefix):
                 document[key] = rows

@@ -8,9 +8,16 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube.objects.api_types import Deployment, Job, Pod, ReplicationController, StatefulSet
+from kubeloop.kube.objects.api_types import DaemonSet, Deployment, Job, Pod, ReplicationController, StatefulSet
 from kubeloop.kube.objects.object_fields import controller_of, is_ready, job_finished_condition, replicas_of
-from kubeloop.kube.objects.resources import DEPLOYMENTS, JOBS, REPLICATION_CONTROLLERS, STATEFUL_SETS, Resource
+from kubeloop.kube.objects.resources import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+    Resource,
+)
 
 _MAX_REASONS = 5  # of pending Pods
 
@@ -115,11 +122,25 @@ def job_progress(job: Job) -> WorkloadProgress:
     )
 
 
+def daemon_set_progress(daemon_set: DaemonSet) -> WorkloadProgress:
+    """Complete by the rules of `kubectl rollout status`; with OnDelete, pods of old revisions count, too."""
+    metadata, status = daemon_set.metadata, daemon_set.status
+    desired = status.desired_number_scheduled
+    complete = (
+        status.observed_generation >= metadata.generation
+        and (status.updated_number_scheduled >= desired or daemon_set.spec.update_strategy.type == "OnDelete")
+        and status.number_available >= desired
+    )
+    title = f"daemonset.apps/{metadata.name}"
+    return WorkloadProgress(title, metadata.namespace, metadata.name, desired, status.number_available, complete)
+
+
 WORKLOAD_PROGRESS: Mapping[Resource[Any], Callable[[Any], WorkloadProgress]] = {
     DEPLOYMENTS: deployment_progress,
     REPLICATION_CONTROLLERS: controller_progress,
     STATEFUL_SETS: stateful_set_progress,
     JOBS: job_progress,
+    DAEMON_SETS: daemon_set_progress,
 }
 """Workloads whose progress is shown, and the function that measures it."""
 

@@ -18,6 +18,7 @@ ExplainPod = Callable[[Pod], Awaitable[str]]
 _MAX_EVENTS = 8
 _MAX_PODS = 10
 _COUNTS = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas")
+_NODE_COUNTS = ("desiredNumberScheduled", "updatedNumberScheduled", "numberReady", "numberAvailable")
 
 
 async def unmet_reasons(
@@ -59,6 +60,8 @@ def status_lines(obj: ReadOnlyJSON) -> list[str]:
     counts = [f"{name} {status[name]}" for name in _COUNTS if name in status]
     if counts and "replicas" in (obj.get("spec") or {}):
         lines.append(f"desired {obj['spec']['replicas']}: {', '.join(counts)}")
+    elif _NODE_COUNTS[0] in status:
+        lines.append(", ".join(f"{name} {status.get(name, 0)}" for name in _NODE_COUNTS))
     elif status.get("phase"):
         lines.append(f"phase {status['phase']}")
     for condition in status.get("conditions") or ():

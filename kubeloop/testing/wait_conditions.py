@@ -4,7 +4,7 @@
 "create", "delete"                              the object exists, or does not exist
 "complete"                                      a workload is complete, as `kubectl rollout status` defines it; a Job
                                                 has succeeded
-"ready"                                         a StatefulSet has all replicas ready; others have the condition Ready
+"ready"                                         all pods of a StatefulSet or DaemonSet are ready; else: condition Ready
 "{.status.phase}=Running"                       a field; also "jsonpath={.status.phase}=Running"
 a function                                      called with the object as plain JSON; LookupError counts as False
 """
@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects.api_types import Deployment, StatefulSet, convert
-from kubeloop.process.workload_progress import deployment_progress, stateful_set_progress
+from kubeloop.kube.objects.api_types import DaemonSet, Deployment, StatefulSet, convert
+from kubeloop.process.workload_progress import daemon_set_progress, deployment_progress, stateful_set_progress
 
 ReadOnlyJSON = Mapping[str, Any]
 Predicate = Callable[[ReadOnlyJSON | None], bool]
@@ -73,6 +73,8 @@ def _complete(obj: ReadOnlyJSON | None) -> bool:
             return deployment_progress(convert(Deployment, obj)).complete
         case "StatefulSet":
             return stateful_set_progress(convert(StatefulSet, obj)).complete
+        case "DaemonSet":
+            return daemon_set_progress(convert(DaemonSet, obj)).complete
         case "ReplicaSet" | "ReplicationController":
             return _all_replicas(obj, "availableReplicas")
         case "Job":
@@ -87,6 +89,11 @@ def _complete(obj: ReadOnlyJSON | None) -> bool:
 def _ready(obj: ReadOnlyJSON | None) -> bool:
     if obj is not None and obj.get("kind") == "StatefulSet":
         return _all_replicas(obj, "readyReplicas")
+    if obj is not None and obj.get("kind") == "DaemonSet":
+        daemon_set = convert(DaemonSet, obj)
+        status = daemon_set.status
+        observed = status.observed_generation >= daemon_set.metadata.generation
+        return observed and status.number_ready >= status.desired_number_scheduled
     return _has_condition(obj, "Ready", "true")
 
 

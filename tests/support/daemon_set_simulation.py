@@ -35,14 +35,21 @@ class DaemonSetSimulation:
     """
 
     def __init__(
-        self, seed: int = 1, pace: SimulationSettings = INSTANT, *, gates: FeatureGates = DEFAULT_FEATURE_GATES
+        self,
+        seed: int = 1,
+        pace: SimulationSettings = INSTANT,
+        *,
+        gates: FeatureGates = DEFAULT_FEATURE_GATES,
+        **context: Any,
     ) -> None:
+        """gates: of API server and controller. context: other fields of its ControllerContext."""
         self.pace = pace
         self.server = FakeApiServer(seed=seed, retries=RetryPolicy(tries=1, throttled_tries=0), gates=gates)
         self.server.api.create("/api/v1/namespaces", {"metadata": {"name": "ns"}})
         self.clock, self.store = self.server.clock, self.server.store
         self.events = RecordedEvents()
         self.final_phase: Callable[[JSON], str] = lambda pod: ""
+        self._context = context
         self._rng = random.Random(seed)
         self._running: asyncio.Task[None] | None = None
         self.store.subscribe(PODS, self._run_pod)
@@ -56,7 +63,7 @@ class DaemonSetSimulation:
         """Start the controller with empty caches."""
         informers = InformerFactory(self.server.client, clock=self.clock, rng=self._rng)
         context = structs.replace(self.server.context, informers=informers, events=self.events, workers=2)
-        self.controller = DaemonSetController(context)
+        self.controller = DaemonSetController(structs.replace(context, **self._context))
         for registration in self.controller._registrations:
             registration.resync_seconds = 0.0  # a resync would reconcile keys that the controller has lost
 

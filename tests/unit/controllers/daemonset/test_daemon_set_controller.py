@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from kubeloop.controllers.daemonset.daemon_set_controller import BURST_REPLICAS
+from kubeloop.controllers.runtime.controller import StaleCache
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
+from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
+from kubeloop.tracing.spans.trace import Link, Trace
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 from support.daemon_set_simulation import DaemonSetSimulation, node_of
 from support.daemon_sets import LABELS, daemon_set_body, rolling_update
 from support.faulty_transport import injected_error
+from support.rollout_simulation import SimulationSettings
 
 pytestmark = pytest.mark.virtual_time
 NO_EXECUTE = [{"key": "broken", "effect": "NoExecute"}]
@@ -286,6 +294,44 @@ async def test_deleted_daemon_set_is_left_to_the_garbage_collector(cluster):
     cluster.store.delete(DAEMON_SETS, "ns", "agent")
     await asyncio.sleep(10)
     assert cluster.controller._trackers == {}
+
+
+async def test_pods_are_linked_with_the_reconcile_that_created_them(clock):
+    finished: list[Trace] = []
+    reconciles = ReconcileRecorder(
+        clock=clock, rng=random.Random(2), on_finished=lambda record, sampled: finished.append(record.trace())
+    )
+    cluster = DaemonSetSimulation(traces=reconciles, pod_traces=PodRecorder(clock=clock, rng=random.Random(3)))
+    cluster.add_node("node-0")
+    cluster.start()
+    await apply(cluster)
+    await cluster.stop()
+    (pod,) = cluster.pods()
+    parent = pod["metadata"]["annotations"][TRACEPARENT_ANNOTATION]
+    (created,) = (trace.spans[0] for trace in finished if Link(parent, "pod") in trace.spans[0].links)
+    assert created.name == "reconcile daemonset"
+    assert [action.split()[:2] for action in created.attributes["kubeloop.actions"]] == [
+        ["create", "controllerrevision"],
+        ["create", "pod"],
+        ["update", "status"],
+    ]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_sync_is_postponed_while_the_caches_are_stale_if_the_gate_is_on(enabled):
+    gates = FeatureGates.parse({"StaleControllerConsistencyDaemonSet": enabled})
+    cluster = DaemonSetSimulation(pace=SimulationSettings(watch=5.0), gates=gates)
+    cluster.add_node("node-0")
+    cluster.start()
+    await apply(cluster, seconds=60)
+    assert cluster.pods_by_node() == on_nodes("agent:1", ("node-0",))
+    cluster.controller.consistency.wrote_at("ns/agent", "u", "pods", "1000000")
+    if enabled:
+        with pytest.raises(StaleCache):
+            await cluster.controller.reconcile("ns/agent")
+    else:
+        await cluster.controller.reconcile("ns/agent")
+    await cluster.stop()
 
 
 async def test_restarted_controller_changes_nothing(cluster):

@@ -1,8 +1,17 @@
 import pytest
 
-from kubeloop.kube.objects.api_types import Deployment, Job, Pod, ReplicationController, StatefulSet, convert
+from kubeloop.kube.objects.api_types import (
+    DaemonSet,
+    Deployment,
+    Job,
+    Pod,
+    ReplicationController,
+    StatefulSet,
+    convert,
+)
 from kubeloop.process.workload_progress import (
     controller_progress,
+    daemon_set_progress,
     deployment_progress,
     job_progress,
     measure,
@@ -102,6 +111,28 @@ def test_job_is_complete_when_it_has_succeeded(condition, reasons):
     metadata = {"name": "j", "namespace": "default"}
     progress = job_progress(convert(Job, {"metadata": metadata, "spec": {"completions": 3}, "status": status}))
     assert unfinished_reasons(measure([progress], []), []) == reasons
+
+
+@pytest.mark.parametrize(
+    ("status", "strategy", "complete"),
+    [
+        pytest.param({}, "RollingUpdate", True, id="all updated and available"),
+        pytest.param({"observedGeneration": 0}, "RollingUpdate", False, id="generation not observed"),
+        pytest.param({"updatedNumberScheduled": 2}, "RollingUpdate", False, id="not all updated"),
+        pytest.param({"updatedNumberScheduled": 2}, "OnDelete", True, id="not all updated, OnDelete"),
+        pytest.param({"numberAvailable": 2}, "OnDelete", False, id="not all available"),
+    ],
+)
+def test_daemon_set_progress_follows_rollout_status(status, strategy, complete):
+    fields = ("desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable")
+    body = {
+        "metadata": {"name": "agent", "namespace": "default", "generation": 1},
+        "spec": {"updateStrategy": {"type": strategy}},
+        "status": dict.fromkeys(fields, 3) | {"observedGeneration": 1} | status,
+    }
+    progress = daemon_set_progress(convert(DaemonSet, body))
+    assert progress.complete is complete
+    assert (progress.title, progress.replicas) == ("daemonset.apps/agent", 3)
 
 
 def test_progress_line_counts_pods_by_phase():

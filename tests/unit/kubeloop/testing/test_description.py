@@ -68,6 +68,10 @@ def test_status_lines_show_generation_counts_and_conditions():
             {"metadata": {"deletionTimestamp": "now", "finalizers": ["a/b"]}},
             ["it is being deleted, with finalizers a/b"],
         ),
+        (
+            {"metadata": {}, "status": {"desiredNumberScheduled": 2, "numberReady": 1}},
+            ["desiredNumberScheduled 2, updatedNumberScheduled 0, numberReady 1, numberAvailable 0"],
+        ),
         ({"metadata": {}}, []),
     ],
 )

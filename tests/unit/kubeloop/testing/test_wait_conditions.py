@@ -73,6 +73,23 @@ def test_ready_and_complete_of_a_stateful_set(counts: dict[str, int], ready: boo
     assert [parse_condition(text)[0](sts) for text in ("ready", "complete")] == [ready, complete]
 
 
+@pytest.mark.parametrize(
+    ("counts", "ready", "complete"),
+    [
+        pytest.param({}, True, True, id="all"),
+        pytest.param({"numberAvailable": 1}, True, False, id="not available yet"),
+        pytest.param({"numberReady": 1, "numberAvailable": 1}, False, False, id="not ready"),
+        pytest.param({"observedGeneration": 1}, False, False, id="older generation"),
+        pytest.param({"updatedNumberScheduled": 1}, True, False, id="not updated"),
+    ],
+)
+def test_ready_and_complete_of_a_daemon_set(counts: dict[str, int], ready: bool, complete: bool):
+    fields = ("desiredNumberScheduled", "numberReady", "numberAvailable", "updatedNumberScheduled")
+    status = {"observedGeneration": 2, **dict.fromkeys(fields, 2), **counts}
+    agent = {"kind": "DaemonSet", "metadata": {"name": "agent", "generation": 2}, "spec": {}, "status": status}
+    assert [parse_condition(text)[0](agent) for text in ("ready", "complete")] == [ready, complete]
+
+
 @pytest.mark.parametrize("text", ["", "is it ready?", "{.spec.containers[*].name}=a"])
 def test_parse_condition_rejects_invalid_text(text: str):
     with pytest.raises(UserError):
