@@ -49,6 +49,7 @@ def test_reconcile_and_replicaset_metrics():
     metrics.stale_sync_skipped("replicaset")
     metrics.stale_sync_skipped("daemonset")
     metrics.stale_sync_skipped("job")
+    metrics.stale_sync_skipped("statefulset")
     page = text(registry)
     for line in (
         'kubeloop_reconcile_duration_seconds_count{controller="deployment"} 1.0',
@@ -57,5 +58,6 @@ def test_reconcile_and_replicaset_metrics():
         "replicaset_controller_stale_sync_skips_total 1.0",
         "daemonset_controller_stale_sync_skips_total 1.0",
         "job_controller_stale_sync_skips_total 1.0",
+        "statefulset_controller_stale_sync_skips_total 1.0",
     ):
         assert line in page
