@@ -308,6 +308,8 @@ class PodSpec(Struct):
     node_selector: dict[str, str] = {}
     service_account_name: str = ""
     node_name: str = ""
+    hostname: str = ""
+    subdomain: str = ""
     host_network: bool = False
     host_users: bool | None = None
     affinity: Affinity | None = None
@@ -699,7 +701,12 @@ class ControllerRevision(Object):
 
 
 class ServicePort(Struct):
+    name: str = ""
+    protocol: str = "TCP"
+    port: int = 0
+    target_port: IntOrString = 0
     node_port: int = 0
+    app_protocol: str | None = None
 
 
 class ServiceSpec(Struct):
@@ -708,6 +715,9 @@ class ServiceSpec(Struct):
     type: str = ""
     cluster_ip: str = ""
     allocate_load_balancer_node_ports: bool | None = None
+    ip_families: tuple[str, ...] = ()
+    publish_not_ready_addresses: bool = False
+    traffic_distribution: str | None = None
 
 
 class Service(Object):

@@ -210,6 +210,27 @@ CONTROLLER_TABLE = (
         event_component="controllermanager",
     ),
     ControllerDescriptor(
+        name="endpointslice",
+        kubernetes_name="endpointslice-controller",
+        factory="endpointslice.endpoint_slice_controller:EndpointSliceController",
+        watches="services pods nodes endpointslices.discovery.k8s.io",
+        starts_with="services",
+        starts_when=lambda service: bool(service.spec.selector),
+        event_component="endpoint-slice-controller",
+        concurrency=ControllerOption(
+            "concurrent-service-endpoint-syncs", 5, "Number of concurrent reconciles of the EndpointSlices of Services."
+        ),
+        options=(
+            ControllerOption("max-endpoints-per-slice", 100, "Maximum number of endpoints in an EndpointSlice."),
+            ControllerOption(
+                "endpointslice-updates-batch-period",
+                0.0,
+                "Time by which EndpointSlices follow changes of pods later, to join several changes in one update.",
+                "duration",
+            ),
+        ),
+    ),
+    ControllerDescriptor(
         name="taint-eviction",
         kubernetes_name="taint-eviction-controller",
         factory="tainteviction.taint_eviction_controller:TaintEvictionController",

@@ -1,0 +1,1 @@
+"""EndpointSlice controller: publishes the addresses of a Service's Pods in EndpointSlices."""

@@ -1,0 +1,166 @@
+"""The EndpointSlice controller with an API server in memory, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import chain
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from kubeloop.controllers.endpointslice.endpoint_slice_controller import EndpointSliceController
+from kubeloop.kube.objects.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
+from kubeloop.process.controller_table import default_options
+
+pytestmark = pytest.mark.virtual_time
+ZONE = "topology.kubernetes.io/zone"
+
+
+@pytest.fixture
+async def apiserver(fake_apiserver, start):
+    options = {**default_options(), "max_endpoints_per_slice": 3}
+    context = structs.replace(fake_apiserver.context, options=options)
+    for number in range(2):
+        fake_apiserver.add(NODES, f"node-{number}", namespace="", labels={ZONE: f"zone-{number}"})
+        status = {"allocatable": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "True"}]}
+        patch(fake_apiserver, NODES, f"node-{number}", {"status": status}, namespace="", subresource="status")
+    await start(fake_apiserver.informers, EndpointSliceController(context))
+    return fake_apiserver
+
+
+def patch(api: Any, resource: Any, name: str, body: Any, *, namespace: str = "ns", subresource: str = "") -> None:
+    path = resource.path(namespace, name, subresource)
+    api.api.succeed("PATCH", path, body, content_type="application/merge-patch+json")
+
+
+def create_service(api: Any, name: str = "web", *, annotations: Any = None, **spec: Any) -> None:
+    body = {
+        "metadata": {"name": name, "labels": {"team": "x"}, "annotations": annotations or {}},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}], **spec},
+    }
+    api.api.create(SERVICES.path("ns"), body)
+
+
+def create_pod(api: Any, number: int, *, ready: bool = True) -> None:
+    spec = {"nodeName": f"node-{number % 2}", "containers": [{"name": "main", "image": "app:1"}]}
+    api.api.create(PODS.path("ns"), {"metadata": {"name": f"p{number}", "labels": {"app": "web"}}, "spec": spec})
+    conditions = [{"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T00:00:05Z"}]
+    address = f"10.1.0.{number}"
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": conditions}
+    patch(api, PODS, f"p{number}", {"status": status}, subresource="status")
+
+
+def slices(api: Any) -> list[Any]:
+    return [it for it in api.objects(ENDPOINT_SLICES) if it["metadata"]["namespace"] == "ns"]
+
+
+def addresses(api: Any) -> list[list[str]]:
+    return sorted(sorted(it["addresses"][0] for it in current["endpoints"] or ()) for current in slices(api))
+
+
+async def test_service_without_pods_has_placeholder(apiserver):
+    create_service(apiserver)
+    await asyncio.sleep(1)
+    (placeholder,) = slices(apiserver)
+    assert placeholder["metadata"]["name"].startswith("web-")
+    assert placeholder["metadata"]["labels"] == {
+        "team": "x",
+        "kubernetes.io/service-name": "web",
+        "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+    }
+    assert "endpoints.kubernetes.io/last-change-trigger-time" in placeholder["metadata"]["annotations"]
+    assert (placeholder["addressType"], placeholder["endpoints"] or []) == ("IPv4", [])
+
+
+async def test_slices_follow_pods(apiserver):
+    create_service(apiserver)
+    for number in range(1, 8):
+        create_pod(apiserver, number)
+    await asyncio.sleep(5)
+    assert sorted(chain(*addresses(apiserver))) == [f"10.1.0.{number}" for number in range(1, 8)]
+    assert max(map(len, addresses(apiserver))) == 3
+    endpoint = next(it for current in slices(apiserver) for it in current["endpoints"] if "10.1.0.1" in it["addresses"])
+    assert (endpoint["nodeName"], endpoint["zone"]) == ("node-1", "zone-1")
+    assert endpoint["conditions"] == {"ready": True, "serving": True, "terminating": False}
+    for number in range(1, 7):
+        apiserver.api.succeed("DELETE", PODS.path("ns", f"p{number}"), {"gracePeriodSeconds": 0})
+    await asyncio.sleep(5)
+    assert addresses(apiserver) == [["10.1.0.7"]]
+
+
+async def test_unready_and_terminating_pods_are_not_ready(apiserver):
+    create_service(apiserver)
+    create_pod(apiserver, 1, ready=False)
+    create_pod(apiserver, 2)
+    await asyncio.sleep(2)
+    apiserver.api.succeed("DELETE", PODS.path("ns", "p2"), {"gracePeriodSeconds": 30})
+    await asyncio.sleep(2)
+    (current,) = slices(apiserver)
+    conditions = {it["addresses"][0]: it["conditions"] for it in current["endpoints"]}
+    assert conditions == {
+        "10.1.0.1": {"ready": False, "serving": False, "terminating": False},
+        "10.1.0.2": {"ready": False, "serving": True, "terminating": True},
+    }
+
+
+async def test_services_without_selector_or_of_type_external_name_have_no_slices(apiserver):
+    create_service(apiserver, selector=None)
+    create_service(apiserver, "alias", type="ExternalName", externalName="example.com")
+    await asyncio.sleep(2)
+    assert slices(apiserver) == []
+
+
+async def test_deleted_and_changed_slices_are_restored(apiserver):
+    create_service(apiserver)
+    create_pod(apiserver, 1)
+    await asyncio.sleep(2)
+    (current,) = slices(apiserver)
+    apiserver.api.succeed("DELETE", ENDPOINT_SLICES.path("ns", current["metadata"]["name"]))
+    await asyncio.sleep(5)
+    (restored,) = slices(apiserver)
+    assert addresses(apiserver) == [["10.1.0.1"]]
+    patch(apiserver, ENDPOINT_SLICES, restored["metadata"]["name"], {"endpoints": []})
+    await asyncio.sleep(5)
+    assert addresses(apiserver) == [["10.1.0.1"]]
+
+
+async def test_pod_of_missing_node_is_published_when_the_node_exists(apiserver):
+    create_service(apiserver)
+    create_pod(apiserver, 1)
+    apiserver.api.succeed("DELETE", NODES.path("", "node-0"))
+    create_pod(apiserver, 2)
+    await asyncio.sleep(2)
+    assert addresses(apiserver) == [["10.1.0.1"]]
+    apiserver.add(NODES, "node-0", namespace="")
+    await asyncio.sleep(60)
+    assert addresses(apiserver) == [["10.1.0.1", "10.1.0.2"]]
+    assert "FailedToUpdateEndpointSlices" in {event.reason for event in apiserver.context.events.events}
+
+
+async def test_hints_follow_annotation_and_nodes(apiserver):
+    create_service(apiserver, annotations={"service.kubernetes.io/topology-mode": "Auto"})
+    for number in range(1, 5):
+        create_pod(apiserver, number)
+    await asyncio.sleep(5)
+
+    def zones() -> list[Any]:
+        endpoints = [it for current in slices(apiserver) for it in current["endpoints"]]
+        return sorted(it["hints"]["forZones"][0]["name"] if "hints" in it else "" for it in endpoints)
+
+    assert zones() == ["zone-0", "zone-0", "zone-1", "zone-1"]
+    patch(apiserver, NODES, "node-0", {"metadata": {"labels": {ZONE: None}}}, namespace="")
+    await asyncio.sleep(2)
+    assert zones() == ["", "", "", ""]
+
+
+async def test_traffic_distribution_sets_hints(apiserver):
+    create_service(apiserver, trafficDistribution="PreferSameNode")
+    create_pod(apiserver, 1)
+    await asyncio.sleep(2)
+    (current,) = slices(apiserver)
+    assert current["endpoints"][0]["hints"] == {"forZones": [{"name": "zone-1"}], "forNodes": [{"name": "node-1"}]}
+    patch(apiserver, SERVICES, "web", {"spec": {"trafficDistribution": None}})
+    await asyncio.sleep(2)
+    (current,) = slices(apiserver)
+    assert "hints" not in current["endpoints"][0]

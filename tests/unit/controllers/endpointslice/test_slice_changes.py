@@ -1,0 +1,111 @@
+"""Changes of EndpointSlices: packing, placeholders, labels, reuse of deleted slices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.controllers.endpointslice.pod_endpoints import DesiredEndpoints, PortGroup, endpoint_key, port_key
+from kubeloop.controllers.endpointslice.slice_changes import SliceChanges, new_slice, reuse_deleted, slice_changes
+from kubeloop.kube.objects.api_types import Service, convert
+
+PORTS = [{"name": "", "protocol": "TCP", "port": 80}]
+
+
+def service(**labels: str) -> Service:
+    metadata = {"name": "web", "namespace": "ns", "uid": "u", "labels": labels}
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"clusterIP": "10.0.0.9"}}
+    return convert(Service, body)
+
+
+def endpoint(number: int, *, ready: bool = True) -> dict[str, Any]:
+    return {"addresses": [f"10.1.0.{number}"], "conditions": {"ready": ready}}
+
+
+def existing(name: str, *numbers: int, ports: list[Any] = PORTS) -> dict[str, Any]:
+    current = new_slice(service(), "IPv4", ports)
+    current["metadata"]["name"] = name
+    return {**current, "endpoints": [endpoint(number) for number in numbers]}
+
+
+def changes(slices: list[Any], *endpoints: dict[str, Any], labels: dict[str, str] | None = None) -> SliceChanges:
+    group = PortGroup(PORTS, {endpoint_key(it): it for it in endpoints})
+    desired = DesiredEndpoints({port_key(PORTS): group} if endpoints else {}, [])
+    return slice_changes(service(**(labels or {})), slices, desired, "IPv4", 3)
+
+
+def sizes(slices: list[Any]) -> list[tuple[str, int]]:
+    return [(it["metadata"].get("name", ""), len(it["endpoints"])) for it in slices]
+
+
+def test_new_endpoints_fill_new_slices():
+    result = changes([], *(endpoint(number) for number in range(7)))
+    assert sizes(result.create) == [("", 3), ("", 3), ("", 1)]
+    created = result.create[0]
+    assert created["metadata"]["generateName"] == "web-"
+    assert created["metadata"]["labels"] == {
+        "kubernetes.io/service-name": "web",
+        "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+    }
+    assert created["metadata"]["ownerReferences"][0]["uid"] == "u"
+
+
+def test_unchanged_endpoints_need_no_write():
+    result = changes([existing("a", 1, 2)], endpoint(1), endpoint(2))
+    assert (result.create, result.update, result.delete, len(result.unchanged)) == ([], [], [], 1)
+
+
+def test_changed_endpoint_updates_only_its_slice():
+    slices = [existing("a", 1, 2), existing("b", 3)]
+    result = changes(slices, endpoint(1, ready=False), endpoint(2), endpoint(3))
+    assert sizes(result.update) == [("a", 2)]
+    assert result.update[0]["endpoints"][0]["conditions"] == {"ready": False}
+    assert sizes(result.unchanged) == [("b", 1)]
+    assert slices[0]["endpoints"][0]["conditions"] == {"ready": True}
+
+
+def test_new_endpoints_fill_changed_slices_before_unchanged_ones():
+    slices = [existing("a", 1, 2), existing("b", 3, 4)]
+    result = changes(slices, *(endpoint(number) for number in (1, 3, 4, 5, 6)))
+    assert sizes(result.update) == [("a", 3)]
+    assert sizes(result.unchanged) == [("b", 2)]
+    assert result.create == []
+
+
+def test_new_endpoints_fill_the_fullest_unchanged_slice_that_has_room():
+    slices = [existing("a", 1), existing("b", 2, 3), existing("c", 4, 5, 6)]
+    result = changes(slices, *(endpoint(number) for number in range(1, 8)))
+    assert sizes(result.update) == [("b", 3)]
+    assert len(result.unchanged) == 2
+
+
+def test_slice_without_desired_endpoints_is_deleted():
+    result = changes([existing("a", 1), existing("b", 2)], endpoint(2))
+    assert sizes(result.delete) == [("a", 1)]
+
+
+def test_service_without_endpoints_has_one_placeholder():
+    created = changes([]).create
+    assert [(it["endpoints"], it["ports"]) for it in created] == [([], [])]
+    placeholder = {**existing("a"), "ports": None, "endpoints": None}
+    result = changes([placeholder])
+    assert (result.create, result.delete, result.unchanged) == ([], [], [placeholder])
+
+
+def test_slice_with_other_ports_or_owner_is_deleted():
+    other_owner = existing("b", 1)
+    other_owner["metadata"]["ownerReferences"][0]["uid"] = "other"
+    result = changes([existing("a", 1, ports=[]), other_owner], endpoint(1))
+    assert sorted(it["metadata"]["name"] for it in result.delete) == ["a", "b"]
+    reuse_deleted(result, service())
+    assert sizes(result.update) == [("a", 1)]
+    assert sizes(result.delete) == [("b", 1)]
+    assert result.create == []
+
+
+def test_labels_of_service_are_copied_without_reserved_ones():
+    labels = {"team": "x", "kubernetes.io/service-name": "other"}
+    result = changes([existing("a", 1)], endpoint(1), labels=labels)
+    (updated,) = result.update
+    assert updated["metadata"]["labels"]["team"] == "x"
+    assert updated["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
+    assert changes([updated], endpoint(1), labels=labels).update == []

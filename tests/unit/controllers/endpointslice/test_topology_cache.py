@@ -1,0 +1,110 @@
+"""Topology aware hints: shares of zones, allocation, transfers between zones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.controllers.endpointslice.slice_changes import SliceChanges
+from kubeloop.controllers.endpointslice.topology_cache import (
+    TopologyCache,
+    allocate,
+    cpu_ratios,
+    wants_topology_hints,
+)
+from kubeloop.kube.objects.api_types import Node, convert
+
+
+def node(zone: str, cpu: str = "4", *, ready: str = "True", **labels: str) -> Node:
+    status = {"allocatable": {"cpu": cpu}, "conditions": [{"type": "Ready", "status": ready}]}
+    zone_label = {"topology.kubernetes.io/zone": zone} if zone else {}
+    return convert(Node, {"metadata": {"labels": {**zone_label, **labels}}, "status": status})
+
+
+def slice_of(*zones: str, **fields: Any) -> dict[str, Any]:
+    endpoints = [{"addresses": [], "conditions": {"ready": True}, "zone": zone, **fields} for zone in zones]
+    return {"metadata": {"name": "s"}, "endpoints": endpoints}
+
+
+def hints(changes: SliceChanges) -> list[str]:
+    slices = (*changes.create, *changes.update)
+    return [it["hints"]["forZones"][0]["name"] for current in slices for it in current["endpoints"]]
+
+
+def test_ratios_count_ready_worker_nodes():
+    nodes = [node("a"), node("b", "12"), node("b", ready="False"), node("c", **{"node-role.kubernetes.io/master": ""})]
+    assert cpu_ratios(nodes) == {"a": 0.25, "b": 0.75}
+    assert cpu_ratios([*nodes, node("")]) == {}
+    assert cpu_ratios([node("a"), node("a")]) == {}
+
+
+@pytest.mark.parametrize(
+    ("ratios", "endpoints", "problem"),
+    [
+        ({}, 5, "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes"),
+        ({"a": 0.5, "b": 0.5}, 1, "Insufficient number of endpoints (1 endpoints, 2 zones)"),
+        (
+            {"a": 0.5, "b": 0.5},
+            3,
+            "Unable to allocate minimum required endpoints to each zone without exceeding overload threshold "
+            "(3 endpoints, 2 zones)",
+        ),
+        ({"a": 0.5, "b": 0.5}, 4, ""),
+    ],
+)
+def test_allocation_needs_enough_endpoints(ratios, endpoints, problem):
+    assert allocate(ratios, endpoints)[1] == problem
+
+
+def test_endpoints_have_hints_for_their_zone_and_surplus_moves():
+    cache = TopologyCache()
+    cache.ratios = {"a": 0.5, "b": 0.5}
+    changes = SliceChanges(create=[slice_of("a", "a", "a", "b")])
+    (event,) = cache.add_hints("ns/web", "IPv4", changes)
+    assert sorted(hints(changes)) == ["a", "a", "b", "b"]
+    assert (event.type, event.reason) == ("Normal", "TopologyAwareHintsEnabled")
+    assert event.message == "Topology Aware Hints has been enabled, addressType: IPv4"
+    assert not cache.is_overloaded("ns/web")
+    assert cache.services() == ["ns/web"]
+    cache.ratios = {"a": 0.1, "b": 0.9}
+    assert cache.is_overloaded("ns/web")
+
+
+def test_valid_hints_of_unchanged_slices_stay():
+    cache = TopologyCache()
+    cache.ratios = {"a": 0.5, "b": 0.5}
+    changes = SliceChanges(create=[slice_of("a", "a", "b", "b")])
+    cache.add_hints("ns/web", "IPv4", changes)
+    unchanged = SliceChanges(unchanged=changes.create)
+    assert cache.add_hints("ns/web", "IPv4", unchanged) == []
+    assert (unchanged.update, len(unchanged.unchanged)) == ([], 1)
+    invalid = SliceChanges(unchanged=[slice_of("a", "a", "b", "b")])
+    cache.add_hints("ns/web", "IPv4", invalid)
+    assert hints(invalid) == ["a", "a", "b", "b"]
+
+
+def test_missing_zone_removes_all_hints():
+    cache = TopologyCache()
+    cache.ratios = {"a": 0.5, "b": 0.5}
+    changes = SliceChanges(create=[slice_of("a", "b", "a", "")])
+    (event,) = cache.add_hints("ns/web", "IPv4", changes)
+    assert event.message == "One or more endpoints do not have a zone specified, addressType: IPv4"
+    assert all("hints" not in it for it in changes.create[0]["endpoints"])
+    assert cache.disable("ns/web", "IPv4") == []
+
+
+def test_disabled_hints_are_reported_once():
+    cache = TopologyCache()
+    cache.ratios = {"a": 0.5, "b": 0.5}
+    cache.add_hints("ns/web", "IPv4", SliceChanges(create=[slice_of("a", "b")]))
+    assert [event.reason for event in cache.disable("ns/web", "IPv4")] == ["TopologyAwareHintsDisabled"]
+    assert cache.disable("ns/web", "IPv4") == []
+    assert cache.services() == []
+
+
+def test_deprecated_annotation_has_precedence():
+    assert wants_topology_hints({"service.kubernetes.io/topology-mode": "Auto"})
+    assert not wants_topology_hints(
+        {"service.kubernetes.io/topology-mode": "Auto", "service.kubernetes.io/topology-aware-hints": "Disabled"}
+    )
