@@ -11,7 +11,7 @@ from typing import Protocol
 
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.feature_gates import FeatureGates
-from kubeloop.scheduler.metrics_protocol import BackgroundCall, EvictionResult, SchedulerMetrics
+from kubeloop.scheduler.metrics_protocol import BackgroundCall, CallResult, SchedulerMetrics
 
 
 class _Owner(Protocol):
@@ -46,7 +46,7 @@ class BackgroundCalls:
             yield
             return
         started_ns = self._now_ns()
-        result: EvictionResult = "error"
+        result: CallResult = "error"
         try:
             yield
             result = "success"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, Protocol
 
 AttemptResult = Literal["scheduled", "unschedulable", "error"]
-EvictionResult = Literal["success", "error"]
+CallResult = Literal["success", "error"]
 BackgroundCall = Literal["pod_status_patch", "pod_binding"]
 VolumeStage = Literal["predicate", "assume", "bind"]
 
@@ -75,14 +75,14 @@ class SchedulerMetrics(Protocol):
         """scheduler_preemption_attempts_total, scheduler_preemption_victims (not observed for 0)."""
         ...
 
-    def victims_evicted(self, result: EvictionResult, seconds: float) -> None:
+    def victims_evicted(self, result: CallResult, seconds: float) -> None:
         """scheduler_preemption_goroutines_execution_total, scheduler_preemption_goroutines_duration_seconds{result}.
 
         Covers one preemption, from its first request to the deletion of its last victim.
         """
         ...
 
-    def background_call(self, call: BackgroundCall, result: EvictionResult, seconds: float) -> None:
+    def background_call(self, call: BackgroundCall, result: CallResult, seconds: float) -> None:
         """scheduler_async_api_call_execution_total, .._duration_seconds{call_type,result}."""
         ...
 

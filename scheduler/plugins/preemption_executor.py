@@ -15,7 +15,7 @@ from kubeloop.scheduler.status_patches import STATUS_LANE, patch_status
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import PodInfo
-    from kubeloop.scheduler.metrics_protocol import EvictionResult
+    from kubeloop.scheduler.metrics_protocol import CallResult
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class PreemptionExecutor:
     async def _evict_all(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
         """Evict the victims. Cancellation: some may be evicted already; the pod's next attempt sees that."""
         started_ns = self._handle.clock.time_ns()
-        result: EvictionResult = "success"
+        result: CallResult = "success"
         try:
             await self._clear_lower_nominations(pod, node_name)
             *others, last = victims

@@ -10,7 +10,7 @@ from kubeloop.process.metrics.metrics_registry import Counter, Gauge, Histogram,
 from kubeloop.scheduler.metrics_protocol import (
     AttemptResult,
     BackgroundCall,
-    EvictionResult,
+    CallResult,
     SchedulerMetrics,
     ScrapeTimeMetrics,
     VolumeStage,
@@ -246,11 +246,11 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         if victims:
             self._victims.observe(victims)
 
-    def victims_evicted(self, result: EvictionResult, seconds: float) -> None:
+    def victims_evicted(self, result: CallResult, seconds: float) -> None:
         self._evictions.labels(result).inc()
         self._eviction_seconds.labels(result).observe(seconds)
 
-    def background_call(self, call: BackgroundCall, result: EvictionResult, seconds: float) -> None:
+    def background_call(self, call: BackgroundCall, result: CallResult, seconds: float) -> None:
         self._background_calls.labels(call, result).inc()
         self._background_call_seconds.labels(call, result).observe(seconds)
 
