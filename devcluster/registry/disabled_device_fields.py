@@ -17,12 +17,10 @@ def drop_fields(*fields: tuple[Parts, tuple[str, ...]]) -> Callable[[JSON, JSON]
     """Return a function that drops fields from a new object unless the stored one has any of them."""
 
     def drop(new: JSON, old: JSON) -> None:
-        if any(name in part for parts, names in fields for part in parts(old) for name in names):
-            return
-        for parts, names in fields:
-            for part in parts(new):
-                for name in names:
-                    part.pop(name, None)
+        users = [(part, name) for parts, names in fields for part in parts(new) for name in names if name in part]
+        if users and not any(name in part for parts, names in fields for part in parts(old) for name in names):
+            for part, name in users:
+                del part[name]
 
     return drop
 
