@@ -212,6 +212,21 @@ def selector_from(selector: api_types.LabelSelector | None) -> Selector:
     return Selector(requirements)
 
 
+def selector_text(selector: api_types.LabelSelector | None) -> str:
+    """Return a selector as Go prints it."""
+    if selector is None:
+        return "nil"
+    labels = "".join(f"{name}: {value}," for name, value in sorted(selector.match_labels.items()))
+    expressions = "".join(
+        f"LabelSelectorRequirement{{Key:{it.key},Operator:{it.operator},Values:[{' '.join(it.values)}],}},"
+        for it in selector.match_expressions
+    )
+    return (
+        f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
+        f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+
+
 def selector_from_map(labels: Labels) -> Selector:
     """Select objects with all these labels (Service, nodeSelector), without validation. {} selects everything."""
     return Selector([Requirement(key, "=", (value,)) for key, value in labels.items()]) if labels else EVERYTHING

@@ -17,7 +17,6 @@ from kubeloop.kube.objects.api_types import (
     Condition,
     IntOrString,
     JSONValue,
-    LabelSelector,
     Pod,
     PodDisruptionBudget,
     PodDisruptionBudgetStatus,
@@ -183,18 +182,3 @@ def stale_disruption_seconds(pod: Pod, now: datetime) -> float | None:
     if is_finished(pod) or condition.last_transition_time is None:
         return None
     return max(0.0, (condition.last_transition_time + STALE_DISRUPTION_TIMEOUT - now).total_seconds())
-
-
-def selector_text(selector: LabelSelector | None) -> str:
-    """Return a selector as Go prints it."""
-    if selector is None:
-        return "nil"
-    labels = "".join(f"{name}: {value}," for name, value in sorted(selector.match_labels.items()))
-    expressions = "".join(
-        f"LabelSelectorRequirement{{Key:{it.key},Operator:{it.operator},Values:[{' '.join(it.values)}],}},"
-        for it in selector.match_expressions
-    )
-    return (
-        f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
-        f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
-    )

@@ -19,7 +19,6 @@ from kubeloop.controllers.disruption.budget_status import (
     needs_scale,
     overdue_disruptions,
     pending_disruptions,
-    selector_text,
     stale_disruption_seconds,
     status_json,
 )
@@ -34,7 +33,7 @@ from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import Conflict, NotFound
 from kubeloop.kube.objects.api_types import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
 from kubeloop.kube.objects.resources import POD_DISRUPTION_BUDGETS, PODS
-from kubeloop.kube.selectors import Selector, selector_from
+from kubeloop.kube.selectors import Selector, selector_from, selector_text
 
 log = logging.getLogger(__name__)
 

@@ -284,13 +284,10 @@ SUBJECT_ACCESS_REVIEWS = _review("authorization", "subjectaccessreviews", "Subje
 
 # --- autoscaling ------------------------------------------------------------------------------------------------------
 
-HORIZONTAL_POD_AUTOSCALERS = declare(
-    "autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", short="hpa", categories="all",
-    subresources="status", status={"desiredReplicas": 0, "currentMetrics": None},
-)  # fmt: skip
+serve(resources.HORIZONTAL_POD_AUTOSCALERS, status={"desiredReplicas": 0, "currentMetrics": None})
 HORIZONTAL_POD_AUTOSCALERS_V1 = declare(
     "autoscaling/v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler", short="hpa", categories="all",
-    subresources="status", storage_resource=HORIZONTAL_POD_AUTOSCALERS,
+    subresources="status", storage_resource=resources.HORIZONTAL_POD_AUTOSCALERS,
 )  # fmt: skip
 
 # --- batch ------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 
 from kubeloop.devcluster.kubelet import crash_loop_backoff
 from kubeloop.devcluster.kubelet.pod_admission import Amounts, HostPort, amounts, host_ports, requested_amounts
+from kubeloop.devcluster.kubelet.resource_usage import invalid_usage
 from kubeloop.devcluster.kubelet.restart_policy import restarts_after
 from kubeloop.devcluster.kubelet.simulated_pod_status import (
     CONTAINER_STATUS_UNKNOWN,
@@ -238,6 +239,9 @@ class SimulatedPod:
 
     def problems(self) -> list[str]:
         """Return messages about invalid annotations, for events."""
+        return [*self._invalid_markers(), *invalid_usage(self.object)]
+
+    def _invalid_markers(self) -> list[str]:
         metadata = self.object["metadata"]
         keys = dict.fromkeys((*(metadata.get("annotations") or ()), *(metadata.get("labels") or ())))
         problems = []

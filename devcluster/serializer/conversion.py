@@ -13,15 +13,11 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.served_resources import (
-    EVENTS_V1,
-    HORIZONTAL_POD_AUTOSCALERS,
-    HORIZONTAL_POD_AUTOSCALERS_V1,
-    ServedResource,
-)
+from kubeloop.devcluster.api.served_resources import EVENTS_V1, HORIZONTAL_POD_AUTOSCALERS_V1, ServedResource
 from kubeloop.devcluster.serializer.decoding import DecodeError, normalize
 from kubeloop.devcluster.serializer.events_conversion import event_from_core, event_to_core
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.resources import HORIZONTAL_POD_AUTOSCALERS
 
 Convert = Callable[[JSON], JSON]
 

@@ -32,8 +32,9 @@ class ApiDocuments:
     Documents of custom resources, and OpenAPI, are imported on first use: controllers read neither.
     """
 
-    def __init__(self, definitions: Definitions, gates: FeatureGates) -> None:
+    def __init__(self, definitions: Definitions, gates: FeatureGates, *, serves_metrics: bool) -> None:
         self._definitions = definitions
+        self._serves_metrics = serves_metrics
         self._publishes_enums = gates.enabled("OpenAPIEnums")
         self._hides_storage_hashes = not gates.enabled("StorageVersionHash")
 
@@ -71,9 +72,16 @@ class ApiDocuments:
         return _cached(request, response, digest, caching="public") if digest else response
 
     def _discovery(self, path: str, accept: str) -> tuple[JSON, str] | None:
-        if self._definitions.serves_custom_resources:
-            return self._documents.discovery(path, accept)
-        return get_discovery_document(path, accept)
+        document = (
+            self._documents.discovery(path, accept)
+            if self._definitions.serves_custom_resources
+            else get_discovery_document(path, accept)
+        )
+        if self._serves_metrics and path.startswith("/apis"):
+            from kubeloop.devcluster.server.metrics_api import metrics_discovery
+
+            return metrics_discovery(path, accept, document)
+        return document
 
     @cached_property
     def _documents(self) -> CustomResourceDocuments:

@@ -66,6 +66,7 @@ from kubeloop.kube.quantities import QuantityError
 log = logging.getLogger(__name__)
 
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+_METRICS_API = "/apis/metrics.k8s.io/v1beta1/"
 _WATCH = ("/watch", "/watch/")
 _BARE_WATCH = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch/?")
 _SWEEP_SECONDS = 15.0
@@ -84,7 +85,7 @@ class ServingSettings(msgspec.Struct, frozen=True):
     or the start. service_range: cluster IPs. identity: name and addresses. container_answers: answers to logs, exec and
     the like for simulated containers. root_ca: certificates in PEM by which clients verify the server, "" without TLS:
     every namespace has them in a ConfigMap, and a ServiceAccount that pods use by default; None: like kube-apiserver
-    without kube-controller-manager and ServiceAccount plugin.
+    without kube-controller-manager and ServiceAccount plugin. serves_metrics: serve the metrics API for simulated pods.
     """
 
     compaction_seconds: float = 300.0
@@ -95,6 +96,7 @@ class ServingSettings(msgspec.Struct, frozen=True):
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     container_answers: ContainerAnswers = msgspec.field(default_factory=ContainerAnswers)
     root_ca: str | None = None
+    serves_metrics: bool = False
 
 
 class ApiServer:
@@ -182,7 +184,8 @@ class ApiServer:
         self.store.subscribe(EVENTS, self._note_event)
         self._local_services.settle()
         self._namespace_defaults.settle()
-        self._documents = ApiDocuments(self._definitions, gates)
+        self._serves_metrics = settings.serves_metrics
+        self._documents = ApiDocuments(self._definitions, gates, serves_metrics=settings.serves_metrics)
 
     async def run(self) -> None:
         """Compact old versions, expire Events and restore start-up objects until cancelled; then end all watches.
@@ -295,6 +298,10 @@ class ApiServer:
 
     def _route(self, request: Request) -> RequestInfo | None:
         info = request_info.route(request.path) or self._definitions.route(request.path, request.method)
+        if info is None and self._serves_metrics and request.path.startswith(_METRICS_API):
+            from kubeloop.devcluster.server.metrics_api import route_metrics
+
+            return route_metrics(request.path, self.store, self.clock)
         if self._writable_service_cidrs is not None and info is not None and info.served.resource is SERVICE_CIDRS:
             return msgspec.structs.replace(info, served=self._writable_service_cidrs)
         return info

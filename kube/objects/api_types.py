@@ -695,6 +695,36 @@ class CronJob(Object):
     status: CronJobStatus = CronJobStatus()
 
 
+class CrossVersionObjectReference(Struct):
+    kind: str = ""
+    name: str = ""
+    api_version: str = ""
+
+
+class HorizontalPodAutoscalerSpec(Struct):
+    """spec of autoscaling/v2; its controller decodes `metrics` and `behavior`."""
+
+    scale_target_ref: CrossVersionObjectReference = CrossVersionObjectReference()
+    min_replicas: int | None = None
+    max_replicas: int = 0
+    metrics: tuple[JSONValue, ...] = ()
+    behavior: JSONValue = None
+
+
+class HorizontalPodAutoscalerStatus(Struct):
+    observed_generation: int | None = None
+    last_scale_time: datetime | None = None
+    current_replicas: int = 0
+    desired_replicas: int = 0
+    current_metrics: tuple[JSONValue, ...] | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class HorizontalPodAutoscaler(Object):
+    spec: HorizontalPodAutoscalerSpec = HorizontalPodAutoscalerSpec()
+    status: HorizontalPodAutoscalerStatus = HorizontalPodAutoscalerStatus()
+
+
 class ControllerRevision(Object):
     data: JSONValue = None
     revision: int = 0

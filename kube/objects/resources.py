@@ -131,6 +131,14 @@ DAEMON_SETS = new_resource(
 )
 JOBS = new_resource(api_types.Job, "batch/v1", "jobs", categories="all", subresources="status")
 CRON_JOBS = new_resource(api_types.CronJob, "batch/v1", "cronjobs", short="cj", categories="all", subresources="status")
+HORIZONTAL_POD_AUTOSCALERS = new_resource(
+    api_types.HorizontalPodAutoscaler,
+    "autoscaling/v2",
+    "horizontalpodautoscalers",
+    short="hpa",
+    categories="all",
+    subresources="status",
+)
 CONTROLLER_REVISIONS = new_resource(api_types.ControllerRevision, "apps/v1", "controllerrevisions")
 POD_DISRUPTION_BUDGETS = new_resource(
     api_types.PodDisruptionBudget, "policy/v1", "poddisruptionbudgets", short="pdb", subresources="status"

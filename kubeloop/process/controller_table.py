@@ -201,6 +201,49 @@ CONTROLLER_TABLE = (
         ),
     ),
     ControllerDescriptor(
+        name="horizontalpodautoscaling",
+        kubernetes_name="horizontal-pod-autoscaler-controller",
+        factory="podautoscaler.horizontal_controller:HorizontalController",
+        watches="horizontalpodautoscalers.autoscaling pods",
+        starts_with="horizontalpodautoscalers.autoscaling",
+        event_component="horizontal-pod-autoscaler",
+        concurrency=ControllerOption(
+            "concurrent-horizontal-pod-autoscaler-syncs", 5, "Number of concurrent HorizontalPodAutoscaler reconciles."
+        ),
+        options=(
+            ControllerOption(
+                "horizontal-pod-autoscaler-sync-period",
+                15.0,
+                "Interval at which the metrics of a HorizontalPodAutoscaler are evaluated.",
+                "duration",
+            ),
+            ControllerOption(
+                "horizontal-pod-autoscaler-downscale-stabilization",
+                300.0,
+                "Time for which the highest recommendation of a HorizontalPodAutoscaler prevents a scale-down.",
+                "duration",
+            ),
+            ControllerOption(
+                "horizontal-pod-autoscaler-tolerance",
+                0.1,
+                "Deviation of a metric from its target, as a fraction, that causes no scaling.",
+                "number",
+            ),
+            ControllerOption(
+                "horizontal-pod-autoscaler-cpu-initialization-period",
+                300.0,
+                "Time after the start of a pod during which its CPU samples count only while it is ready.",
+                "duration",
+            ),
+            ControllerOption(
+                "horizontal-pod-autoscaler-initial-readiness-delay",
+                30.0,
+                "Time after the start of a pod during which changes of its readiness count as its first readiness.",
+                "duration",
+            ),
+        ),
+    ),
+    ControllerDescriptor(
         name="disruption",
         kubernetes_name="disruption-controller",
         factory="disruption.disruption_controller:DisruptionController",

@@ -96,6 +96,7 @@ async def _serve_on(
             feature_gates=server.feature_gates,
             container_answers=server.container_answers,
             root_ca=certificate.certificate_pem.decode(),
+            serves_metrics=settings.every_node,
         ),
     )
     ready = Ready(f"https://127.0.0.1:{port}", f"http://127.0.0.1:{port}", str(path.absolute()))

@@ -38,6 +38,7 @@ async def run_api_server(
         feature_gates=options.parsed_feature_gates(),
         container_answers=options.parsed_container_answers(),
         root_ca=root_ca,
+        serves_metrics=nodes.every_node,
     )
     api = ApiServer(clock=clock, rng=random.Random(rng.getrandbits(64)), token=token, faults=faults, settings=settings)
     async with running_cluster(api, nodes, stages, token=token, clock=clock, rng=rng):

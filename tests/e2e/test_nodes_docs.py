@@ -92,6 +92,15 @@ def test_nodes_are_added_and_removed(page_commands):
     assert remaining == ["big", "node-0", "node-1", "node-2"]
 
 
+def test_usage_of_pods_is_shown_and_scales_their_deployment(page_commands):
+    page_commands.run("Resource usage")
+    outputs = page_commands.outputs
+    assert "180m" in outputs["kubectl top pods"]
+    assert "64Mi" in outputs["kubectl top pods"]
+    assert "180m" in outputs["kubectl top nodes"]
+    assert "180%/60%" in outputs["kubectl get hpa"]
+
+
 def test_pods_of_a_failed_node_are_evicted_until_it_recovers(page_commands):
     page_commands.run("Node failures", until="kubeloop nodes recover")
     taints = page_commands.kubectl.json("get", "node", "node-1")["spec"]["taints"]

@@ -73,8 +73,10 @@ class FakeApiServer:
         clock: Clock | None = None,
         retries: RetryPolicy | None = None,
         gates: FeatureGates = DEFAULT_FEATURE_GATES,
+        serves_metrics: bool = False,
     ) -> None:
-        """retries: those of the client. gates: of API server and components."""
+        """retries: those of the client. gates: of API server and components. serves_metrics: serve the metrics API."""
+        self._serves_metrics = serves_metrics
         self._gates = gates
         self.clock = clock or VirtualClock()
         self._seed = seed
@@ -100,7 +102,7 @@ class FakeApiServer:
         self.api = InProcessApi(
             clock=self.clock,
             rng=random.Random(self._seed),
-            settings=ServingSettings(feature_gates=self._gates),
+            settings=ServingSettings(feature_gates=self._gates, serves_metrics=self._serves_metrics),
         )
         self.store = self.api.server.store
         self._first_revision = self.store.revision

@@ -6,10 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.kube.objects.api_types import (
-    LabelSelector,
-    LabelSelectorRequirement,
-)
+from kubeloop.kube.objects.api_types import LabelSelector, LabelSelectorRequirement, convert
 from kubeloop.kube.selectors import (
     EVERYTHING,
     NOTHING,
@@ -18,6 +15,7 @@ from kubeloop.kube.selectors import (
     parse_label_selector,
     selector_from,
     selector_from_map,
+    selector_text,
 )
 
 keys = st.sampled_from(["app", "tier", "example.com/x", "in", "notin"])
@@ -103,3 +101,18 @@ def test_field_selector_escapes_and_exact_values():
     assert selector.exact("metadata.name") == "a,b"
     assert selector.exact("spec.nodeName") is None
     assert str(selector) == r"metadata.name=a\,b,spec.nodeName!=x"
+
+
+def test_selector_text_is_that_of_go():
+    selector = convert(
+        LabelSelector,
+        {
+            "matchLabels": {"b": "2", "a": "1"},
+            "matchExpressions": [{"key": "k", "operator": "In", "values": ["x", "y"]}],
+        },
+    )
+    assert selector_text(selector) == (
+        "&LabelSelector{MatchLabels:map[string]string{a: 1,b: 2,},MatchExpressions:[]LabelSelectorRequirement{"
+        "LabelSelectorRequirement{Key:k,Operator:In,Values:[x y],},},}"
+    )
+    assert selector_text(None) == "nil"

@@ -13,12 +13,10 @@ from kubeloop.controllers.disruption.budget_status import (
     overdue_disruptions,
     pending_disruptions,
     percent_of,
-    selector_text,
     stale_disruption_seconds,
     status_json,
 )
 from kubeloop.kube.objects.api_types import (
-    LabelSelector,
     Pod,
     PodDisruptionBudget,
     PodDisruptionBudgetStatus,
@@ -83,18 +81,3 @@ def test_status_json_removes_pods_that_are_no_longer_disrupted():
 )
 def test_stale_disruption_seconds(disrupted, seconds):
     assert stale_disruption_seconds(disrupted, NOW) == seconds
-
-
-def test_selector_text_is_that_of_go():
-    selector = convert(
-        LabelSelector,
-        {
-            "matchLabels": {"b": "2", "a": "1"},
-            "matchExpressions": [{"key": "k", "operator": "In", "values": ["x", "y"]}],
-        },
-    )
-    assert selector_text(selector) == (
-        "&LabelSelector{MatchLabels:map[string]string{a: 1,b: 2,},MatchExpressions:[]LabelSelectorRequirement{"
-        "LabelSelectorRequirement{Key:k,Operator:In,Values:[x y],},},}"
-    )
-    assert selector_text(None) == "nil"

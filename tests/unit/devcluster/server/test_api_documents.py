@@ -24,7 +24,9 @@ def served() -> ServedDefinitions:
 
 def respond(served: ServedDefinitions, path: str, method: str = "GET", **headers: str) -> Response | None:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return ApiDocuments(served.definitions, DEFAULT_FEATURE_GATES).response(Request.of(method, path, named))
+    return ApiDocuments(served.definitions, DEFAULT_FEATURE_GATES, serves_metrics=False).response(
+        Request.of(method, path, named)
+    )
 
 
 def document(served: ServedDefinitions, path: str, **headers: str) -> Response:
@@ -93,7 +95,7 @@ def test_unavailable_openapi_documents_are_errors(served: ServedDefinitions, pat
 
 
 def content(served: ServedDefinitions, gates: FeatureGates, path: str) -> Any:
-    response = ApiDocuments(served.definitions, gates).response(Request.of("GET", path, {}))
+    response = ApiDocuments(served.definitions, gates, serves_metrics=False).response(Request.of("GET", path, {}))
     assert response is not None
     assert isinstance(response.body, bytes)
     return msgspec.json.decode(response.body)

@@ -1,0 +1,1 @@
+"""HorizontalPodAutoscaler controller: replicas of scalable objects, from metrics."""

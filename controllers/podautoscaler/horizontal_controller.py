@@ -1,0 +1,177 @@
+"""HorizontalPodAutoscaler controller: when an autoscaler is synced, and the write of its status.
+
+Each autoscaler is synced once per sync period, never sooner. Source: v1.36
+pkg/controller/podautoscaler/horizontal.go.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from kubeloop.controllers.podautoscaler.autoscaler_sync import AutoscalerRules, AutoscalerSync
+from kubeloop.controllers.podautoscaler.metric_evaluation import MetricEvaluator
+from kubeloop.controllers.podautoscaler.metrics_client import MetricsClient
+from kubeloop.controllers.podautoscaler.replica_calculation import ReadinessRules
+from kubeloop.controllers.podautoscaler.scale_target import ScaleTargets
+from kubeloop.controllers.podautoscaler.scaling_limits import ScaleHistory
+from kubeloop.controllers.runtime.controller import Controller, ReconcileError
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.errors import ApiError, ServerUnreachable
+from kubeloop.kube.objects.api_types import HorizontalPodAutoscaler, Pod
+from kubeloop.kube.objects.resources import HORIZONTAL_POD_AUTOSCALERS, PODS
+from kubeloop.kube.selectors import NOTHING, Selector
+
+_OPTION = "horizontal_pod_autoscaler_"
+
+
+class FixedInterval:
+    """Rate limiter of the queue: every retry follows after the sync period."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def when(self, key: str) -> float:
+        del key
+        return self._seconds
+
+    def forget(self, key: str) -> None:
+        """Do nothing: failures are not counted."""
+
+    def num_requeues(self, key: str) -> int:
+        del key
+        return 0
+
+
+class HorizontalController:
+    """Reconciles HorizontalPodAutoscalers; `run()` works until cancelled."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        options, gates = context.options, context.feature_gates
+        self._client = context.client
+        self._clock = context.clock
+        self._events = context.events
+        self._traces = context.traces
+        self._sync_seconds: float = options[_OPTION + "sync_period"]
+        self._rules = AutoscalerRules(
+            tolerance=options[_OPTION + "tolerance"],
+            stabilization_seconds=options[_OPTION + "downscale_stabilization"],
+            configurable_tolerance=gates.enabled("HPAConfigurableTolerance"),
+            scale_to_zero=gates.enabled("HPAScaleToZero"),
+        )
+        readiness = ReadinessRules(
+            timedelta(seconds=options[_OPTION + "cpu_initialization_period"]),
+            timedelta(seconds=options[_OPTION + "initial_readiness_delay"]),
+        )
+        self._targets = ScaleTargets(context.client)
+        self._evaluator = MetricEvaluator(
+            MetricsClient(context.client), self._targets, readiness, pod_level=gates.enabled("PodLevelResources")
+        )
+        autoscalers, pods = (
+            context.informers.informer(HORIZONTAL_POD_AUTOSCALERS),
+            context.informers.informer(PODS),
+        )
+        self._autoscalers, self._pods = autoscalers.store, pods.store
+        self._pods.add_index("namespace")
+        self._pods_informer = pods
+        self._selectors: dict[str, dict[str, Selector]] = {}  # namespace -> name of an autoscaler -> its pods
+        self._histories: dict[str, ScaleHistory] = {}
+        self._queue = context.new_queue("horizontalpodautoscaler", FixedInterval(self._sync_seconds))
+        self._controller = Controller("horizontalpodautoscaling", self.reconcile, self._queue, context.workers, context)
+        self._registrations = (
+            autoscalers.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda autoscaler, _initial: self._on_autoscaler(autoscaler),
+                    on_update=lambda _old, autoscaler: self._on_autoscaler(autoscaler),
+                    on_delete=lambda autoscaler, _unknown: self._on_delete(autoscaler),
+                )
+            ),
+        )
+
+    async def run(self) -> None:
+        """Reconcile until cancelled, once the caches are synced."""
+        await self._pods_informer.wait_synced()
+        await self._controller.run(self._registrations)
+
+    def _on_autoscaler(self, autoscaler: HorizontalPodAutoscaler) -> None:
+        self._queue.add_after(autoscaler.key, self._sync_seconds)
+        metadata = autoscaler.metadata
+        self._selectors.setdefault(metadata.namespace, {}).setdefault(metadata.name, NOTHING)
+
+    def _on_delete(self, autoscaler: HorizontalPodAutoscaler) -> None:
+        metadata = autoscaler.metadata
+        selectors = self._selectors.get(metadata.namespace, {})
+        selectors.pop(metadata.name, None)
+        if not selectors:
+            self._selectors.pop(metadata.namespace, None)
+        self._histories.pop(autoscaler.key, None)
+
+    async def reconcile(self, key: str) -> float | None:
+        """Scale the target of autoscaler `key` and write its status. Returns the sync period.
+
+        An exception means: retry after the sync period.
+        """
+        autoscaler = self._autoscalers.get(key)
+        if autoscaler is None:
+            return None
+        reconcile = self._traces.reconcile("horizontalpodautoscaling", key, self._queue.pop_reasons(key))
+        sync = AutoscalerSync(
+            autoscaler,
+            self._histories.get(key, ScaleHistory()),
+            rules=self._rules,
+            targets=self._targets,
+            evaluator=self._evaluator,
+            select_pods=lambda selector: self._select(autoscaler, selector),
+            events=self._events,
+            reconcile=reconcile,
+            now=self._clock.now(),
+        )
+        try:
+            try:
+                await sync.run()
+            finally:
+                if key in self._autoscalers:
+                    self._histories[key] = sync.history
+                await self._write_status(autoscaler, sync)
+            if sync.failure:
+                raise ReconcileError(sync.failure)
+        except Exception as error:
+            reconcile.finish(error=str(error))
+            raise
+        reconcile.finish()
+        return self._sync_seconds
+
+    def _select(self, autoscaler: HorizontalPodAutoscaler, selector: Selector) -> tuple[list[Pod], list[str]]:
+        """Return the pods that the target of `autoscaler` selects, and the autoscalers that select any of them."""
+        metadata = autoscaler.metadata
+        selectors = self._selectors.get(metadata.namespace, {})
+        if metadata.name in selectors:
+            selectors[metadata.name] = selector
+        pods = [
+            pod for pod in self._pods.by_index("namespace", metadata.namespace) if selector.matches(pod.metadata.labels)
+        ]
+        names = [name for name, other in selectors.items() if any(other.matches(pod.metadata.labels) for pod in pods)]
+        return pods, sorted(names)
+
+    async def _write_status(self, autoscaler: HorizontalPodAutoscaler, sync: AutoscalerSync) -> None:
+        if sync.status == autoscaler.status:
+            return
+        metadata = autoscaler.metadata
+        always = {"desiredReplicas": 0, "currentMetrics": None}
+        patch = versioned_merge_patch(
+            metadata.resource_version, status=changed_fields(autoscaler.status, sync.status, always=always)
+        )
+        try:
+            await self._client.patch(
+                HORIZONTAL_POD_AUTOSCALERS,
+                metadata.name,
+                patch,
+                PatchType.MERGE,
+                metadata.namespace,
+                subresource="status",
+            )
+        except (ApiError, ServerUnreachable) as error:
+            self._events.event(autoscaler, "Warning", "FailedUpdateStatus", str(error))
+            raise
