@@ -97,6 +97,13 @@ def deployment(name: str, replicas: int) -> dict[str, Any]:
     }
 
 
+def daemon_set(name: str) -> dict[str, Any]:
+    """Return a DaemonSet with the pods of `deployment`."""
+    spec = {field: value for field, value in deployment(name, 0)["spec"].items() if field != "replicas"}
+    metadata = {"name": name, "labels": spec["selector"]["matchLabels"]}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
+
+
 async def watch(client: Client, namespace: str, run: Run, cpu_seconds: Callable[[], float]) -> None:
     """Watch until cancelled. kube-apiserver ends watches that are too slow, as on a busy machine in a burst of events;
     the watch then resumes where it ended."""
