@@ -16,8 +16,8 @@ def kubeloop(tmp_path) -> Kubeloop:
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory) -> Iterator[tuple[Kubeloop, KubeloopProcess, Kubectl]]:
-    """One development cluster with the web example, shared by the tests of a module."""
+    """One development cluster with the web example, shared by the tests of a module; its containers stop fast."""
     folder = tmp_path_factory.mktemp("web")
     kubeloop = Kubeloop(folder)
-    with running_cluster(kubeloop, folder, "-f", WEB) as (up, kubectl):
+    with running_cluster(kubeloop, folder, "-f", WEB, "--stop-delay=100ms") as (up, kubectl):
         yield kubeloop, up, kubectl
