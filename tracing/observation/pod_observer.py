@@ -23,7 +23,14 @@ from kubeloop.tracing.observation.pod_states import Skew, add_state, describe, u
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.spans.observed_phases import TraceEnd, bound_edge, trace_end
 from kubeloop.tracing.spans.phase_times import start_sli_ns
-from kubeloop.tracing.spans.pod_milestones import Edge, PodMilestones, later, moment_ns, timestamp_edge
+from kubeloop.tracing.spans.pod_milestones import (
+    Edge,
+    MissedTime,
+    PodMilestones,
+    later,
+    moment_ns,
+    timestamp_edge,
+)
 from kubeloop.tracing.spans.pod_record import PodRecord
 
 LATE_EVENTS_NS: Final = 5_000_000_000  # a kubelet delays Events when it has many
@@ -54,6 +61,7 @@ class PodObserver:
     _ended       end of the wait for late Events (ns), of pods whose trace has ended, in order
     _on_node     UIDs of followed pods by node
     _lost_nodes  since when a node is not ready, or gone
+    _last_missed  the last time in which pods were not observed, which also concerns pods that were created in it
     _newest, _reconstructed  pods that ended before the first list: while it comes, and while their Events come
     """
 
@@ -85,6 +93,7 @@ class PodObserver:
         self._ended: dict[str, int] = {}
         self._on_node: dict[str, set[str]] = {}
         self._lost_nodes: dict[str, Edge] = {}
+        self._last_missed: MissedTime | None = None
         self._newest: list[tuple[int, str, ObservedPod, int]] = []  # heap
         self._reconstructed: dict[str, tuple[ObservedPod, PodMilestones]] = {}
         self._reconstructed_until_ns = 0
@@ -189,12 +198,13 @@ class PodObserver:
         """
         if resource == "nodes":
             return  # a pod's phases do not depend on them
+        missed = MissedTime(since_ns, until_ns, f"the watch of {resource} was interrupted")
+        if resource == "pods":
+            self._last_missed = missed
         for record in self._recorder.open_records():
             milestones = record.milestones
-            if milestones is not None and until_ns > record.start_ns:
-                milestones.add_missed(
-                    max(since_ns, record.start_ns), until_ns, f"the watch of {resource} was interrupted"
-                )
+            if milestones is not None:
+                _add_missed(record, milestones, missed)
                 if resource == "pods":
                     milestones.version = 0  # resource versions start over if etcd was restored
                 _changed(record)
@@ -260,6 +270,8 @@ class PodObserver:
             describe(milestones, pod, arrival_ns, self._skew_of(pod))
             _set_start(record, milestones)
             record.reconstructed = initial
+            if self._last_missed is not None:
+                _add_missed(record, milestones, self._last_missed)
             created = pod.metadata.creation_timestamp
             if not initial and created is not None:
                 self._skew.timestamp(API_SERVER, moment_ns(created), arrival_ns)
@@ -371,6 +383,12 @@ def _set_start(record: PodRecord, milestones: PodMilestones) -> None:
     creation = milestones.creation
     assert creation is not None
     record.start_ns, record.start_uncertainty_ns = creation.high_ns, creation.uncertainty_ns
+
+
+def _add_missed(record: PodRecord, milestones: PodMilestones, missed: MissedTime) -> None:
+    """Record a time in which the pod was not observed, as far as it existed."""
+    if missed.until_ns > record.start_ns:
+        milestones.add_missed(max(missed.since_ns, record.start_ns), missed.until_ns, missed.reason)
 
 
 def _close(record: PodRecord, milestones: PodMilestones, end: TraceEnd) -> int:

@@ -445,6 +445,25 @@ def test_watch_that_was_interrupted(traces):
     assert missed.attributes["kubeloop.reason"] == "the watch of pods was interrupted"
 
 
+def test_pod_created_during_an_interruption_is_marked_and_has_no_sli(traces):
+    story = PodStory()
+    story.create().after(1).bind().accept().image_present("app").start("app").ready()
+    traces.observer.interrupted("pods", ns(-10), ns(20))
+    traces.observer.pod_observed(story.states[-1][0], ns(20.01))
+    for event, _ in story.events:
+        traces.observer.event_observed(event, ns(20.02))
+    missed = span_named(traces.trace(), "not observed")
+    assert (missed.start_ns, missed.attributes["kubeloop.start.source"]) == (ns(0.6), "arrival")
+    assert traces.finished[-1].start_sli_ns == 0
+
+
+def test_pod_created_after_an_interruption_is_not_marked(traces):
+    traces.observer.interrupted("pods", ns(-20), ns(-10))
+    PodStory(traces.observer).start_normally()
+    assert "not observed" not in {span.name for span in traces.trace().spans}
+    assert traces.finished[-1].start_sli_ns > 0
+
+
 def test_an_arrival_after_an_interruption_is_as_uncertain_as_the_interruption_was_long(traces):
     story = PodStory(traces.observer).create(gates=["g"]).after(1)
     traces.observer.interrupted("pods", ns(1), ns(31))
