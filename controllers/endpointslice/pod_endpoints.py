@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.controllers.runtime.name_hash import fnv1a_128
 from kubeloop.controllers.runtime.service_pods import (
     CLUSTER_IP_NONE,
     find_port,
@@ -22,7 +23,6 @@ from kubeloop.kube.objects.api_types import JSONValue, Node, Pod, Service
 from kubeloop.kube.objects.object_fields import is_ready
 
 ZONE = "topology.kubernetes.io/zone"
-_FNV_PRIME, _FNV_OFFSET, _FNV_MASK = 0x1000000000000000000013B, 0x6C62272E07BB014262B821756295C58D, (1 << 128) - 1
 
 EndpointKey = tuple[Any, ...]
 """What identifies an endpoint in all slices: addresses, host name, and the Pod's namespace and name."""
@@ -133,10 +133,7 @@ def _port_hash(port: JSONValue) -> int:
         f"(v1.EndpointPort){{Name:(*string){port['name']} Protocol:(*v1.Protocol){port['protocol']}"
         f" Port:(*int32){port['port']} AppProtocol:(*string){app_protocol}}}"
     )
-    number = _FNV_OFFSET
-    for byte in text.encode():
-        number = ((number ^ byte) * _FNV_PRIME) & _FNV_MASK
-    return number
+    return fnv1a_128(text.encode())
 
 
 def port_key(ports: list[JSONValue] | None) -> bytes:

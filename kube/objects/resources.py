@@ -116,6 +116,7 @@ SECRETS: Resource[dict[str, Any]] = new_resource(dict, "v1", "secrets", "Secret"
 SERVICE_ACCOUNTS: Resource[dict[str, Any]] = new_resource(
     dict, "v1", "serviceaccounts", "ServiceAccount", short="sa", subresources="token"
 )
+ENDPOINTS: Resource[dict[str, Any]] = new_resource(dict, "v1", "endpoints", "Endpoints", short="ep")
 ENDPOINT_SLICES: Resource[dict[str, Any]] = new_resource(dict, "discovery.k8s.io/v1", "endpointslices", "EndpointSlice")
 DEPLOYMENTS = new_resource(
     api_types.Deployment, "apps/v1", "deployments", short="deploy", categories="all", subresources="scale status"

@@ -253,6 +253,26 @@ CONTROLLER_TABLE = (
         event_component="controllermanager",
     ),
     ControllerDescriptor(
+        name="endpoint",
+        kubernetes_name="endpoints-controller",
+        factory="endpoint.endpoints_controller:EndpointsController",
+        watches="services pods endpoints",
+        starts_with="services",
+        starts_when=lambda service: bool(service.spec.selector),
+        event_component="endpoint-controller",
+        concurrency=ControllerOption(
+            "concurrent-endpoint-syncs", 5, "Number of concurrent reconciles of the Endpoints of Services."
+        ),
+        options=(
+            ControllerOption(
+                "endpoint-updates-batch-period",
+                0.0,
+                "Time by which Endpoints follow changes of pods later, to join several changes in one update.",
+                "duration",
+            ),
+        ),
+    ),
+    ControllerDescriptor(
         name="endpointslice",
         kubernetes_name="endpointslice-controller",
         factory="endpointslice.endpoint_slice_controller:EndpointSliceController",

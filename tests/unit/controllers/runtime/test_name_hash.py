@@ -1,6 +1,6 @@
 """Hashes in names and labels."""
 
-from kubeloop.controllers.runtime.name_hash import fnv1_32, fnv1a_32, safe_encode
+from kubeloop.controllers.runtime.name_hash import fnv1_32, fnv1a_32, fnv1a_128, safe_encode
 
 
 def test_hashes_are_those_of_the_published_vectors():
@@ -10,3 +10,8 @@ def test_hashes_are_those_of_the_published_vectors():
 
 def test_safe_encode_has_one_character_per_digit():
     assert safe_encode(1234567890) == "56789bcdf4"
+
+
+def test_hash_of_128_bits():
+    assert f"{fnv1a_128(b''):x}" == "6c62272e07bb014262b821756295c58d"
+    assert f"{fnv1a_128(b'a'):x}" == "d228cb696f1a8caf78912b704e4a8964"

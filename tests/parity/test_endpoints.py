@@ -1,6 +1,6 @@
-"""EndpointSlices beside kube-controller-manager: the same slices and events after each step of a scenario.
+"""Endpoints and EndpointSlices beside kube-controller-manager: the same objects and events after each step.
 
-Each controller runs alone on its own kube-apiserver, without scheduler and kubelets.
+The two controllers run alone on their own kube-apiserver, without scheduler and kubelets.
 """
 
 from __future__ import annotations
@@ -119,8 +119,21 @@ def state(server: RealApiServer) -> JSON:
     events = {
         (it["involvedObject"]["name"], it["type"], it["reason"], it["source"]["component"])
         for it in server.request("GET", f"{NS}/events")["items"]
+        if "component" in it["source"]  # not the API server's repair of Service addresses
     }
-    return {"slices": sorted(slices, key=json.dumps), "events": sorted(events)}
+    endpoints = [stable_endpoints(it) for it in server.request("GET", f"{NS}/endpoints")["items"]]
+    return {"slices": sorted(slices, key=json.dumps), "endpoints": endpoints, "events": sorted(events)}
+
+
+def stable_endpoints(endpoints: JSON) -> JSON:
+    """Return Endpoints without UIDs and times. The order of subsets depends on UIDs."""
+    metadata, subsets = endpoints["metadata"], endpoints.get("subsets") or []
+    for subset in subsets:
+        for address in (*subset.get("addresses", ()), *subset.get("notReadyAddresses", ())):
+            address["targetRef"].pop("uid")
+    annotations = sorted((metadata.get("annotations") or {}).keys() - {TRIGGER_TIME})
+    fields = {"name": metadata["name"], "labels": metadata["labels"], "annotations": annotations}
+    return {**fields, "subsets": sorted(subsets, key=json.dumps)}
 
 
 def stable(endpoint_slice: JSON) -> JSON:
@@ -160,13 +173,13 @@ def run(server: RealApiServer) -> JSON:
 
 def run_kubernetes(folder: Path) -> JSON:
     with real_apiserver(folder) as server:
-        options = ("--controllers=endpointslice-controller", "--leader-elect=false")
+        options = ("--controllers=endpointslice-controller,endpoints-controller", "--leader-elect=false")
         server.start_component("kube-controller-manager", *options)
         return run(server)
 
 
 def run_kubeloop(folder: Path) -> JSON:
-    arguments = ("--controllers=endpointslice", "--trace-journal=")
+    arguments = ("--controllers=endpointslice,endpoint", "--trace-journal=")
     with (
         real_apiserver(folder) as server,
         Kubeloop(folder).running("run", f"--kubeconfig={server.kubeconfig}", *arguments),
@@ -174,7 +187,7 @@ def run_kubeloop(folder: Path) -> JSON:
         return run(server)
 
 
-def test_slices_and_events_match_kube_controller_manager(tmp_path):
+def test_endpoints_and_events_match_kube_controller_manager(tmp_path):
     needs_binaries("kube-controller-manager")
     with ThreadPoolExecutor(2) as executor:
         kubernetes = executor.submit(run_kubernetes, tmp_path / "kubernetes")

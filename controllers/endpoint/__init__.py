@@ -1,0 +1,1 @@
+"""Endpoints controller: publishes the addresses of a Service's Pods in an Endpoints object, for old clients."""

@@ -1,0 +1,92 @@
+"""The Endpoints controller with an API server in memory, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from kubeloop.controllers.endpoint.endpoints_controller import EndpointsController
+from kubeloop.kube.objects.resources import ENDPOINTS, PODS, SERVICES
+from kubeloop.process.controller_table import default_options
+
+pytestmark = pytest.mark.virtual_time
+
+
+@pytest.fixture
+async def apiserver(fake_apiserver, start):
+    fake_apiserver.api.create(ENDPOINTS.path("ns"), {"metadata": {"name": "leftover"}})
+    context = structs.replace(fake_apiserver.context, options=default_options())
+    await start(fake_apiserver.informers, EndpointsController(context))
+    return fake_apiserver
+
+
+def create_service(api: Any, name: str = "web", **spec: Any) -> None:
+    spec = {"selector": {"app": "web"}, "ports": [{"port": 80}], **spec}
+    api.api.create(SERVICES.path("ns"), {"metadata": {"name": name, "labels": {"team": "x"}}, "spec": spec})
+
+
+def create_pod(api: Any, number: int, *, ready: bool = True) -> None:
+    spec = {"nodeName": "n", "containers": [{"name": "main", "image": "app:1"}]}
+    api.api.create(PODS.path("ns"), {"metadata": {"name": f"p{number}", "labels": {"app": "web"}}, "spec": spec})
+    address = f"10.1.{number // 250}.{number % 250 + 1}"
+    conditions = [{"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T00:00:05Z"}]
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": conditions}
+    path = PODS.path("ns", f"p{number}", "status")
+    api.api.succeed("PATCH", path, {"status": status}, content_type="application/merge-patch+json")
+
+
+def endpoints(api: Any, name: str = "web") -> Any:
+    return api.store.get(ENDPOINTS, "ns", name)
+
+
+def addresses(api: Any) -> list[str]:
+    return [it["ip"] for subset in endpoints(api).get("subsets") or () for it in subset.get("addresses", ())]
+
+
+async def test_endpoints_follow_pods_and_service(apiserver):
+    create_service(apiserver)
+    await asyncio.sleep(1)
+    assert addresses(apiserver) == []
+    for number in range(3):
+        create_pod(apiserver, number, ready=number != 2)
+    await asyncio.sleep(2)
+    assert addresses(apiserver) == ["10.1.0.1", "10.1.0.2"]
+    metadata = endpoints(apiserver)["metadata"]
+    assert metadata["labels"] == {"team": "x", "endpoints.kubernetes.io/managed-by": "endpoint-controller"}
+    assert list(metadata["annotations"]) == ["endpoints.kubernetes.io/last-change-trigger-time"]
+    apiserver.api.succeed("DELETE", PODS.path("ns", "p0"), {"gracePeriodSeconds": 30})
+    await asyncio.sleep(2)
+    assert addresses(apiserver) == ["10.1.0.2"]
+    apiserver.api.succeed("DELETE", SERVICES.path("ns", "web"))
+    await asyncio.sleep(2)
+    assert endpoints(apiserver) is None
+
+
+async def test_leftover_endpoints_are_deleted_and_deleted_ones_restored(apiserver):
+    assert endpoints(apiserver, "leftover") is None
+    create_service(apiserver)
+    create_service(apiserver, "manual", selector=None)
+    await asyncio.sleep(1)
+    assert endpoints(apiserver, "manual") is None
+    apiserver.api.succeed("DELETE", ENDPOINTS.path("ns", "web"))
+    await asyncio.sleep(2)
+    assert endpoints(apiserver) is not None
+
+
+async def test_more_than_1000_addresses_are_truncated(apiserver):
+    create_service(apiserver)
+    for number in range(1003):
+        create_pod(apiserver, number)
+    await asyncio.sleep(5)
+    assert len(addresses(apiserver)) == 1000
+    assert endpoints(apiserver)["metadata"]["annotations"]["endpoints.kubernetes.io/over-capacity"] == "truncated"
+    apiserver.api.succeed("DELETE", PODS.path("ns", "p0"), {"gracePeriodSeconds": 0})
+    for number in (1, 2):
+        apiserver.api.succeed("DELETE", PODS.path("ns", f"p{number}"), {"gracePeriodSeconds": 0})
+    await asyncio.sleep(5)
+    assert len(addresses(apiserver)) == 1000
+    assert "endpoints.kubernetes.io/over-capacity" not in endpoints(apiserver)["metadata"].get("annotations", {})
+    assert apiserver.context.events.events == []
