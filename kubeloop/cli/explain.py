@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kubeloop.cli import endpoint_client
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
-from kubeloop.process.process_files import ProcessRecord, default_process, list_processes
+from kubeloop.process.process_files import ProcessRecord, current_kubeconfig, default_process, list_processes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -64,7 +63,7 @@ def _cluster_source(options: ExplainOptions, process: ProcessRecord | None) -> t
     """Return kubeconfig and context of the cluster to read: of the options, else of the process, else the defaults."""
     if options.kubeconfig is not None or options.kube_context is not None:
         return (str(options.kubeconfig) if options.kubeconfig is not None else None), options.kube_context
-    if process is not None and os.environ.get("KUBECONFIG", "") in ("", process.kubeconfig):
+    if process is not None and current_kubeconfig() in ("", process.kubeconfig):
         return process.kubeconfig or None, process.context or None
     return None, None
 

@@ -28,7 +28,7 @@ from kubeloop.process.metrics.process_metrics import new_registry
 from kubeloop.process.observation.cluster_access import MISSING_DETAIL, check_access
 from kubeloop.process.observation.observation import Observation, ObservationSettings
 from kubeloop.process.observation.server_dates import DatedTransport
-from kubeloop.process.process_files import ProcessRecord, runtime_directory
+from kubeloop.process.process_files import ProcessRecord, current_kubeconfig, runtime_directory
 from kubeloop.process.signals import run_until_interrupted
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.observation.clock_skew import ClockSkew
@@ -79,7 +79,7 @@ async def _observe(settings: ObservationSettings, options: ObserveOptions, elect
             os.getpid(),
             listener_url(listener),
             transport.server,
-            kubeconfig or os.environ.get("KUBECONFIG", ""),
+            current_kubeconfig(options.kubeconfig),
             clock.time_ns(),
             context=options.kube_context or "",
             schedules=False,

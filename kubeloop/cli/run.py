@@ -42,7 +42,7 @@ from kubeloop.process.endpoint.endpoint_listener import listener_url, open_liste
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
 from kubeloop.process.metrics.process_metrics import new_registry
-from kubeloop.process.process_files import ProcessRecord, runtime_directory
+from kubeloop.process.process_files import ProcessRecord, current_kubeconfig, runtime_directory
 from kubeloop.process.python_gc import importing
 from kubeloop.process.signals import on_signal, run_until_interrupted
 from kubeloop.tracing.journal.trace_journal import TraceJournal
@@ -133,8 +133,7 @@ async def _run(
     clock = SystemClock()
     rng = random.Random()
     registry = new_registry()
-    kubeconfig = _kubeconfig(server)
-    transport = await connect(kubeconfig, server.kube_context)
+    transport = await connect(_kubeconfig(server), server.kube_context)
     async with contextlib.AsyncExitStack() as stack:
         measured = MeasuredTransport(transport, registry, clock.time_ns)
         qps = run_options.kube_api_qps if run_options.kube_api_qps > 0 else None
@@ -158,7 +157,7 @@ async def _run(
                 os.getpid(),
                 url,
                 transport.server,
-                kubeconfig or os.environ.get("KUBECONFIG", ""),
+                current_kubeconfig(server.kubeconfig),
                 clock.time_ns(),
                 context=server.kube_context or "",
                 schedules="scheduler" in settings.controllers,

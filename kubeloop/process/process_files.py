@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 class ProcessRecord(msgspec.Struct, frozen=True):
     """One kubeloop process. started_ns: nanoseconds since the epoch.
 
-    kubeconfig, context: those that reach its API server; "" for the defaults. schedules: it runs the scheduler.
+    kubeconfig, context: those that reach its API server, absolute paths; "" for the defaults. schedules: it runs the
+    scheduler.
     """
 
     pid: int
@@ -102,8 +103,15 @@ def default_process() -> ProcessRecord:
     processes = list_processes()
     if not processes:
         raise UserError("no kubeloop process runs on this machine", hint="start kubeloop up, run or observe")
-    kubeconfig = os.environ.get("KUBECONFIG", "")
+    kubeconfig = current_kubeconfig()
     return next((process for process in processes if kubeconfig and process.kubeconfig == kubeconfig), processes[0])
+
+
+def current_kubeconfig(option: Path | None = None) -> str:
+    """Return --kubeconfig, else $KUBECONFIG, as absolute paths for commands in other folders; "" for the default."""
+    value = str(option) if option is not None else os.environ.get("KUBECONFIG", "")
+    paths = [os.path.abspath(os.path.expanduser(path)) for path in value.split(os.pathsep) if path]
+    return os.pathsep.join(paths)
 
 
 def process_exists(pid: int) -> bool:

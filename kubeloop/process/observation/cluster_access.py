@@ -44,7 +44,10 @@ async def check_access(
         raise unreachable_error(server, error) from None
     except ApiError as error:
         if error.code == 400 and pod_selectors:
-            raise UserError(f"the API server {server} rejects the selector: {error.message}", hint="see -l") from None
+            raise UserError(
+                f"the API server {server} rejects the selector: {error.message}",
+                hint="for example -l 'app=web,tier!=cache'",
+            ) from None
         raise refused_error(server, error) from None
     return frozenset(missing)
 

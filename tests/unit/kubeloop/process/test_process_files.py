@@ -1,12 +1,14 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from kubeloop.kube.errors import UserError
 from kubeloop.process.process_files import (
     ProcessRecord,
+    current_kubeconfig,
     default_process,
     list_processes,
     process_file,
@@ -44,6 +46,15 @@ def test_default_process_serves_the_current_kubeconfig(monkeypatch):
         assert default_process() == newer
         monkeypatch.setenv("KUBECONFIG", "/mine")
         assert default_process() == mine
+
+
+def test_kubeconfig_is_the_option_or_the_environment_as_absolute_paths(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    assert current_kubeconfig() == ""
+    assert current_kubeconfig(Path("kind.yaml")) == str(tmp_path / "kind.yaml")
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(["a", "~/b", "/c"]))
+    assert current_kubeconfig() == os.pathsep.join([str(tmp_path / "a"), "/home/me/b", "/c"])
 
 
 def test_default_process_error_suggests_commands():
