@@ -19,7 +19,7 @@ from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.spans.pod_record import PodRecord
-from support.faulty_transport import FaultyTransport, WatchFault
+from support.faulty_transport import FaultyTransport, WatchFault, injected_error
 from support.manifests import deployment
 
 pytestmark = pytest.mark.virtual_time
@@ -119,6 +119,23 @@ async def test_broken_watch_loses_and_repeats_no_trace(clock: VirtualClock, faul
     assert Counter(record.uid for record in records) == Counter(uids)
     assert {record.outcome for record in records} == {"ready"}
     assert any("not observed" in phase_names(record) for record in records) == (fault == "expired")
+
+
+async def test_pods_started_while_credentials_are_rejected_have_one_trace(clock: VirtualClock):
+    async with observed_cluster(clock) as (cluster, observed):
+        await cluster.apply(deployment("before", replicas=2))
+        await cluster.wait_for("deployment/before", "complete")
+        observed.transport.reject = lambda method, path: injected_error(401)
+        observed.transport.break_watches()
+        await cluster.apply(deployment("during", replicas=2))
+        await cluster.wait_for("deployment/during", "complete")
+        await asyncio.sleep(300)
+        observed.transport.reject = lambda method, path: None
+        await asyncio.sleep(120)
+        uids = {pod.metadata.uid for pod in cluster.seen_pods()}
+        records = await observed.records()
+    assert Counter(record.uid for record in records) == Counter(uids)
+    assert {record.outcome for record in records} == {"ready"}
 
 
 async def test_pod_deleted_while_the_watch_is_broken_has_a_trace(clock: VirtualClock):
