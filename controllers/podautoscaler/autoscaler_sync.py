@@ -202,7 +202,7 @@ class AutoscalerSync:
             raise self._unusable_selector(scale, "InvalidSelector", message, message) from error
         pods, autoscalers = self._select_pods(selector)
         if len(autoscalers) > 1:
-            keys = " ".join(f"{{{name} {self._autoscaler.metadata.namespace}}}" for name in autoscalers)
+            keys = " ".join(f"{self._autoscaler.metadata.namespace}/{name}" for name in autoscalers)
             message = f"pods by selector {scale.selector} are controlled by multiple HPAs: [{keys}]"
             raise self._unusable_selector(scale, "AmbiguousSelector", message, message)
         return selector, pods

@@ -89,9 +89,13 @@ class MetricEvaluator:
                     return await self._pods(named, body["pods"], scaled, tolerances, now)
                 case MetricSpec(type="Object", object=NamedMetric() as named):
                     prefix = "failed to get object metric value"
+                    if named.target.type == "AverageValue":
+                        prefix += f": failed to get {named.metric.name} object metric"
                     return await self._object(named, body["object"], scaled, tolerances)
                 case MetricSpec(type="External", external=NamedMetric() as named):
-                    prefix = f"failed to get {named.metric.name} external metric value"
+                    name, is_average = named.metric.name, named.target.average_value is not None
+                    prefix = f"failed to get {name} external metric value: failed to get "
+                    prefix += f"{name} external metric" if is_average else f"external metric {name}"
                     return await self._external(named, body["external"], scaled, tolerances)
             reason = "InvalidMetricSourceType"
             raise MetricError(f'unknown metric source type "{spec.type}"')
@@ -187,19 +191,14 @@ class MetricEvaluator:
         metric, described, target = named.metric, named.described_object, named.target
         is_average = target.type == "AverageValue"
         try:
-            try:
-                resource = await self._targets.resource(described)
-                usage = await self._client.of_object(
-                    metric.name, scaled.namespace, resource.group_resource, described.name, metric.selector
-                )
-            except MetricError as error:
-                # upstream's arguments are in this order
-                place = f"{described.kind} on {scaled.namespace} {described.name}/{error}"
-                raise MetricError(f"unable to get metric {metric.name}: {place}") from error
+            resource = await self._targets.resource(described)
+            usage = await self._client.of_object(
+                metric.name, scaled.namespace, resource.group_resource, described.name, metric.selector
+            )
         except MetricError as error:
-            if is_average:
-                raise MetricError(f"failed to get {metric.name} object metric: {error}") from error
-            raise
+            # upstream's arguments are in this order
+            place = f"{described.kind} on {scaled.namespace} {described.name}/{error}"
+            raise MetricError(f"unable to get metric {metric.name}: {place}") from error
         proposal, current = _of_one_value(named, usage, scaled, tolerances, "object", is_average=is_average)
         status = {"metric": body["metric"], "current": current, "describedObject": body["describedObject"]}
         name = f"external metric {metric.name}({selector_text(metric.selector)})"
@@ -218,9 +217,8 @@ class MetricEvaluator:
         try:
             usage = await self._client.external(metric.name, scaled.namespace, metric.selector)
         except MetricError as error:
-            name = f"{metric.name} external metric" if is_average else f"external metric {metric.name}"
             place = f"{scaled.namespace}/{metric.name}/{text}"
-            raise MetricError(f"failed to get {name}: unable to get external metric {place}: {error}") from error
+            raise MetricError(f"unable to get external metric {place}: {error}") from error
         proposal, current = _of_one_value(named, usage, scaled, tolerances, "external", is_average=is_average)
         status = {"metric": body["metric"], "current": current}
         return Evaluation(

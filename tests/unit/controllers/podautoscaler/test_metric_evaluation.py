@@ -159,8 +159,8 @@ async def test_evaluation(fake_apiserver, body, replicas, name, current):
         pytest.param(
             named_metric("External", type="AverageValue", averageValue="1"),
             "FailedGetExternalMetric",
-            "failed to get m external metric value",
-            "failed to get m external metric: unable to get external metric ns/m/nil: E",
+            "failed to get m external metric value: failed to get m external metric",
+            "unable to get external metric ns/m/nil: E",
             id="external, average",
         ),
     ],
