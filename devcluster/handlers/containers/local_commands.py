@@ -12,10 +12,12 @@ import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.handlers.containers.terminal import Terminal
+
+T = TypeVar("T")
 
 
 @contextlib.asynccontextmanager
@@ -36,35 +38,42 @@ async def running_command(
     streams: dict[str, Any] = {"stdin": stdin, "stdout": PIPE, "stderr": stderr, "start_new_session": True}
     if terminal is not None:
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), terminal.command_end) | {"preexec_fn": terminal.attach}
-    process = await asyncio.create_subprocess_exec(
+    starting = asyncio.create_subprocess_exec(
         *command, cwd=directory, env={**os.environ, **dict(environment)}, **streams
     )
+    process, cancelled = await _completed(starting)
     if terminal is not None:
         terminal.release()
     try:
+        if cancelled is not None:
+            raise cancelled
         yield process
     finally:
         try:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                await _wait_for_exit(process)
+                _, cancelled = await _completed(process.wait())
+                if cancelled is not None:
+                    raise cancelled
         finally:
             # closes the pipes, which asyncio else does only when the loop has seen the end of each
             process._transport.close()  # type: ignore[attr-defined]
 
 
-async def _wait_for_exit(process: Process) -> None:
-    """Wait for a killed process, also if the task is cancelled meanwhile: it takes milliseconds."""
-    exited = asyncio.ensure_future(process.wait())
+async def _completed(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.CancelledError | None]:
+    """Complete `work`, which takes milliseconds, also if this task is cancelled meanwhile. Raises its exception.
+
+    Returns its result, and the cancellation for the caller to raise.
+    """
+    task = asyncio.ensure_future(work)
     cancelled = None
-    while not exited.done():
+    while not task.done():
         try:
-            await asyncio.shield(exited)
+            await asyncio.wait({task})
         except asyncio.CancelledError as error:
             cancelled = error
-    if cancelled is not None:
-        raise cancelled
+    return task.result(), cancelled
 
 
 @contextlib.asynccontextmanager

@@ -39,6 +39,22 @@ async def test_children_are_killed_at_the_end():
             await asyncio.sleep(0.01)
 
 
+async def test_command_is_killed_if_the_task_is_cancelled_while_it_starts(tmp_path: Path):
+    async def run() -> None:
+        async with running_command(["sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 1000"]):
+            pytest.fail("not cancelled")
+
+    task = asyncio.ensure_future(run())
+    await asyncio.sleep(0)
+    for _ in range(2):  # the second one while the command is being killed
+        task.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    pids = [int((tmp_path / "pid").read_text())] if (tmp_path / "pid").exists() else []
+    assert all(has_ended(pid) for pid in pids)
+
+
 async def test_missing_command_is_an_error():
     with pytest.raises(FileNotFoundError):
         async with running_command(["/no/such/command"]):
