@@ -10,7 +10,7 @@ LostReason = Literal["too many open", "too many finished"]
 
 
 class TracedPod(NamedTuple):
-    """What metrics show of a pod whose trace has ended. owner_kind: "Deployment"; "" for a pod without an owner."""
+    """Metrics of one pod whose trace has ended. owner_kind: "Deployment"; "" for a pod without an owner."""
 
     trace_id: str
     namespace: str

@@ -350,9 +350,10 @@ class DaemonSetController:
             status = replace(status, observed_generation=daemon_set.metadata.generation)
         try:
             await self._write_status(sync, status)
-        except Exception:
+        except Exception as error:
             if failure is None:
                 raise
+            log.warning("cannot write the status after a failed sync: %s: %s", daemon_set.key, error)
         if failure is not None:
             raise failure
         # The pods of the status are not enough: of a node that surges, it counts the old one.

@@ -131,11 +131,11 @@ def truncated(subsets: list[JSONValue]) -> list[JSONValue] | None:
     for subset in subsets:
         listed = subset.get(name) or []
         count = min(free, math.ceil(len(listed) / total * room))
-        kept = {**subset, name: listed[:count]}
-        free -= len(kept[name])
+        truncated = {**subset, name: listed[:count]}
+        free -= len(truncated[name])
         if name == "addresses":
-            kept.pop("notReadyAddresses", None)
-        result.append({field: value for field, value in kept.items() if value})
+            truncated.pop("notReadyAddresses", None)
+        result.append({field: value for field, value in truncated.items() if value})
     return result
 
 

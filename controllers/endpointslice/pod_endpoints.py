@@ -25,7 +25,7 @@ from kubeloop.kube.objects.object_fields import is_ready
 ZONE = "topology.kubernetes.io/zone"
 
 EndpointKey = tuple[Any, ...]
-"""What identifies an endpoint in all slices: addresses, host name, and the Pod's namespace and name."""
+"""Identity of an endpoint in all slices: addresses, host name, and the Pod's namespace and name."""
 
 
 class PortGroup(msgspec.Struct):

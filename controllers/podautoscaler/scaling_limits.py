@@ -39,7 +39,7 @@ class Recorded(NamedTuple):
 
 
 class ScaleHistory(NamedTuple):
-    """What the controller remembers of one autoscaler: recommendations before stabilization, and its scalings."""
+    """History of one autoscaler in the controller's memory: recommendations before stabilization, and its scalings."""
 
     recommendations: tuple[Recorded, ...] = ()
     scale_ups: tuple[Recorded, ...] = ()

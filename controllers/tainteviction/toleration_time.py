@@ -1,4 +1,4 @@
-"""How long a Pod may stay on a node with NoExecute taints.
+"""Time that a Pod may stay on a node with NoExecute taints.
 
 Pure functions. Source: GetMatchingTolerations in component-helpers' scheduling/corev1, getMinTolerationTime in
 pkg/controller/tainteviction/taint_eviction.go.

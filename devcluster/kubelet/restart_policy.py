@@ -1,4 +1,4 @@
-"""Whether a kubelet restarts an exited container. Pure function on plain JSON.
+"""Decision of the kubelet to restart an exited container. Pure function on plain JSON.
 
 Source: v1.36 pkg/api/v1/pod/util.go (ContainerShouldRestart), kuberuntime for init containers.
 """

@@ -9,6 +9,7 @@ Source: v1.20, pkg/scheduler/framework/plugins/noderesources.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.cache.snapshot import Snapshot
 
 
-class _ResourceScore:
+class _ResourceScore(ABC):
     """Score by the amounts of the resources on a node, with the pod."""
 
     name = ""
@@ -54,9 +55,9 @@ class _ResourceScore:
         pod_request, requested, allocatable = self._allocations.of_rows(_requests(pod), snapshot, rows)
         return self._scores(requested + pod_request, allocatable)
 
+    @abstractmethod
     def _scores(self, requested: Int64, allocatable: Int64) -> Scores:
         """Return the scores [K]. requested, allocatable [S, K]."""
-        raise NotImplementedError
 
 
 def _requests(pod: PodInfo) -> dict[str, int]:

@@ -44,7 +44,7 @@ AUDIT_POLICY = {
 
 
 class Observed(NamedTuple):
-    """What was exported and what the API server has.
+    """Exported traces, and the audit log of the API server.
 
     traces: the spans of each pod by its UID, the root first. audit: when a request was received and answered (ns), by
     verb, subresource and the pod's name.

@@ -45,7 +45,7 @@ _PULL_WAITS: Final[dict[str, PullStep]] = {
 
 
 class Skew(NamedTuple):
-    """How far the clocks are ahead that set timestamps of a pod (ns), as far as it is certain."""
+    """Time (ns) by which the clocks that set a pod's timestamps are ahead for certain."""
 
     server_ns: int = 0
     node_ns: int = 0

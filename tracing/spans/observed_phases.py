@@ -46,7 +46,7 @@ class DerivedPhase(msgspec.Struct):
 
 
 class TraceEnd(msgspec.Struct, frozen=True):
-    """How a pod's trace ended; `reason` is set for failures."""
+    """End of a pod's trace; `reason` is set for failures."""
 
     outcome: str
     edge: Edge

@@ -38,7 +38,7 @@ _POD_EVENTS: Selectors = {"field_selector": "involvedObject.kind=Pod"}
 
 
 class ObservationSettings(msgspec.Struct, frozen=True):
-    """What to observe, and how far.
+    """Scope of an observation, and the end of its traces.
 
     namespace: "" for all. label_selector: of pods. missing: resources that may not be watched, from MISSING_DETAIL.
     trace_tail_rules: rules for traces that are exported although the sampler rejected them. trace_until_ready: a trace

@@ -1,4 +1,4 @@
-"""How long a Pod may stay on a node with NoExecute taints."""
+"""Time that a Pod may stay on a node with NoExecute taints."""
 
 from __future__ import annotations
 
