@@ -66,7 +66,7 @@ async def _completed(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.Cancelled
 
     Returns its result, and the cancellation for the caller to raise.
     """
-    task = asyncio.ensure_future(work)
+    task = asyncio.create_task(work)
     cancelled = None
     while not task.done():
         try:

@@ -44,15 +44,16 @@ async def test_command_is_killed_if_the_task_is_cancelled_while_it_starts(tmp_pa
         async with running_command(["sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 1000"]):
             pytest.fail("not cancelled")
 
-    task = asyncio.ensure_future(run())
+    task = asyncio.create_task(run())
     await asyncio.sleep(0)
     for _ in range(2):  # the second one while the command is being killed
         task.cancel()
         await asyncio.sleep(0)
     with pytest.raises(asyncio.CancelledError):
         await task
-    pids = [int((tmp_path / "pid").read_text())] if (tmp_path / "pid").exists() else []
-    assert all(has_ended(pid) for pid in pids)
+    # the shell may be killed before it has made the file, or before it has written to it
+    pid = (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else ""
+    assert not pid or has_ended(int(pid))
 
 
 async def test_missing_command_is_an_error():
