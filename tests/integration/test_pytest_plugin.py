@@ -83,10 +83,11 @@ class PytestFolder:
 
     def leftovers(self) -> list[str]:
         """Return remaining processes and files. The empty folder that lists running processes is ignored."""
-        files = [
-            str(path) for path in self.temporary.rglob("*") if path.is_file() or path.name.startswith("kubeloop-t")
-        ]
-        return [*map(str, self.processes()), *files]
+        remaining = [str(pid) for pid in self.processes()]
+        for folder, folders, files in os.walk(self.temporary):  # skips a folder that is removed meanwhile
+            names = [*files, *(name for name in folders if name.startswith("kubeloop-t"))]
+            remaining += [os.path.join(folder, name) for name in names]
+        return remaining
 
     def assert_no_leftovers(self) -> None:
         deadline = time.monotonic() + TIMEOUT_SECONDS
