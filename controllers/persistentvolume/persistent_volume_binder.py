@@ -43,7 +43,7 @@ from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.event_recorder import EventType
-from kubeloop.kube.objects.api_types import JSONValue, Object, Pod, Quantity
+from kubeloop.kube.objects.api_types import JSONValue, Object, ObjectReference, Pod, Quantity
 from kubeloop.kube.objects.object_fields import is_finished
 from kubeloop.kube.objects.resources import (
     PERSISTENT_VOLUME_CLAIMS,
@@ -87,14 +87,14 @@ class PersistentVolumeBinder:
                 ResourceEventHandlerFuncs(
                     on_add=lambda claim, _initial: self.on_claim(claim),
                     on_update=lambda _old, claim: self.on_claim(claim),
-                    on_delete=lambda claim, _unknown: self.on_claim(claim),
+                    on_delete=lambda claim, _unknown: self.on_claim_delete(claim),
                 )
             ),
             volumes.add_handler(
                 ResourceEventHandlerFuncs(
                     on_add=lambda volume, _initial: self.on_volume(volume),
                     on_update=self.on_volume_update,
-                    on_delete=lambda volume, _unknown: self.on_volume(volume),
+                    on_delete=lambda volume, _unknown: self.on_volume_delete(volume),
                 )
             ),
             classes.add_handler(
@@ -121,6 +121,10 @@ class PersistentVolumeBinder:
         for volume in self._volume_store.by_index(CLAIM_REF_INDEX, claim.key):
             self._volume_queue.add(volume.metadata.name)
 
+    def on_claim_delete(self, claim: PersistentVolumeClaim) -> None:
+        self._last_events.pop(claim.metadata.uid, None)
+        self.on_claim(claim)
+
     def on_volume_update(self, old: PersistentVolume, new: PersistentVolume) -> None:
         if old.spec.claim_ref is not None:
             self._claim_queue.add(claim_ref_key(old))
@@ -135,6 +139,10 @@ class PersistentVolumeBinder:
         else:
             waits.append(class_wait(class_of(volume)))
         self._enqueue_waiting(*waits)
+
+    def on_volume_delete(self, volume: PersistentVolume) -> None:
+        self._last_events.pop(volume.metadata.uid, None)
+        self.on_volume(volume)
 
     def on_class(self, storage_class: StorageClass) -> None:
         self._enqueue_waiting(class_wait(storage_class.metadata.name))
@@ -292,8 +300,8 @@ class PersistentVolumeBinder:
             if volume.metadata.deletion_timestamp is None:
                 await self._write_phase(volume, "Available")
             return
-        claim = self._claims.get(claim_ref_key(volume))
-        if claim is None or claim.metadata.uid != ref.uid:
+        claim = await self._claim_of(volume, ref)
+        if claim is None:
             if volume.status.phase not in ("Released", "Failed"):
                 volume = await self._write_phase(volume, "Released")
             await self._reclaim(volume)
@@ -306,21 +314,43 @@ class PersistentVolumeBinder:
         else:
             await self._unbind(volume)
 
+    async def _claim_of(self, volume: PersistentVolume, ref: ObjectReference) -> PersistentVolumeClaim | None:
+        """Return the claim of a claimRef with a UID, None if it is deleted.
+
+        Before a volume is released, the claim is read from the API server. The cache may not show it yet, for example
+        if a provisioner has just created the volume, and a volume released by mistake is deleted with its data.
+        """
+        claim = self._claims.get(claim_ref_key(volume))
+        is_cached = claim is not None and claim.metadata.uid == ref.uid
+        if not is_cached and volume.status.phase not in ("Released", "Failed"):
+            try:
+                claim = await self._client.get(PERSISTENT_VOLUME_CLAIMS, ref.name, ref.namespace)
+            except NotFound:
+                return None
+        return claim if claim is not None and claim.metadata.uid == ref.uid else None
+
     async def _reclaim(self, volume: PersistentVolume) -> None:
-        """Apply the reclaim policy of a volume whose claim is deleted. Its provisioner deletes a provisioned one."""
+        """Apply the reclaim policy of a volume whose claim is deleted.
+
+        A provisioned volume is deleted by its provisioner. No volume can be recycled, since its data would remain.
+        """
         if _policy(volume) == "Recycle":
-            await self._unbind(volume)
+            await self._fail(volume, "VolumeFailedRecycle", "No recycler plugin found for the volume!")
         elif _policy(volume) == "Delete" and volume.metadata.deletion_timestamp is None:
-            if PROVISIONED_BY in volume.metadata.annotations or volume.spec.csi or volume.status.phase == "Failed":
+            if PROVISIONED_BY in volume.metadata.annotations or volume.spec.csi:
                 return
             name = volume.metadata.name
             text = f'error getting deleter volume plugin for volume "{name}": no deletable volume plugin matched'
-            volume = await self._write_phase(volume, "Failed", text)
-            self._record_event(volume, "Warning", "VolumeFailedDelete", text)
+            await self._fail(volume, "VolumeFailedDelete", text)
+
+    async def _fail(self, volume: PersistentVolume, reason: str, message: str) -> None:
+        if volume.status.phase != "Failed":
+            volume = await self._write_phase(volume, "Failed", message)
+            self._record_event(volume, "Warning", reason, message)
 
     async def _unbind(self, volume: PersistentVolume) -> None:
         """Undo _bind(); a claimRef that the user wrote stays, without uid."""
-        if BOUND_BY_CONTROLLER in volume.metadata.annotations or _policy(volume) == "Recycle":
+        if BOUND_BY_CONTROLLER in volume.metadata.annotations:
             volume = await self._patch_volume(
                 volume, metadata={"annotations": {BOUND_BY_CONTROLLER: None}}, spec={"claimRef": None}
             )

@@ -26,6 +26,7 @@ from kubeloop.kube.objects.resources import (
     STORAGE_CLASSES,
 )
 from support.fake_apiserver import FakeApiServer
+from support.faulty_transport import WatchFault
 from support.persistent_volumes import persistent_volume, persistent_volume_claim
 
 pytestmark = pytest.mark.virtual_time
@@ -44,11 +45,12 @@ class Cluster:
 
     def __init__(self, *, only_own: bool = False) -> None:
         server = FakeApiServer()
-        self.clock, self.store = server.clock, server.store
+        self.clock, self.store, self.transport = server.clock, server.store, server.transport
         self.events_recorder = EventRecorder(server.client, clock=self.clock, rng=random.Random(2))
         context = structs.replace(server.context, events=self.events_recorder.for_component("test"))
         provisioner = VolumeProvisioner(self.store, clock=self.clock, rng=random.Random(1), only_own=only_own)
         controllers = [new_controller(context) for new_controller in CONTROLLERS]
+        self.binder: Any = controllers[0]
         self.parts: list[Any] = [server.informers, self.events_recorder, provisioner, *controllers]
         self._uids = 0
 
@@ -362,6 +364,45 @@ async def test_static_volume_without_deleter_fails():
         await settle()
         assert cluster.phases() == {"disk": "Failed"}
         assert cluster.events()[-1][0] == "VolumeFailedDelete"
+
+
+async def test_volume_to_recycle_fails_because_its_data_remains():
+    async with running() as cluster:
+        cluster.volume(persistentVolumeReclaimPolicy="Recycle")
+        cluster.claim()
+        await settle()
+        cluster.delete_claim()
+        await settle()
+        assert cluster.phases() == {"disk": "Failed"}
+        assert cluster.events()[-1] == ("VolumeFailedRecycle", "No recycler plugin found for the volume!")
+
+
+async def test_volume_is_not_released_if_only_the_cache_lacks_its_claim():
+    async with running() as cluster:
+        cluster.transport.watch_faults.append(WatchFault("silence", resource="persistentvolumeclaims"))
+        cluster.transport.break_watches("persistentvolumeclaims")
+        await settle()
+        claim = cluster.claim()["metadata"]
+        reference = {name: claim[name] for name in ("namespace", "name", "uid")}
+        cluster.volume(claimRef={"kind": "PersistentVolumeClaim", **reference})
+        await settle()
+        assert cluster.phases()["disk"] == "Pending"
+        cluster.volume("former", claimRef={"kind": "PersistentVolumeClaim", **reference, "uid": "of a deleted claim"})
+        await settle()
+        assert cluster.phases()["former"] == "Released"
+
+
+async def test_deleted_objects_leave_no_state():
+    async with running() as cluster:
+        cluster.claim()
+        cluster.volume("static", "other", persistentVolumeReclaimPolicy="Delete")
+        await settle()
+        assert cluster.binder._last_events
+        cluster.delete_claim()
+        await settle()
+        cluster.store.delete(PERSISTENT_VOLUMES, "", "static")
+        await settle()
+        assert not cluster.binder._last_events
 
 
 async def test_deleted_claim_in_use_stays_until_pod_is_deleted():
