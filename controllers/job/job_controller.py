@@ -101,7 +101,7 @@ class JobController:
             self.queue.add_after(new.key, BATCH_SECONDS)
 
     def _on_job_delete(self, job: Job, _final_state_unknown: bool) -> None:
-        self._records.forget_job(job)
+        self._records.forget(job.key, job.metadata.uid)
         self._add_orphans(job)
         self.queue.add(job.key, "Job deleted")
 
@@ -190,9 +190,9 @@ class JobController:
         if external_manager(job) is not None:
             return None
         if job_finished_condition(job) is not None:
-            self._records.forget_job(job)
+            self._records.forget(job.key, job.metadata.uid)
             return None
-        if job.metadata.uid in self._records.finished:
+        if self._records.finished.get(key) == job.metadata.uid:
             return None  # the cache does not show yet that it is finished
         if job.spec.completion_mode not in _MODES:
             message = "Skipped Job sync because completion mode is unknown"

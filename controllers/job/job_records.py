@@ -8,7 +8,6 @@ from kubeloop.controllers.job.pod_backoff import BackoffRecord
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.expectations import Expectations, UIDExpectations
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.objects.api_types import Job
 
 
 class JobRecords:
@@ -18,7 +17,7 @@ class JobRecords:
     released: UIDs of Pods whose finalizer was removed, which the cache does not show yet.
     consistency: versions of Jobs and Pods that were written.
     backoffs: failures of Pods, as of the last sync that wrote the status.
-    finished: UIDs of Jobs that were written as finished, which the cache does not show yet.
+    finished: UID of the Job if it was written as finished, which the cache does not show yet.
     """
 
     def __init__(
@@ -28,17 +27,12 @@ class JobRecords:
         self.released = UIDExpectations()
         self.consistency = ConsistencyStore(read_versions, enabled=checks_consistency)
         self.backoffs: dict[str, BackoffRecord] = {}
-        self.finished: set[str] = set()
+        self.finished: dict[str, str] = {}
 
-    def forget(self, key: str) -> None:
-        """Drop what belongs to a key whose Job was deleted."""
+    def forget(self, key: str, uid: str = "") -> None:
+        """Drop the state of a Job that was deleted or has finished. uid: "" if it is unknown."""
         self.expectations.forget(key)
         self.released.forget(key)
-        self.consistency.forget(key)
+        self.consistency.forget(key, uid)
         self.backoffs.pop(key, None)
-
-    def forget_job(self, job: Job) -> None:
-        """Drop what only an unfinished Job needs."""
-        self.consistency.forget(job.key, job.metadata.uid)
-        self.backoffs.pop(job.key, None)
-        self.finished.discard(job.metadata.uid)
+        self.finished.pop(key, None)

@@ -237,7 +237,7 @@ class JobSync:
         if failure is not None:
             raise failure
         if final is not None:
-            records.finished.add(job.metadata.uid)
+            records.finished[job.key] = job.metadata.uid
             self._record_end(final)
 
     async def _release(self, pods: Sequence[Pod], tracked: set[str]) -> Exception | None:

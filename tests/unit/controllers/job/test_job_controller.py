@@ -8,6 +8,7 @@ import pytest
 
 from kubeloop.controllers.job.job_controller import JobController
 from kubeloop.kube.objects.resources import JOBS, PODS
+from support.faulty_transport import WatchFault
 from support.job_pods import TestedJob
 
 pytestmark = pytest.mark.virtual_time
@@ -286,3 +287,19 @@ async def test_large_job_is_counted_in_parts(job):
     await asyncio.sleep(60)
     assert job.status["succeeded"] == 700
     assert job.conditions[-1] == ("Complete", "CompletionsReached")
+
+
+async def test_job_created_again_is_not_delayed_by_expectations_of_the_former(job):
+    transport = job.server.transport
+    transport.watch_faults.append(WatchFault("silence", resource="pods"))
+    transport.break_watches("pods")
+    await asyncio.sleep(SYNCED)
+    job.create()
+    await asyncio.sleep(SYNCED)
+    assert len(job.pods) == 1  # which the cache does not show
+    transport.break_watches("jobs")
+    job.server.delete(JOBS, "j")
+    job.create()
+    transport.compacted_version = job.server.store.revision  # the relist shows a Job with another UID
+    await asyncio.sleep(SYNCED)
+    assert len(job.pods) == 2
