@@ -24,6 +24,11 @@ from kubeloop.kube.objects.resources import NODES, PODS, SERVICES, Resource
 
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 _MOST = 2**63
+_STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+_IMAGE_FAILURES = {
+    "ErrImagePull": "image can't be pulled",
+    "ImagePullBackOff": "trying and failing to pull image",
+}
 LOG_STREAMS = ("All", "Stderr", "Stdout")
 
 
@@ -106,11 +111,17 @@ class ContainerStreams:
         check_log_options(request, name, selects_stream=self._selects_stream)
 
     def log(self, request: Request, pod: JSON, now: datetime) -> Response:
-        """Return the pod's log. Raises StatusError 400, also without a configured log, 404 for a missing node."""
+        """Return the pod's log.
+
+        Raises StatusError 400, also for a container that has not started or has no configured log; 404 for a missing
+        node.
+        """
         container = _container(pod, request.option("container"))
         if not pod["spec"].get("nodeName"):
             return Response(204, b"", "")  # no kubelet to read from
         _check_node(self._store, pod)
+        if not request.flag("previous"):
+            _check_started(pod, container)
         namespace, name, uid = (pod["metadata"].get(field, "") for field in ("namespace", "name", "uid"))
         answer = self._answers.log(namespace, name, container)
         if answer is None:
@@ -253,6 +264,18 @@ def _check_node(store: ObjectStore, pod: JSON) -> None:
     node = pod["spec"]["nodeName"]
     if store.get(NODES, "", node) is None:
         raise errors.not_found(PODS, node)
+
+
+def _check_started(pod: JSON, container: str) -> None:
+    """Raises StatusError 400 for a container that has never run. Source: validateContainerLogStatus of the kubelet."""
+    statuses = [status for kind in _STATUSES for status in (pod.get("status") or {}).get(kind) or ()]
+    status: JSON = next((status for status in statuses if status["name"] == container), {})
+    waiting = (status.get("state") or {}).get("waiting")
+    if waiting is None or "terminated" in (status.get("lastState") or {}):
+        return
+    reason = waiting.get("reason", "")
+    names = f"container {quoted(container)} in pod {quoted(pod['metadata']['name'])}"
+    raise errors.bad_request(f"{names} is waiting to start: {_IMAGE_FAILURES.get(reason, reason)}")
 
 
 def _not_configured(subresource: str, kinds: str, detail: str = "") -> errors.StatusError:

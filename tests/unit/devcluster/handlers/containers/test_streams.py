@@ -127,6 +127,39 @@ def test_log_is_refused_without_configuration(store: ObjectStore):
     assert (raised.value.code, raised.value.message) == (400, message)
 
 
+def log_error(store: ObjectStore, status: JSON, query: str = "container=a") -> str:
+    with pytest.raises(StatusError) as raised:
+        streams_of(store).log(Request.of("GET", f"/x?{query}"), {**pod("n"), "status": status}, NOW)
+    assert raised.value.code == 400
+    return raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("ContainerCreating", "ContainerCreating"),
+        ("ErrImagePull", "image can't be pulled"),
+        ("ImagePullBackOff", "trying and failing to pull image"),
+    ],
+)
+def test_log_of_waiting_container_is_refused(store: ObjectStore, reason: str, message: str):
+    state = {"waiting": {"reason": reason}}
+    status = {"containerStatuses": [{"name": "b", "state": {"running": {}}}, {"name": "a", "state": state}]}
+    assert log_error(store, status) == f'container "a" in pod "p" is waiting to start: {message}'
+
+
+def test_log_of_waiting_init_container_is_refused(store: ObjectStore):
+    status = {"initContainerStatuses": [{"name": "init", "state": {"waiting": {"reason": "PodInitializing"}}}]}
+    message = 'container "init" in pod "p" is waiting to start: PodInitializing'
+    assert log_error(store, status, "container=init") == message
+
+
+@pytest.mark.parametrize("query", ["container=a", "container=a&previous=true"])
+def test_log_of_waiting_container_that_ran_before(store: ObjectStore, query: str):
+    waiting = {"name": "a", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {}}}
+    assert log_error(store, {"containerStatuses": [waiting]}, query).startswith(NOT_CONFIGURED.format("log", ""))
+
+
 @pytest.mark.parametrize(
     ("subresource", "message"),
     [
