@@ -1,17 +1,22 @@
 """Slow start: repeat a call in batches of 1, 2, 4, ... that end with the first failure.
 
 If all creates fail for one common reason (quota, admission), only a few are tried instead of five hundred. Source:
-slowStartBatch in pkg/controller/replicaset/replica_set.go.
+slowStartBatch in pkg/controller/replicaset/replica_set.go and pkg/controller/statefulset/stateful_set_control.go.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 
 
 async def slow_start_batch(
-    count: int, call: Callable[[], Awaitable[None]], *, initial_batch_size: int = 1
+    count: int,
+    call: Callable[[], Awaitable[None]],
+    *,
+    initial_batch_size: int = 1,
+    max_batch_size: int = sys.maxsize,
 ) -> tuple[int, Exception | None]:
     """Run `call` up to `count` times, the calls of a batch concurrently. Returns the successes and the first error.
 
@@ -39,5 +44,5 @@ async def slow_start_batch(
         if errors:
             return succeeded, errors[0]
         remaining -= batch_size
-        batch_size = min(2 * batch_size, remaining)
+        batch_size = min(2 * batch_size, remaining, max_batch_size)
     return succeeded, None

@@ -59,6 +59,7 @@ from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPA
 log = logging.getLogger(__name__)
 
 _NAME = "statefulset"
+_MAX_BATCH = 500  # Pods that are created or deleted concurrently
 _STATUS_TRIES, _STATUS_RETRY_SECONDS = 5, 0.01
 _WRITTEN_COUNTS = {"replicas": 0, "availableReplicas": 0}  # without omitempty in the API
 
@@ -279,7 +280,7 @@ class StatefulSetController:
                 await self._pod_control.apply(sts, action, reconcile)
 
         if sts.spec.pod_management_policy == "Parallel":
-            _, failure = await slow_start_batch(len(phase), apply_next)
+            _, failure = await slow_start_batch(len(phase), apply_next, max_batch_size=_MAX_BATCH)
             if failure is not None:
                 raise failure
         else:

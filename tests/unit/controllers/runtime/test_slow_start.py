@@ -46,3 +46,9 @@ async def test_slow_start_batch(count, initial, failing, batches, succeeded, err
     result = await slow_start_batch(count, calls.call, initial_batch_size=initial)
     assert calls.batches == batches
     assert (result[0], str(result[1]) if result[1] else None) == (succeeded, error)
+
+
+async def test_batches_are_limited():
+    calls = Calls(failing=set())
+    assert await slow_start_batch(12, calls.call, max_batch_size=3) == (12, None)
+    assert calls.batches == [1, 2, 3, 3, 3]
