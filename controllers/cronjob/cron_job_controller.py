@@ -17,6 +17,7 @@ from kubeloop.kube.cron_schedule import InvalidSchedule
 from kubeloop.kube.objects.api_types import CronJob, Job
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 
 _CONTROLLER_NAME_INDEX = "controller-name"
 
@@ -88,8 +89,10 @@ class CronJobController:
         """
         cron_job = self._cron_jobs.get(key)
         if cron_job is None:
+            self._traces.forget("cronjob", key)
             return None
         reconcile = self._traces.reconcile("cronjob", key, self._queue.pop_reasons(key))
+        reconcile.link(cron_job.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
         sync = CronJobSync(cron_job, self._jobs.by_index(_CONTROLLER_NAME_INDEX, key), self._context, reconcile)
         try:
             try:

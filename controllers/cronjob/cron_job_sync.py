@@ -174,9 +174,10 @@ class CronJobSync:
     async def _create(self, body: dict[str, JSONValue]) -> Job | None:
         """Create a Job. Returns None if a Job of this name exists that the status needs not to list."""
         namespace, name = self.cron_job.metadata.namespace, body["metadata"]["name"]
+        self._reconcile.will_trigger("job", f"{namespace}/{name}")
         try:
             with self._reconcile.action_span(f"create job {name}"):
-                job = await self._client.create(JOBS, body, namespace)
+                job = await self._client.create(JOBS, self._reconcile.annotated(body), namespace)
         except AlreadyExists:
             job = await self._client.get(JOBS, name, namespace)
             owner = controller_of(job.metadata)

@@ -59,7 +59,6 @@ from kubeloop.kube.objects.object_fields import condition_of, controller_of, is_
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
 from kubeloop.kube.selectors import Selector, selector_from
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
-from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 
 log = logging.getLogger(__name__)
 
@@ -217,7 +216,7 @@ class DeploymentSync:
             with self._reconcile.action_span(f"create replicaset {name}"):
                 rs = await self._client.create(
                     REPLICA_SETS,
-                    self._with_trace_annotation(body),
+                    self._reconcile.annotated(body),
                     deployment.metadata.namespace,
                 )
         except AlreadyExists:
@@ -534,15 +533,6 @@ class DeploymentSync:
 
     def _event(self, type_: EventType, reason: str, message: str) -> None:
         self._events.event(self._deployment, type_, reason, message)
-
-    def _with_trace_annotation(self, replica_set: dict[str, JSONValue]) -> dict[str, JSONValue]:
-        """Return the new ReplicaSet; with --trace-annotate, with the trace context of its Deployment or this sync."""
-        metadata, traceparent = replica_set["metadata"], self._reconcile.annotation
-        annotations = metadata.get("annotations") or {}
-        if not traceparent or TRACEPARENT_ANNOTATION in annotations:
-            return replica_set
-        annotations = {**annotations, TRACEPARENT_ANNOTATION: traceparent}
-        return {**replica_set, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _not_in_cache_error(name: str) -> NotFound:

@@ -334,9 +334,9 @@ class ProcessOptions(msgspec.Struct, frozen=True):
     trace_annotate: Annotated[
         bool,
         option(
-            "Annotate the Deployments and ReplicationControllers of -f, and the ReplicaSets of Deployments, with the"
-            " trace context of the request or reconcile that writes them (tracing.k8s.io/traceparent), so that"
-            " reconciles in other processes link to it. Pods are always annotated.",
+            "Annotate the workloads of -f, the ReplicaSets of Deployments and the Jobs of CronJobs with the trace"
+            " context of the request or reconcile that writes them (tracing.k8s.io/traceparent), so that reconciles"
+            " in other processes link to it. Pods are always annotated.",
             is_flag=True,
         ),
     ] = False

@@ -26,7 +26,17 @@ Outcome = Literal["created", "configured", "unchanged"]
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _FIELD_MANAGER = {"fieldManager": "kubeloop", "fieldValidation": "Strict"}
 _BOOKKEEPING = frozenset({"managedFields", "resourceVersion", "generation"})
-_TRACED = frozenset({"deployments.apps", "replicasets.apps", "replicationcontrollers"})
+_TRACED = frozenset(
+    {
+        "deployments.apps",
+        "replicasets.apps",
+        "replicationcontrollers",
+        "statefulsets.apps",
+        "daemonsets.apps",
+        "jobs.batch",
+        "cronjobs.batch",
+    }
+)
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 

@@ -24,12 +24,14 @@ def create_job(api: FakeApiServer, name: str, *owners: dict[str, Any], **spec: A
     api.api.create(JOBS.path("ns"), job_body(name, *owners, **spec))
 
 
-def create_cron_job(api: FakeApiServer, name: str, schedule: str, **spec: Any) -> None:
+def create_cron_job(
+    api: FakeApiServer, name: str, schedule: str, *, annotations: dict[str, str] | None = None, **spec: Any
+) -> None:
     """Create a CronJob in UTC."""
     body = {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "annotations": annotations or {}},
         "spec": {
             "schedule": schedule,
             "timeZone": "UTC",

@@ -8,12 +8,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.clock import Clock
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
-from kubeloop.tracing.spans.traceparent import TraceContext
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION, TraceContext
 
 MAX_ACTIONS = 100  # listed in a span; further ones are only counted
 MAX_LINKS = 128  # OTEL_SPAN_LINK_COUNT_LIMIT's default
@@ -60,10 +61,14 @@ class Reconcile:
             self._traceparent = self._context.traceparent if self._context else ""
         return self._traceparent
 
-    @property
-    def annotation(self) -> str:
-        """Traceparent to annotate the objects with that the reconcile creates; "" unless annotations are requested."""
-        return self.traceparent if self._owner.annotates else ""
+    def annotated(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return an object to create, with the traceparent as annotation if annotations are requested and it has
+        none."""
+        if not self._owner.annotates or not self.traceparent:
+            return body
+        metadata = body["metadata"]
+        annotations = {TRACEPARENT_ANNOTATION: self.traceparent, **(metadata.get("annotations") or {})}
+        return {**body, "metadata": {**metadata, "annotations": annotations}}
 
     def log_context(self) -> str:
         """Return the traceparent for a log record. A reconcile that logs something is recorded."""

@@ -8,10 +8,14 @@ from kubeloop.tracing.spans.trace import Attributes, Link, Span, Trace, span_ids
 from kubeloop.tracing.spans.traceparent import TraceContext
 
 _NAME_ATTRIBUTES = {
+    "cronjob": "k8s.cronjob.name",
+    "daemonset": "k8s.daemonset.name",
     "deployment": "k8s.deployment.name",
+    "job": "k8s.job.name",
     "namespace": "k8s.namespace.name",
     "replicaset": "k8s.replicaset.name",
     "replicationmanager": "k8s.replicationcontroller.name",
+    "statefulset": "k8s.statefulset.name",
 }
 """OpenTelemetry's attribute for the name of the object, by controller."""
 

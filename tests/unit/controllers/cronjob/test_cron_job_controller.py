@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubeloop.controllers.cronjob.cron_job_controller import CronJobController
+from kubeloop.controllers.job.job_controller import JobController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
+from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 from support.batch_objects import create_cron_job, create_job, finish_job
 
 pytestmark = pytest.mark.virtual_time
 
 MINUTE = 60
+CAUSE = f"00-{1:032x}-{2:016x}-01"
 
 
 @pytest.fixture
@@ -157,3 +164,36 @@ async def test_unknown_running_job_is_reported(apiserver):
     await asyncio.sleep(1)
     assert set(reasons(apiserver)) == {"UnexpectedJob"}
     assert active(apiserver) == []
+
+
+async def test_job_reconciles_link_to_the_one_of_the_cron_job(fake_apiserver, start):
+    records: list[ReconcileRecord] = []
+    traces = ReconcileRecorder(
+        clock=fake_apiserver.clock,
+        rng=random.Random(1),
+        annotates=True,
+        on_finished=lambda record, sampled: records.append(record),
+    )
+    context = replace(fake_apiserver.context, traces=traces)
+    await start(fake_apiserver.informers, CronJobController(context), JobController(context))
+    create(fake_apiserver)
+    await asyncio.sleep(MINUTE + 5)
+    (job,) = fake_apiserver.objects(JOBS)
+    created = next(record for record in records if record.controller == "cronjob")
+    assert created.actions[0] == f"create job {job['metadata']['name']}"
+    assert job["metadata"]["annotations"][TRACEPARENT_ANNOTATION] == created.context.traceparent
+    started = next(record for record in records if record.controller == "job")
+    assert [traceparent for traceparent, relation in started.links if relation == "cause"] == [
+        created.context.traceparent
+    ]
+
+
+async def test_reconcile_links_to_the_request_that_created_the_cron_job(fake_apiserver, start):
+    records: list[ReconcileRecord] = []
+    traces = ReconcileRecorder(
+        clock=fake_apiserver.clock, rng=random.Random(1), on_finished=lambda record, sampled: records.append(record)
+    )
+    await start(fake_apiserver.informers, CronJobController(replace(fake_apiserver.context, traces=traces)))
+    create_cron_job(fake_apiserver, "c", "* * * * *", annotations={TRACEPARENT_ANNOTATION: CAUSE})
+    await asyncio.sleep(MINUTE + 5)
+    assert [record.links for record in records] == [[(CAUSE, "cause")]]

@@ -1,12 +1,23 @@
 import random
 from itertools import count
+from typing import Any
 
 import pytest
 
 from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ServerUnreachable, UserError
-from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS
+from kubeloop.kube.objects.resources import (
+    CONFIG_MAPS,
+    CRON_JOBS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+    Resource,
+)
 from kubeloop.process.manifests import Manifest, apply
 from kubeloop.tracing.recording.apply_recorder import MAX_OBJECTS, ApplyRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
@@ -138,24 +149,33 @@ def test_root_span_has_the_rejection_beyond_the_span_limit() -> None:
     assert len(traces[0].spans) == 1 + MAX_OBJECTS
 
 
+POD_TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "main", "image": "app:1"}]},
+}
+SELECTED = {"selector": {"matchLabels": {"app": "web"}}, "template": POD_TEMPLATE}
+JOB_SPEC = {"template": {"spec": {**POD_TEMPLATE["spec"], "restartPolicy": "Never"}}}
+WORKLOADS: list[tuple[Resource[Any], dict[str, Any]]] = [
+    (DEPLOYMENTS, SELECTED),
+    (REPLICA_SETS, SELECTED),
+    (REPLICATION_CONTROLLERS, {"selector": {"app": "web"}, "template": POD_TEMPLATE}),
+    (STATEFUL_SETS, {**SELECTED, "serviceName": "web"}),
+    (DAEMON_SETS, SELECTED),
+    (JOBS, JOB_SPEC),
+    (CRON_JOBS, {"schedule": "@daily", "jobTemplate": {"spec": JOB_SPEC}}),
+]
+
+
 @pytest.mark.parametrize("annotates", [False, True])
-async def test_apply_annotates_workloads_only_if_requested(annotates: bool) -> None:
+@pytest.mark.parametrize(("resource", "spec"), WORKLOADS, ids=[resource.kind for resource, _ in WORKLOADS])
+async def test_apply_annotates_workloads_only_if_requested(
+    resource: Resource[Any], spec: dict[str, Any], annotates: bool
+) -> None:
     server, traces = FakeApiServer(), list[Trace]()
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web"},
-        "spec": {
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": {
-                "metadata": {"labels": {"app": "web"}},
-                "spec": {"containers": [{"name": "main", "image": "app:1"}]},
-            },
-        },
-    }
-    manifests = [Manifest("app.yaml", deployment), config_map(name="app")]
+    body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": "web"}, "spec": spec}
+    manifests = [Manifest("app.yaml", body), config_map(name="app")]
     await apply(server.client, manifests, trace=apply_trace(traces, annotates=annotates))
-    (created,), (other,) = server.objects(DEPLOYMENTS), server.objects(CONFIG_MAPS)
+    (created,), (other,) = server.objects(resource), server.objects(CONFIG_MAPS)
     annotation = created["metadata"]["annotations"].get(TRACEPARENT_ANNOTATION, "")
     assert annotation.split("-")[2:3] == ([traces[0].spans[1].span_id] if annotates else [])
     assert TRACEPARENT_ANNOTATION not in other["metadata"]["annotations"]
