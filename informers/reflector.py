@@ -24,7 +24,14 @@ import msgspec
 
 from kubeloop.informers.metadata_accessor import MetadataAccessor
 from kubeloop.informers.reflector_backoff import Backoff
-from kubeloop.kube.client.api_client import Client, Selectors, UnreadableObject, WatchEvent, unreadable_object
+from kubeloop.kube.client.api_client import (
+    Client,
+    Selectors,
+    UnreadableObject,
+    WatchEvent,
+    WatchEvents,
+    unreadable_object,
+)
 from kubeloop.kube.errors import ApiError, ServerUnreachable, TooManyRequests, from_status
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.resources import Resource
@@ -87,8 +94,12 @@ class ReflectorStore(Protocol[T_contra]):
         """Apply an event of these types about an object that could not be decoded."""
         ...
 
-    def disconnected(self, *, silent: bool) -> None:
-        """The watch ended. `silent`: no event had arrived for too long, so that it may have been broken for a while."""
+    def connected(self) -> None:
+        """A watch continues after the list or the last event: what has changed since then follows, late."""
+        ...
+
+    def disconnected(self, received_until_ns: int) -> None:
+        """The watch ended. Everything that was sent before `received_until_ns` has arrived; 0: the last event had."""
         ...
 
 
@@ -128,6 +139,7 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(rng)
         self.resource_version = ""  # of the newest list, event or bookmark; a watch resumes here
         self._initial_events_pending = False  # True while the open stream still sends the list
+        self._received_until_ns = 0  # when the open stream last sent anything; 0: it has not
         self._use_watch_list = True  # False after the server refused WatchList and answered a list
         self._broken_watch_lists = 0  # in a row
         self._events_received = 0  # of any type, including bookmarks
@@ -212,9 +224,10 @@ class Reflector(Generic[T]):
         while True:
             started_at, started_version = loop.time(), self.resource_version
             wait_seconds = 0.0
-            silent = False
+            self._received_until_ns = 0
             try:
                 await self._stream(initial=initial)
+                self._received_until_ns = self._client.clock.time_ns()  # the server ended it after the last event
                 if self._initial_events_pending:
                     if loop.time() - started_at >= MIN_WATCH_SECONDS:
                         raise TimeoutError  # many events, but the initial events never ended
@@ -232,10 +245,9 @@ class Reflector(Generic[T]):
             except (ServerUnreachable, TimeoutError) as error:
                 if self._initial_events_pending:
                     raise
-                silent = isinstance(error, TimeoutError)
                 log.info("watch broken", extra={**self._log_fields(), "error": str(error) or "no event for too long"})
             finally:
-                self._cache.disconnected(silent=silent)
+                self._cache.disconnected(self._received_until_ns)
             initial = False
             made_progress = loop.time() - started_at >= SHORT_STREAM_SECONDS or self.resource_version != started_version
             if made_progress:
@@ -249,9 +261,6 @@ class Reflector(Generic[T]):
         Raises ApiError if the server refuses it or ends it with 429, _RelistRequired for any other ERROR event,
         ServerUnreachable if the connection fails or breaks, TimeoutError if no event arrives for too long.
         """
-        cache, metadata = self._cache, self._metadata
-        listing = cache.start_list() if initial else None
-        steps = 0
         self._initial_events_pending = initial
         async with asyncio.timeout(None) as timeout:
             with _cancel_when_silent(self, timeout):
@@ -264,30 +273,43 @@ class Reflector(Generic[T]):
                     tolerant=True,
                     **self._selectors,
                 ) as events:
-                    async for event in events:
-                        event_type, obj = event.type, event.object
-                        if event_type != "BOOKMARK" or not self._initial_events_pending:
-                            self._events_received += 1
-                        if event_type == "ERROR":
-                            raise _exception_for_error_event(cast("WatchEvent[api_types.Status]", event))
-                        if isinstance(obj, UnreadableObject):
-                            self._handle_unreadable(event_type, obj, listing)
-                        elif event_type == "BOOKMARK":
-                            version = metadata.resource_version(obj)
-                            if listing is None:
-                                self.resource_version = version
-                            elif event.initial_events_end:
-                                await listing.finish()
-                                self._mark_listed(version)
-                                listing = None
-                        elif listing is None:
-                            self.resource_version = metadata.resource_version(obj)
-                            cache.apply(event_type, metadata.normalize_decoded(obj), events.arrived_ns)
-                        elif event_type == "DELETED":
-                            listing.remove(metadata.key(obj), metadata.uid(obj))
-                        else:
-                            listing.put(metadata.key(obj), metadata.normalize_decoded(obj))
-                        steps = await yield_to_event_loop(steps)
+                    if not initial:
+                        self._cache.connected()
+                    try:
+                        await self._receive(events, initial=initial)
+                    finally:
+                        self._received_until_ns = events.arrived_ns
+
+    async def _receive(self, events: WatchEvents[T], *, initial: bool) -> None:
+        """Pass the events of one stream to the cache. Raises as _stream does."""
+        cache, metadata = self._cache, self._metadata
+        listing = cache.start_list() if initial else None
+        steps = 0
+        async for event in events:
+            event_type, obj = event.type, event.object
+            if event_type != "BOOKMARK" or not self._initial_events_pending:
+                self._events_received += 1
+            if event_type == "ERROR":
+                raise _exception_for_error_event(cast("WatchEvent[api_types.Status]", event))
+            if isinstance(obj, UnreadableObject):
+                self._handle_unreadable(event_type, obj, listing)
+            elif event_type == "BOOKMARK":
+                version = metadata.resource_version(obj)
+                if listing is None:
+                    self.resource_version = version
+                elif event.initial_events_end:
+                    await listing.finish()
+                    self._mark_listed(version)
+                    cache.connected()
+                    listing = None
+            elif listing is None:
+                self.resource_version = metadata.resource_version(obj)
+                cache.apply(event_type, metadata.normalize_decoded(obj), events.arrived_ns)
+            elif event_type == "DELETED":
+                listing.remove(metadata.key(obj), metadata.uid(obj))
+            else:
+                listing.put(metadata.key(obj), metadata.normalize_decoded(obj))
+            steps = await yield_to_event_loop(steps)
 
     def _mark_listed(self, resource_version: str) -> None:
         self.resource_version = resource_version

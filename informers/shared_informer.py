@@ -254,7 +254,10 @@ class SharedInformer(Generic[T]):
         if old is not None and (event_type == "DELETED" or self._metadata.uid(old) != obj.uid):
             self._delete(obj.key, old, final_state_unknown=True)
 
-    def disconnected(self, *, silent: bool) -> None:
+    def connected(self) -> None:
+        """Nothing to do: objects have no time of arrival."""
+
+    def disconnected(self, received_until_ns: int) -> None:
         """The store keeps the last known objects."""
 
     def _set(self, key: str, obj: T, initial: bool, *, listed: bool) -> None:

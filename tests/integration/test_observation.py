@@ -121,6 +121,26 @@ async def test_broken_watch_loses_and_repeats_no_trace(clock: VirtualClock, faul
     assert any("not observed" in phase_names(record) for record in records) == (fault == "expired")
 
 
+async def test_starts_that_arrive_late_are_not_in_the_sli(clock: VirtualClock):
+    """The watch of pods is resumed after twenty seconds, in which the pods of one Deployment were started."""
+    async with observed_cluster(clock, start_delay=2) as (cluster, observed):
+        await cluster.apply(deployment("prompt", replicas=2))
+        await cluster.wait_for("deployment/prompt", "complete")
+        observed.transport.down = True
+        await cluster.apply(deployment("late", replicas=2))
+        await cluster.wait_for("deployment/late", "complete")
+        await asyncio.sleep(20)
+        observed.transport.down = False
+        await asyncio.sleep(60)
+        records = await observed.records()
+    assert observed.lists() == 1
+    assert Counter((record.top_owner_name, record.start_sli_ns > 0) for record in records) == {
+        ("prompt", True): 2,
+        ("late", False): 2,
+    }
+    assert not any("not observed" in phase_names(record) for record in records)
+
+
 async def test_pods_started_while_credentials_are_rejected_have_one_trace(clock: VirtualClock):
     async with observed_cluster(clock) as (cluster, observed):
         await cluster.apply(deployment("before", replicas=2))

@@ -19,7 +19,7 @@ from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.observed_types import ObservedEvent, ObservedNode, ObservedOwner, ObservedPod
 from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew
 from kubeloop.tracing.observation.pod_events import add_event
-from kubeloop.tracing.observation.pod_states import Skew, add_state, describe, unknown_since_ns, was_ready
+from kubeloop.tracing.observation.pod_states import Skew, add_state, describe, since_last_state, was_ready
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.spans.observed_phases import TraceEnd, bound_edge, trace_end
 from kubeloop.tracing.spans.phase_times import start_sli_ns
@@ -27,6 +27,7 @@ from kubeloop.tracing.spans.pod_milestones import (
     Edge,
     MissedTime,
     PodMilestones,
+    arrival_edge,
     later,
     moment_ns,
     timestamp_edge,
@@ -53,8 +54,9 @@ class TopOwner(NamedTuple):
 class PodObserver:
     """Observes the pods of a cluster. Methods are synchronous, take some ten microseconds, and do not raise.
 
-    `arrival_ns`: when the watch event was read, by the clock of `recorder`. States and Events may come late, twice, in
-    any order, or never.
+    `arrival_ns`: when the watch event was read, by the clock of `recorder`. `late_since_ns`: the state may be as old as
+    this, because the watch was disconnected; 0: it was sent within a second. States and Events may come late, twice,
+    in any order, or never.
 
     _done        UIDs of pods whose trace is finished, dropped or not sampled
     _early       milestones of pods of which only Events have come, and the first arrival (ns), in order
@@ -100,7 +102,7 @@ class PodObserver:
         self._owners: dict[str, ObservedOwner] = {}  # controllers of followed pods without a topmost owner
         self.events_dropped = 0  # Events dropped because their pods did not come
 
-    def pod_observed(self, pod: ObservedPod, arrival_ns: int, *, initial: bool = False) -> None:
+    def pod_observed(self, pod: ObservedPod, arrival_ns: int, late_since_ns: int = 0, *, initial: bool = False) -> None:
         """Record a state of a pod. `initial`: it is of the first list, and the pod may be older than the observer."""
         uid = pod.metadata.uid
         if uid in self._done:
@@ -113,7 +115,7 @@ class PodObserver:
         milestones = record.milestones
         if milestones is None or uid in self._ended:
             return
-        if not add_state(milestones, pod, arrival_ns, self._skew_of(pod)):
+        if not add_state(milestones, pod, arrival_edge(arrival_ns, late_since_ns), self._skew_of(pod)):
             return
         _changed(record)
         if pod.status.start_time is not None and not milestones.is_accepted:
@@ -128,15 +130,16 @@ class PodObserver:
         else:
             self._finish(record)
 
-    def pod_deleted(self, pod: ObservedPod, arrival_ns: int) -> None:
+    def pod_deleted(self, pod: ObservedPod, arrival_ns: int, late_since_ns: int = 0) -> None:
         """Record that a pod was deleted; `pod` is its last state, or has only metadata."""
         uid = pod.metadata.uid
         record = self._recorder.open_record(uid)
         if record is not None and record.milestones is not None:
             milestones = record.milestones
+            arrival = arrival_edge(arrival_ns, late_since_ns)
+            milestones.deleted = since_last_state(milestones, arrival)
             if pod.spec.containers:
-                add_state(milestones, pod, arrival_ns, self._skew_of(pod))
-            milestones.deleted = Edge(unknown_since_ns(milestones, arrival_ns), arrival_ns, "arrival")
+                add_state(milestones, pod, arrival, self._skew_of(pod))
             self._finish(record)
         self._done.add(uid)
         self._deleted.append(uid)
@@ -166,7 +169,7 @@ class PodObserver:
             self.events_dropped += 1
         add_event(milestones, event, arrival_ns, self._skew.certain_ns(event.source.host))
 
-    def node_observed(self, node: ObservedNode, arrival_ns: int) -> None:
+    def node_observed(self, node: ObservedNode, arrival_ns: int, late_since_ns: int = 0) -> None:
         """Record a state of a node."""
         name = node.metadata.name
         ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
@@ -176,7 +179,7 @@ class PodObserver:
         if changed is not None:
             edge = timestamp_edge(changed, "condition", arrival_ns)
         else:
-            edge = Edge(arrival_ns, arrival_ns, "arrival")
+            edge = arrival_edge(arrival_ns, late_since_ns)
         if ready.status == "True":
             del self._lost_nodes[name]
             for record, milestones in self._followed_on(name):
@@ -185,10 +188,10 @@ class PodObserver:
         else:
             self._node_lost(name, edge)
 
-    def node_deleted(self, node: ObservedNode, arrival_ns: int) -> None:
+    def node_deleted(self, node: ObservedNode, arrival_ns: int, late_since_ns: int = 0) -> None:
         """Record that a node was deleted."""
         name = node.metadata.name
-        self._node_lost(name, Edge(arrival_ns, arrival_ns, "arrival"))
+        self._node_lost(name, arrival_edge(arrival_ns, late_since_ns))
         del self._lost_nodes[name]
 
     def interrupted(self, resource: str, since_ns: int, until_ns: int) -> None:
@@ -219,7 +222,7 @@ class PodObserver:
             milestones, _ = self._early.pop(uid, (PodMilestones(), 0))
             skew = self._skew_of(pod)
             describe(milestones, pod, arrival_ns, skew)
-            add_state(milestones, pod, arrival_ns, skew)
+            add_state(milestones, pod, arrival_edge(arrival_ns), skew)
             self._reconstructed[uid] = pod, milestones
         self._newest = []
         self._reconstructed_until_ns = self._recorder.now_ns() + (FIRST_EVENTS_NS if self._has_events else 0)

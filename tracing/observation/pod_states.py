@@ -72,15 +72,17 @@ def describe(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int, skew:
         position += 1
 
 
-def add_state(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int, skew: Skew = NO_SKEW) -> bool:
+def add_state(milestones: PodMilestones, pod: ObservedPod, arrival: Edge, skew: Skew = NO_SKEW) -> bool:
     """Add a state of a pod that was described; returns False if it is not newer than the last one."""
     version_text = pod.metadata.resource_version
     version = int(version_text) if version_text.isdecimal() else 0
     if version and version <= milestones.version:
         return False
     milestones.version = version
-    arrival = Edge(unknown_since_ns(milestones, arrival_ns), arrival_ns, "arrival")
-    scheduled = _add_conditions(milestones, pod, arrival_ns, skew.node_ns)
+    arrival_ns, is_late = arrival.high_ns, arrival.uncertainty_ns > SECOND_NS
+    current_ns = arrival.low_ns if is_late else arrival_ns
+    arrival = since_last_state(milestones, arrival)
+    scheduled = _add_conditions(milestones, pod, arrival, skew.node_ns)
     if pod.spec.node_name:
         if milestones.bound is None:
             milestones.node = pod.spec.node_name
@@ -95,7 +97,7 @@ def add_state(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int, skew
         milestones.ended = _end(milestones, status, arrival)
         milestones.end_phase, milestones.end_reason = status.phase, status.reason
         milestones.end_message = status.message[:MAX_MESSAGE]
-    milestones.seen_ns = max(arrival_ns, milestones.seen_ns)
+    milestones.seen_ns = max(current_ns, milestones.seen_ns)
     return True
 
 
@@ -114,19 +116,18 @@ def was_ready(pod: ObservedPod) -> bool:
     return False
 
 
-def unknown_since_ns(milestones: PodMilestones, arrival_ns: int) -> int:
-    """Return since when something may be true that a state shows without a timestamp.
+def since_last_state(milestones: PodMilestones, arrival: Edge) -> Edge:
+    """Return the edge of what a state shows without a timestamp: the last state did not show it.
 
-    The state before did not show it. A watch is taken to deliver within a second, unless it was interrupted.
+    If changes were missed after the last state, it may be as old as the interruption.
     """
-    if milestones.seen_ns:
-        since_ns = max(milestones.seen_ns, arrival_ns - SECOND_NS)
-    else:
-        since_ns = milestones.creation.low_ns if milestones.creation is not None else arrival_ns
+    seen_ns, since_ns = milestones.seen_ns, arrival.low_ns
+    if not seen_ns:
+        since_ns = milestones.creation.low_ns if milestones.creation is not None else arrival.high_ns
     for missed in milestones.missed:
-        if missed.until_ns > milestones.seen_ns:
+        if missed.since_ns >= seen_ns:
             since_ns = min(since_ns, missed.since_ns)
-    return min(since_ns, arrival_ns)
+    return Edge(min(max(since_ns, seen_ns), arrival.high_ns), arrival.high_ns, "arrival")
 
 
 def _describe_container(
@@ -138,7 +139,7 @@ def _describe_container(
 
 
 def _add_conditions(
-    milestones: PodMilestones, pod: ObservedPod, arrival_ns: int, skew_ns: int
+    milestones: PodMilestones, pod: ObservedPod, arrival: Edge, skew_ns: int
 ) -> ObservedCondition | None:
     """Add conditions that are true; returns PodScheduled."""
     scheduled = None
@@ -152,15 +153,13 @@ def _add_conditions(
         elif kind in START_CONDITIONS:
             changed = condition.last_transition_time
             known[kind] = (
-                timestamp_edge(changed, "condition", arrival_ns, skew_ns)
-                if changed is not None
-                else Edge(min(milestones.seen_ns or arrival_ns, arrival_ns), arrival_ns, "arrival")
+                timestamp_edge(changed, "condition", arrival.high_ns, skew_ns) if changed is not None else arrival
             )
         elif kind == "DisruptionTarget":
             milestones.disruption = condition.reason
             milestones.disruption_message = condition.message[:MAX_MESSAGE]
             if condition.last_transition_time is not None and milestones.disrupted is None:
-                milestones.disrupted = timestamp_edge(condition.last_transition_time, "condition", arrival_ns)
+                milestones.disrupted = timestamp_edge(condition.last_transition_time, "condition", arrival.high_ns)
     return scheduled
 
 

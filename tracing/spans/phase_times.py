@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kubeloop.tracing.spans.image_pulls import image_pulls
-from kubeloop.tracing.spans.pod_milestones import PodMilestones
+from kubeloop.tracing.spans.pod_milestones import SECOND_NS, PodMilestones
 from kubeloop.tracing.spans.pod_record import (
     START_PHASES,
     ObservedPhase,
@@ -13,6 +15,8 @@ from kubeloop.tracing.spans.pod_record import (
     Wait,
     timeline,
 )
+
+MAX_SLI_UNCERTAINTY_NS: Final = 2 * SECOND_NS  # of the time from which on all containers were running
 
 
 def phase_times(record: PodRecord) -> dict[str, int]:
@@ -60,10 +64,12 @@ def start_sli_ns(milestones: PodMilestones) -> int:
 
     From creationTimestamp until all containers are observed running, without image pulls and the runs of init
     containers. Excluded are stateful pods, those that were unschedulable at some time, and those of which the watch was
-    interrupted when they started. Source: pkg/kubelet/util/pod_startup_latency_tracker.go.
+    interrupted or late when they started. Source: pkg/kubelet/util/pod_startup_latency_tracker.go.
     """
     creation, running = milestones.creation, milestones.all_running
     if creation is None or running is None or milestones.was_unschedulable or not milestones.is_stateless:
+        return 0
+    if running.uncertainty_ns > MAX_SLI_UNCERTAINTY_NS:
         return 0
     if any(missed.until_ns > creation.low_ns for missed in milestones.missed):
         return 0

@@ -42,6 +42,11 @@ def moment_ns(moment: datetime) -> int:
     return int(moment.timestamp()) * SECOND_NS + moment.microsecond * 1000
 
 
+def arrival_edge(arrival_ns: int, late_since_ns: int = 0) -> Edge:
+    """Return the edge of a change that a watch event shows: sent within a second, or `late_since_ns` and later."""
+    return Edge((late_since_ns or arrival_ns) - SECOND_NS, arrival_ns, "arrival")
+
+
 def timestamp_edge(
     moment: datetime, source: EdgeSource, arrival_ns: int, skew_ns: int = 0, resolution_ns: int = SECOND_NS
 ) -> Edge:
@@ -51,7 +56,7 @@ def timestamp_edge(
     """
     time_ns = int(moment.timestamp()) * SECOND_NS + moment.microsecond * 1000 - skew_ns
     if time_ns > arrival_ns:
-        return Edge(arrival_ns - SECOND_NS, arrival_ns, "arrival")
+        return arrival_edge(arrival_ns)
     end_ns = time_ns + resolution_ns
     return Edge(time_ns, end_ns if end_ns < arrival_ns else arrival_ns, source)
 
@@ -162,7 +167,7 @@ class PodMilestones(msgspec.Struct, gc=False, array_like=True):
 
     conditions    the first transition of a condition to true, by type
     all_running   first state in which all containers were running (the end of the SLI for pod start-up)
-    seen_ns       arrival of the last state
+    seen_ns       when the last state was the current one: its arrival, or earlier if it came late
     version       resourceVersion of the last state; 0: any state is newer
     """
 

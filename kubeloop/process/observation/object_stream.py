@@ -1,9 +1,15 @@
-"""Cache of a reflector that stores no objects: it passes each of their states on as it arrives."""
+"""Cache of a reflector that stores no objects: it passes each of their states on as it arrives.
+
+    listed, or watching --disconnected--> behind --connected--> catching up --until its end--> watching
+
+While it catches up, states arrive that are as old as the disconnection, and a watch has no sign of its end. It is
+taken to last a second, and a quarter of the time that the stream was behind.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from kubeloop.kube.client.api_client import UnreadableObject
 from kubeloop.kube.clock import Clock
@@ -11,14 +17,20 @@ from kubeloop.kube.clock import Clock
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
+CATCH_UP_NS: Final = 1_000_000_000
+CATCH_UP_SHARE: Final = 4  # of the time that the stream was behind
+
 
 class ObjectReceiver(Generic[T_contra]):
-    """Receives the states of the objects of one resource, with the times of their arrival."""
+    """Receives the states of the objects of one resource, with the times of their arrival.
 
-    def observed(self, obj: T_contra, arrival_ns: int, *, initial: bool) -> None:
+    late_since_ns: the state may be as old as this, because the stream is catching up; 0: it arrived promptly.
+    """
+
+    def observed(self, obj: T_contra, arrival_ns: int, late_since_ns: int, *, initial: bool) -> None:
         """Receive a state of an object. `initial`: it is of the first list."""
 
-    def deleted(self, obj: T_contra, arrival_ns: int) -> None:
+    def deleted(self, obj: T_contra, arrival_ns: int, late_since_ns: int) -> None:
         """Receive the last state of an object."""
 
     def interrupted(self, since_ns: int, until_ns: int) -> None:
@@ -46,19 +58,22 @@ class ObjectStream(Generic[T]):
         self._on_gap = on_gap
         self._now_ns = clock.time_ns
         self._has_listed = False
+        self._list_started_ns = 0
         self._receives_list = False  # the first object of the current list has arrived
         self._last_arrival_ns = 0
-        self._disconnected_ns = 0  # since when changes may be missed; 0: none are
+        self._behind_since_ns = 0  # since when changes may not have arrived; 0: all have
+        self._caught_up_ns = 0  # when they will have; 0: not while the watch is disconnected
 
     # --- list ------------------------------------------------------------------------------------------------------
 
     def start_list(self) -> ObjectStream[T]:
         self._receives_list = False
+        self._list_started_ns = self._now_ns()
         return self
 
     def put(self, key: str, obj: T) -> None:
         arrival_ns = self._list_arrives()
-        self._receiver.observed(obj, arrival_ns, initial=not self._has_listed)
+        self._receiver.observed(obj, arrival_ns, self._list_started_ns, initial=not self._has_listed)
 
     def put_unreadable(self, obj: UnreadableObject) -> None:
         self._list_arrives()
@@ -74,7 +89,8 @@ class ObjectStream(Generic[T]):
     async def finish(self) -> None:
         self._last_arrival_ns = self._list_arrives()
         self._receiver.listed(self._last_arrival_ns)
-        self._has_listed, self._disconnected_ns = True, 0
+        self._has_listed = True
+        self._behind_since_ns, self._caught_up_ns = self._list_started_ns, 0  # the list shows this time
 
     def _list_arrives(self) -> int:
         """Return the time. Reports the changes that were missed before a list, when its first object arrives."""
@@ -83,23 +99,31 @@ class ObjectStream(Generic[T]):
             self._receives_list = True
             if self._has_listed:
                 self._on_gap()
-                self._receiver.interrupted(self._disconnected_ns or now_ns, now_ns)
+                self._receiver.interrupted(self._behind_since_ns or now_ns, now_ns)
             self._receiver.list_started()
         return now_ns
 
     # --- watch -----------------------------------------------------------------------------------------------------
 
     def apply(self, event_type: str, obj: T, arrived_ns: int) -> None:
-        self._disconnected_ns = 0  # the watch continues where it ended
         self._last_arrival_ns = arrived_ns
+        if self._behind_since_ns and arrived_ns > self._caught_up_ns:
+            self._behind_since_ns = 0
         if event_type == "DELETED":
-            self._receiver.deleted(obj, arrived_ns)
+            self._receiver.deleted(obj, arrived_ns, self._behind_since_ns)
         else:
-            self._receiver.observed(obj, arrived_ns, initial=False)
+            self._receiver.observed(obj, arrived_ns, self._behind_since_ns, initial=False)
 
     def apply_unreadable(self, event_type: str, obj: UnreadableObject) -> None:
         """The reflector has logged it; the next state that can be read is passed on."""
 
-    def disconnected(self, *, silent: bool) -> None:
-        if not self._disconnected_ns:
-            self._disconnected_ns = self._last_arrival_ns if silent else self._now_ns()
+    def connected(self) -> None:
+        now_ns = self._now_ns()
+        if self._behind_since_ns:
+            self._caught_up_ns = now_ns + CATCH_UP_NS + (now_ns - self._behind_since_ns) // CATCH_UP_SHARE
+
+    def disconnected(self, received_until_ns: int) -> None:
+        since_ns = received_until_ns or self._last_arrival_ns
+        if not self._behind_since_ns or 0 < self._caught_up_ns < since_ns:
+            self._behind_since_ns = since_ns
+        self._caught_up_ns = 0

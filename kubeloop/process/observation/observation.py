@@ -148,13 +148,13 @@ class PodReceiver(ObjectReceiver[ObservedPod]):
         self._synced = synced
         self._listed_uids: set[str] | None = None  # None while no list arrives
 
-    def observed(self, obj: ObservedPod, arrival_ns: int, *, initial: bool) -> None:
+    def observed(self, obj: ObservedPod, arrival_ns: int, late_since_ns: int, *, initial: bool) -> None:
         if self._listed_uids is not None:
             self._listed_uids.add(obj.metadata.uid)
-        self._observer.pod_observed(obj, arrival_ns, initial=initial)
+        self._observer.pod_observed(obj, arrival_ns, late_since_ns, initial=initial)
 
-    def deleted(self, obj: ObservedPod, arrival_ns: int) -> None:
-        self._observer.pod_deleted(obj, arrival_ns)
+    def deleted(self, obj: ObservedPod, arrival_ns: int, late_since_ns: int) -> None:
+        self._observer.pod_deleted(obj, arrival_ns, late_since_ns)
 
     def interrupted(self, since_ns: int, until_ns: int) -> None:
         self._observer.interrupted("pods", since_ns, until_ns)
@@ -188,7 +188,7 @@ class EventReceiver(ObjectReceiver[ObservedEvent]):
     def __init__(self, observer: PodObserver) -> None:
         self._observer = observer
 
-    def observed(self, obj: ObservedEvent, arrival_ns: int, *, initial: bool) -> None:
+    def observed(self, obj: ObservedEvent, arrival_ns: int, late_since_ns: int, *, initial: bool) -> None:
         self._observer.event_observed(obj, arrival_ns)
 
     def interrupted(self, since_ns: int, until_ns: int) -> None:
@@ -201,11 +201,11 @@ class NodeReceiver(ObjectReceiver[ObservedNode]):
     def __init__(self, observer: PodObserver) -> None:
         self._observer = observer
 
-    def observed(self, obj: ObservedNode, arrival_ns: int, *, initial: bool) -> None:
-        self._observer.node_observed(obj, arrival_ns)
+    def observed(self, obj: ObservedNode, arrival_ns: int, late_since_ns: int, *, initial: bool) -> None:
+        self._observer.node_observed(obj, arrival_ns, late_since_ns)
 
-    def deleted(self, obj: ObservedNode, arrival_ns: int) -> None:
-        self._observer.node_deleted(obj, arrival_ns)
+    def deleted(self, obj: ObservedNode, arrival_ns: int, late_since_ns: int) -> None:
+        self._observer.node_deleted(obj, arrival_ns, late_since_ns)
 
     def interrupted(self, since_ns: int, until_ns: int) -> None:
         self._observer.interrupted("nodes", since_ns, until_ns)

@@ -410,8 +410,12 @@ class RecordingCache:
         assert arrived_ns == self.clock.time_ns()
         self.calls.append((event_type, obj.key))
 
-    def disconnected(self, *, silent):
-        self.calls.append(f"disconnected, silent={silent}")
+    def connected(self):
+        self.calls.append("connected")
+
+    def disconnected(self, received_until_ns):
+        ago_seconds = (self.clock.time_ns() - received_until_ns) // 1_000_000_000 if received_until_ns else None
+        self.calls.append(("disconnected", ago_seconds))
 
 
 async def test_cache_receives_list_then_events_then_bookmark(harness):
@@ -430,13 +434,14 @@ async def test_cache_receives_list_then_events_then_bookmark(harness):
         ("put", "default/a"),
         ("put", "default/b"),
         "finish",
+        "connected",
         ("ADDED", "default/c"),
         ("DELETED", "default/a"),
     ]
     assert reflector.resource_version == harness.server.version_after(4)
 
 
-async def test_cache_receives_disconnections_with_silence(harness, fault):
+async def test_cache_receives_connections_and_until_when_events_arrived(harness, fault):
     cache = RecordingCache(harness.server.clock)
     reflector = Reflector(harness.client, PODS, cache, rng=random.Random(1))
     harness.server.transport.watch_faults += [fault("close", lines=2), fault("silence", lines=0)]
@@ -445,9 +450,23 @@ async def test_cache_receives_disconnections_with_silence(harness, fault):
     harness.server.create("a")
     harness.server.create("b")  # the stream closes before this one, and the next one is silent
     await asyncio.sleep(1)
-    assert cache.calls == ["list", "finish", ("ADDED", "default/a"), "disconnected, silent=False"]
+    assert cache.calls == ["list", "finish", "connected", ("ADDED", "default/a"), ("disconnected", 0), "connected"]
     await asyncio.sleep(250)
-    assert cache.calls[4:] == ["disconnected, silent=True", ("ADDED", "default/b")]
+    assert cache.calls[6:] == [("disconnected", None), "connected", ("ADDED", "default/b")]
+    task.cancel()
+
+
+async def test_broken_watch_had_received_events_until_its_last_line(harness):
+    cache = RecordingCache(harness.server.clock)
+    reflector = Reflector(harness.client, PODS, cache, rng=random.Random(1))
+    task = asyncio.create_task(reflector.run())
+    await asyncio.sleep(1)
+    harness.server.create("a")
+    await asyncio.sleep(20)
+    harness.server.transport.break_watches()
+    harness.server.create("b")
+    await asyncio.sleep(1)
+    assert cache.calls[3:] == [("ADDED", "default/a"), ("disconnected", 20), "connected", ("ADDED", "default/b")]
     task.cancel()
 
 

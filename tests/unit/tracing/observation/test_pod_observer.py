@@ -473,6 +473,52 @@ def test_an_arrival_after_an_interruption_is_as_uncertain_as_the_interruption_wa
     assert gated.attributes["kubeloop.end.uncertainty_ms"] == 30_010
 
 
+def test_late_arrival_is_as_uncertain_as_the_watch_was_disconnected(traces):
+    """The watch was disconnected from 1 s to 31 s: both states came then, and the second one is not later than the
+    first one for certain."""
+    story = PodStory(traces.observer).create(gates=["g", "h"]).after(1)
+    story.observer = None
+    story.after(10)
+    story.pod["spec"]["schedulingGates"].pop()
+    story.write().after(10).ungate()
+    for number, (pod, _) in enumerate(story.states[1:]):
+        traces.observer.pod_observed(pod, ns(31 + number / 10), ns(1))
+    gated = [span for span in traces.open_trace(32).spans if span.name == "gated"]
+    assert [span.attributes["kubeloop.end.uncertainty_ms"] for span in gated] == [
+        30_990,
+        31_090,
+    ]  # not before the gates were observed, at 0.01 s
+
+
+def test_prompt_state_after_a_late_one_is_at_most_a_second_old(traces):
+    story = PodStory(traces.observer).create(gates=["g"]).after(30)
+    traces.observer.pod_observed(story.states[-1][0], ns(31), ns(1))
+    story.after(10).ungate()
+    gated = span_named(traces.open_trace(42), "gated")
+    assert gated.attributes["kubeloop.end.uncertainty_ms"] == 1_000
+
+
+@pytest.mark.parametrize(("disconnected_seconds", "is_counted"), [(0.5, True), (5, False)])
+def test_pod_whose_start_arrived_late_has_no_sli(traces, disconnected_seconds, is_counted):
+    story = PodStory(traces.observer).create().after(0.05).bind()
+    story.observer = None
+    story.after(0.1).accept().after(0.4).start("app").after(0.2).ready()
+    arrival_ns = story.states[-1][1] + round(disconnected_seconds * SECOND)
+    traces.observer.pod_observed(story.states[-1][0], arrival_ns, arrival_ns - round(disconnected_seconds * SECOND))
+    story.events[-1:] = []
+    traces.ns = arrival_ns
+    traces.pass_seconds(LATE_EVENTS_NS / SECOND)
+    traces.trace()
+    assert (traces.finished[-1].start_sli_ns > 0) == is_counted
+
+
+def test_deletion_of_a_node_that_arrives_late_is_uncertain(traces):
+    PodStory(traces.observer).create().after(0.05).bind().accept()
+    traces.observer.node_deleted(node_state(), ns(31), ns(1))
+    lost = span_named(traces.open_trace(32), "not observed")
+    assert lost.attributes["kubeloop.start.uncertainty_ms"] == 31_000
+
+
 def test_resource_versions_that_start_over_after_an_interruption(traces):
     story = PodStory(traces.observer).create().after(1)
     traces.observer.interrupted("pods", ns(1), ns(2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.tracing.observation.pod_states import add_state, describe, scheduling_status, was_ready
-from kubeloop.tracing.spans.pod_milestones import MAX_RUNS, Edge, PodMilestones, SchedulingMark
+from kubeloop.tracing.spans.pod_milestones import MAX_RUNS, Edge, PodMilestones, SchedulingMark, arrival_edge
 from support.observed_pods import PodStory, ns
 
 EDGE = Edge(0, 1, "arrival")
@@ -16,7 +16,7 @@ def milestones_of(story):
     for pod, arrival_ns in story.states:
         if not milestones.seen_ns:
             describe(milestones, pod, arrival_ns)
-        add_state(milestones, pod, arrival_ns)
+        add_state(milestones, pod, arrival_edge(arrival_ns))
     return milestones
 
 
@@ -24,7 +24,7 @@ def test_an_older_or_repeated_state_is_not_added():
     story = PodStory().create().after(1).bind()
     milestones = milestones_of(story)
     for pod, _ in story.states:
-        assert not add_state(milestones, pod, ns(50))
+        assert not add_state(milestones, pod, arrival_edge(ns(50)))
     assert milestones.seen_ns == story.states[-1][1]
 
 
@@ -123,7 +123,7 @@ def test_state_of_an_older_pod_shows_nothing_about_when():
     milestones = PodMilestones()
     pod, _ = PodStory().create().after(0.1).bind().accept().start("app").write().states[-1]
     describe(milestones, pod, ns(600))
-    add_state(milestones, pod, ns(600))
+    add_state(milestones, pod, arrival_edge(ns(600)))
     assert milestones.containers["app"].ready == Edge(ns(-0.4), ns(600), "arrival")
 
 

@@ -86,12 +86,15 @@ def test_start_sli_is_without_image_pulls_and_init_containers():
     assert start_sli_ns(started_pod()) == round((19.5 - 2 - 7 - 3) * SECOND_NS)
 
 
-def test_start_sli_excludes_stateful_and_unschedulable_pods_and_those_that_have_not_started():
+def test_start_sli_excludes_stateful_unschedulable_and_late_pods():
     for exclude in ({"is_stateless": False}, {"was_unschedulable": True}, {"all_running": None}):
         milestones = started_pod()
         for name, value in exclude.items():
             setattr(milestones, name, value)
         assert start_sli_ns(milestones) == 0
+    late = started_pod()
+    late.all_running = Edge(17 * SECOND_NS, 20 * SECOND_NS, "arrival")
+    assert start_sli_ns(late) == 0
     interrupted = started_pod()
     interrupted.add_missed(3 * SECOND_NS, 4 * SECOND_NS, "watch")
     assert start_sli_ns(interrupted) == 0

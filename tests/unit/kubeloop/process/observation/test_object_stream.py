@@ -20,13 +20,14 @@ class Recorder:
         self._began_ns = clock.time_ns()
 
     def _seconds(self, ns):
-        return round((ns - self._began_ns) / 1e9)
+        return round((ns - self._began_ns) / 1e9, 1) if ns else None
 
-    def observed(self, obj, arrival_ns, *, initial):
-        self.calls.append(("observed", obj, self._seconds(arrival_ns), initial))
+    def observed(self, obj, arrival_ns, late_since_ns, *, initial):
+        name = "initial" if initial else "observed"
+        self.calls.append((name, obj, self._seconds(arrival_ns), self._seconds(late_since_ns)))
 
-    def deleted(self, obj, arrival_ns):
-        self.calls.append(("deleted", obj, self._seconds(arrival_ns)))
+    def deleted(self, obj, arrival_ns, late_since_ns):
+        self.calls.append(("deleted", obj, self._seconds(arrival_ns), self._seconds(late_since_ns)))
 
     def interrupted(self, since_ns, until_ns):
         self.calls.append(("interrupted", self._seconds(since_ns), self._seconds(until_ns)))
@@ -49,7 +50,7 @@ class Recorder:
 
 
 class Stream:
-    """A stream that has received its first list, of the object "a"."""
+    """A stream, and how a reflector uses it."""
 
     def __init__(self, clock):
         self.clock = clock
@@ -63,6 +64,16 @@ class Stream:
         await listing.finish()
         return self.receiver.taken()
 
+    async def list_and_watch(self, *objects):
+        """List and watch for ten seconds."""
+        await self.list(*objects)
+        self.stream.connected()
+        await asyncio.sleep(10)
+        self.apply("MODIFIED", "a")
+
+    def disconnect(self, received_until_ns=None):
+        self.stream.disconnected(self.clock.time_ns() if received_until_ns is None else received_until_ns)
+
     def apply(self, event_type, obj):
         self.stream.apply(event_type, obj, self.clock.time_ns())
         return self.receiver.taken()
@@ -74,58 +85,76 @@ async def stream(clock):
 
 
 async def test_first_list_is_initial_and_later_ones_are_not(stream):
-    assert await stream.list("a", "b") == [
-        "list",
-        ("observed", "a", 0, True),
-        ("observed", "b", 0, True),
-        ("listed", 0),
-    ]
-    await asyncio.sleep(5)
-    stream.stream.disconnected(silent=False)
+    assert await stream.list("a", "b") == ["list", ("initial", "a", 0, 0), ("initial", "b", 0, 0), ("listed", 0)]
+    await stream.list_and_watch("a", "b")
+    stream.disconnect()
     await asyncio.sleep(2)
-    assert await stream.list("a") == [("interrupted", 5, 7), "list", ("observed", "a", 7, False), ("listed", 7)]
+    assert await stream.list("a") == [("interrupted", 10, 12), "list", ("observed", "a", 12, 12), ("listed", 12)]
 
 
 async def test_list_without_objects_reports_the_gap(stream):
-    await stream.list("a")
-    await asyncio.sleep(1)
-    assert await stream.list() == [("interrupted", 1, 1), "list", ("listed", 1)]
+    await stream.list_and_watch("a")
+    stream.disconnect()
+    assert await stream.list() == [("interrupted", 10, 10), "list", ("listed", 10)]
 
 
 async def test_failed_first_list_is_followed_by_another_initial_one(stream):
     stream.stream.start_list().put("ns/a", "a")
-    stream.stream.disconnected(silent=False)
-    assert stream.receiver.taken() == ["list", ("observed", "a", 0, True)]
-    assert await stream.list("a") == ["list", ("observed", "a", 0, True), ("listed", 0)]
+    stream.disconnect(0)
+    assert stream.receiver.taken() == ["list", ("initial", "a", 0, 0)]
+    assert await stream.list("a") == ["list", ("initial", "a", 0, 0), ("listed", 0)]
 
 
 async def test_events_are_passed_on_with_their_arrival(stream):
-    await stream.list()
-    await asyncio.sleep(1)
-    assert stream.apply("ADDED", "a") == [("observed", "a", 1, False)]
-    assert stream.apply("MODIFIED", "a") == [("observed", "a", 1, False)]
-    assert stream.apply("DELETED", "a") == [("deleted", "a", 1)]
+    await stream.list_and_watch()
+    assert stream.apply("ADDED", "a") == [("observed", "a", 10, None)]
+    assert stream.apply("MODIFIED", "a") == [("observed", "a", 10, None)]
+    assert stream.apply("DELETED", "a") == [("deleted", "a", 10, None)]
 
 
-async def test_resumed_watch_has_missed_nothing(stream):
-    await stream.list("a")
-    stream.stream.disconnected(silent=False)
+async def test_events_after_a_slow_list_are_as_old_as_its_start(stream):
+    listing = stream.stream.start_list()
+    await asyncio.sleep(4)
+    listing.put("ns/a", "a")
+    await listing.finish()
+    stream.stream.connected()
+    assert stream.receiver.taken() == ["list", ("initial", "a", 4, 0), ("listed", 4)]
+    assert stream.apply("MODIFIED", "a") == [("observed", "a", 4, 0)]
+    await asyncio.sleep(2.1)
+    assert stream.apply("MODIFIED", "a") == [("observed", "a", 6.1, None)]
+
+
+async def test_events_of_a_resumed_watch_are_late_until_it_has_caught_up(stream):
+    await stream.list_and_watch("a")
+    stream.disconnect()
+    await asyncio.sleep(8)
+    stream.stream.connected()
+    assert stream.apply("MODIFIED", "a") == [("observed", "a", 18, 10)]
+    await asyncio.sleep(2.9)  # of 1 s and a quarter of 8 s
+    assert stream.apply("DELETED", "a") == [("deleted", "a", 20.9, 10)]
+    await asyncio.sleep(0.2)
+    assert stream.apply("ADDED", "b") == [("observed", "b", 21.1, None)]
+
+
+async def test_watch_that_breaks_while_it_catches_up_is_late_since_the_first_break(stream):
+    await stream.list_and_watch("a")
+    for _ in range(2):
+        stream.disconnect()
+        await asyncio.sleep(1)
+        stream.stream.connected()
+    assert stream.apply("MODIFIED", "a") == [("observed", "a", 12, 10)]
+    await asyncio.sleep(9)
+    stream.disconnect()  # had caught up
     await asyncio.sleep(1)
-    assert stream.apply("MODIFIED", "a") == [("observed", "a", 1, False)]
-    await asyncio.sleep(1)
-    stream.stream.disconnected(silent=False)
-    await asyncio.sleep(1)
-    assert (await stream.list("a"))[0] == ("interrupted", 2, 3)
+    assert (await stream.list("a"))[0] == ("interrupted", 21, 22)
 
 
 async def test_gap_of_a_silent_watch_starts_at_the_last_event(stream):
-    await stream.list("a")
-    await asyncio.sleep(10)
-    stream.apply("MODIFIED", "a")
+    await stream.list_and_watch("a")
     await asyncio.sleep(120)
-    stream.stream.disconnected(silent=True)
+    stream.disconnect(0)
     await asyncio.sleep(1)
-    stream.stream.disconnected(silent=False)  # by the next attempt
+    stream.disconnect(0)  # by the next attempt
     assert (await stream.list("a"))[0] == ("interrupted", 10, 131)
 
 

@@ -99,10 +99,10 @@ class RecordingObserver:
             record.namespace, record.name, record.uid = "ns", f"pod-{uid}", uid
             yield record
 
-    def pod_observed(self, pod, arrival_ns, *, initial=False):
+    def pod_observed(self, pod, arrival_ns, late_since_ns, *, initial):
         self.calls.append(("observed", pod.metadata.uid, initial))
 
-    def pod_deleted(self, pod, arrival_ns):
+    def pod_deleted(self, pod, arrival_ns, late_since_ns=0):
         self.calls.append(("deleted", pod.key, pod.metadata.uid))
 
     def interrupted(self, resource, since_ns, until_ns):
@@ -123,7 +123,7 @@ async def test_first_list_of_pods_completes_the_synchronization():
     observer, synced = RecordingObserver("a"), asyncio.Event()
     receiver = PodReceiver(observer, observer, synced)
     receiver.list_started()
-    receiver.observed(pod("a"), 1, initial=True)
+    receiver.observed(pod("a"), 1, 1, initial=True)
     assert not synced.is_set()
     receiver.listed(2)
     assert synced.is_set()
@@ -135,15 +135,15 @@ async def test_pods_that_a_later_list_lacks_were_deleted():
     receiver = PodReceiver(observer, observer, asyncio.Event())
     receiver.list_started()
     for uid in ("kept", "unreadable", "gone", "replaced", "lost"):
-        receiver.observed(pod(uid), 1, initial=True)
+        receiver.observed(pod(uid), 1, 1, initial=True)
     receiver.listed(2)
     observer.calls.clear()
     receiver.interrupted(3, 4)
     receiver.list_started()
-    receiver.observed(pod("gone"), 5, initial=False)
+    receiver.observed(pod("gone"), 5, 5, initial=False)
     receiver.list_started()  # the first attempt failed
-    receiver.observed(pod("kept"), 5, initial=False)
-    receiver.observed(pod("lost"), 5, initial=False)
+    receiver.observed(pod("kept"), 5, 5, initial=False)
+    receiver.observed(pod("lost"), 5, 5, initial=False)
     receiver.list_has("unreadable")
     receiver.list_lost("lost")
     receiver.listed(6)
