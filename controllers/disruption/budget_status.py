@@ -11,11 +11,10 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from kubeloop.controllers.runtime.controller import ReconcileError
+from kubeloop.controllers.runtime.integers import scaled_value
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import (
     Condition,
-    IntOrString,
     JSONValue,
     Pod,
     PodDisruptionBudget,
@@ -33,19 +32,6 @@ _ALLOWED = "DisruptionAllowed"
 _TERMINATION_BY_KUBELET = "TerminationByKubelet"
 
 
-class UnknownPodCount(ReconcileError):
-    """The number of expected pods is unknown; the text is Kubernetes'."""
-
-
-def percent_of(amount: IntOrString, total: int) -> int:
-    """Return an absolute number, or a percentage of `total` rounded up. Raises UnknownPodCount."""
-    if isinstance(amount, int):
-        return amount
-    if not amount.endswith("%") or not amount[:-1].isdigit():
-        raise UnknownPodCount("invalid value for IntOrString: invalid type: string is not a percentage")
-    return -(-int(amount[:-1]) * total // 100)
-
-
 def needs_scale(budget: PodDisruptionBudget) -> bool:
     """Return True if the expected pods are the replicas of the pods' controllers."""
     spec = budget.spec
@@ -53,11 +39,11 @@ def needs_scale(budget: PodDisruptionBudget) -> bool:
 
 
 def desired_healthy(budget: PodDisruptionBudget, expected: int) -> int:
-    """Return the number of pods that must stay healthy. Raises UnknownPodCount."""
+    """Return the number of pods that must stay healthy. Raises InvalidIntOrPercent."""
     spec = budget.spec
     if spec.max_unavailable is not None:
-        return max(0, expected - percent_of(spec.max_unavailable, expected))
-    return 0 if spec.min_available is None else percent_of(spec.min_available, expected)
+        return max(0, expected - scaled_value(spec.max_unavailable, expected, round_up=True))
+    return 0 if spec.min_available is None else scaled_value(spec.min_available, expected, round_up=True)
 
 
 def pending_disruptions(budget: PodDisruptionBudget, pods: Iterable[Pod], now: datetime) -> dict[str, datetime]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kubeloop.controllers.disruption.budget_status import UnknownPodCount
+from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.served_resources import ServedResources
 from kubeloop.informers.shared_informer import SharedInformer
-from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import OwnerReference, Pod
 from kubeloop.kube.objects.object_fields import controller_of, replicas_of
@@ -27,11 +27,16 @@ _WORKLOADS: dict[tuple[str, str], Resource[Any]] = {
 }
 
 
+class UnknownPodCount(ReconcileError):
+    """The replicas of a pod's controller are unknown; the text is Kubernetes'."""
+
+
 class PodScale:
     """Finds the controllers of Pods, and adds up their replicas."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._client = context.client
+        self._served = ServedResources(context.client)
         self._informers: dict[Resource[Any], SharedInformer[Any]] = {
             resource: context.informers.informer(resource)
             for resource in (REPLICA_SETS, STATEFUL_SETS, DEPLOYMENTS, REPLICATION_CONTROLLERS)
@@ -77,8 +82,7 @@ class PodScale:
 
     async def _subresource_scale(self, reference: OwnerReference, namespace: str) -> tuple[str, int] | None:
         """Return UID and replicas of a controller of any kind. Raises UnknownPodCount if it cannot be scaled."""
-        served = await ResourceMap.discover(self._client)
-        resource = served.find(reference.api_version, reference.kind)
+        resource = await self._served.find(lambda served: served.find(reference.api_version, reference.kind))
         if resource is None:
             raise UnknownPodCount(f'no matches for kind "{reference.kind}" in version "{reference.api_version}"')
         if "scale" not in resource.subresources:

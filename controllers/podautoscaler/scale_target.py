@@ -6,8 +6,8 @@ import asyncio
 from typing import Any, NamedTuple
 
 from kubeloop.controllers.podautoscaler.replica_calculation import MetricError
+from kubeloop.controllers.runtime.served_resources import ServedResources
 from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.objects.api_types import CrossVersionObjectReference, JSONValue
@@ -36,28 +36,23 @@ class ScaleTargets:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._served: ResourceMap | None = None  # discovered with the first kind that is not built in
+        self._served = ServedResources(client)
 
     async def resource(self, reference: CrossVersionObjectReference) -> Resource[Any]:
         """Return the resource of a kind, whatever the version of the reference. Raises ScaleError."""
         api_version = reference.api_version
         if api_version.count("/") > 1:
             raise ScaleError(f"unexpected GroupVersion string: {api_version}")
-        group = api_version.rpartition("/")[0]
-        resource = BY_GROUP_KIND.get((group, reference.kind)) or self._discovered(group, reference.kind)
+        group_kind = group, kind = api_version.rpartition("/")[0], reference.kind
+        try:
+            resource = BY_GROUP_KIND.get(group_kind) or await self._served.find(
+                lambda served: next((it for it in served.resources if (it.group, it.kind) == group_kind), None)
+            )
+        except (ApiError, ServerUnreachable) as error:
+            raise ScaleError(str(error)) from error
         if resource is None:
-            try:
-                self._served = await ResourceMap.discover(self._client)
-            except (ApiError, ServerUnreachable) as error:
-                raise ScaleError(str(error)) from error
-            resource = self._discovered(group, reference.kind)
-        if resource is None:
-            raise ScaleError(f"no matches for kind {quoted(reference.kind)} in group {quoted(group)}")
+            raise ScaleError(f"no matches for kind {quoted(kind)} in group {quoted(group)}")
         return resource
-
-    def _discovered(self, group: str, kind: str) -> Resource[Any] | None:
-        served = self._served.resources if self._served is not None else ()
-        return next((resource for resource in served if (resource.group, resource.kind) == (group, kind)), None)
 
     async def read(self, resource: Resource[Any], namespace: str, name: str) -> Scale:
         """Read the scale of an object. Raises ScaleError."""

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from kubeloop.controllers.disruption.budget_status import (
-    UnknownPodCount,
+    desired_healthy,
     healthy_count,
     overdue_disruptions,
     pending_disruptions,
-    percent_of,
     stale_disruption_seconds,
     status_json,
 )
 from kubeloop.kube.objects.api_types import (
     Pod,
     PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
     convert,
 )
@@ -34,10 +34,18 @@ def pod(name: str = "web", *, phase: str = "Running", terminating: bool = False,
     return convert(Pod, {"metadata": metadata, "status": {"phase": phase, "conditions": conditions}})
 
 
-def test_percent_of_accepts_numbers_and_percentages_only():
-    assert [percent_of(3, 10), percent_of("25%", 10), percent_of("0%", 10)] == [3, 3, 0]
-    with pytest.raises(UnknownPodCount):
-        percent_of("3", 10)
+@pytest.mark.parametrize(
+    ("spec", "desired"),
+    [
+        pytest.param(PodDisruptionBudgetSpec(min_available=3), 3, id="minAvailable"),
+        pytest.param(PodDisruptionBudgetSpec(min_available="25%"), 3, id="percentage, rounded up"),
+        pytest.param(PodDisruptionBudgetSpec(max_unavailable="25%"), 7, id="maxUnavailable"),
+        pytest.param(PodDisruptionBudgetSpec(max_unavailable=11), 0, id="more than there are"),
+        pytest.param(PodDisruptionBudgetSpec(), 0, id="neither"),
+    ],
+)
+def test_desired_healthy_of_ten_pods(spec, desired):
+    assert desired_healthy(PodDisruptionBudget(spec=spec), 10) == desired
 
 
 def test_disruptions_are_pending_until_the_deletion_or_the_timeout():

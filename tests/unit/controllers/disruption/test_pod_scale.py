@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.disruption.budget_status import UnknownPodCount
-from kubeloop.controllers.disruption.pod_scale import PodScale
+from kubeloop.controllers.disruption.pod_scale import PodScale, UnknownPodCount
 from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICA_SETS
 
