@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from kubeloop.controllers.cronjob.cron_job_sync import CronJobSync
 from kubeloop.controllers.cronjob.schedule_times import cron_job_schedule, seconds_to_next_schedule
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owner_references import cached_controller
 from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.cron_schedule import InvalidSchedule
+from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import CronJob, Job
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 
 _CONTROLLER_NAME_INDEX = "controller-name"
@@ -97,23 +99,26 @@ class CronJobController:
         try:
             try:
                 seconds = await sync.run()
-            finally:
-                if sync.status != sync.cron_job.status:
-                    with reconcile.action_span("update status"):
-                        await self._write_status(sync)
+            except (ApiError, ServerUnreachable, ReconcileError):
+                await self._write_status(sync, reconcile)
+                raise
+            await self._write_status(sync, reconcile)
         except Exception as error:
             reconcile.finish(error=str(error))
             raise
         reconcile.finish()
         return seconds
 
-    async def _write_status(self, sync: CronJobSync) -> None:
+    async def _write_status(self, sync: CronJobSync, reconcile: Reconcile) -> None:
+        if sync.status == sync.cron_job.status:
+            return
         metadata = sync.cron_job.metadata
         changes = changed_fields(sync.cron_job.status, sync.status)
         patch = versioned_merge_patch(metadata.resource_version, status=changes)
-        await self._client.patch(
-            CRON_JOBS, metadata.name, patch, PatchType.MERGE, metadata.namespace, subresource="status"
-        )
+        with reconcile.action_span("update status"):
+            await self._client.patch(
+                CRON_JOBS, metadata.name, patch, PatchType.MERGE, metadata.namespace, subresource="status"
+            )
 
 
 def _controller_name(job: Job) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ class AutoscalerRules(msgspec.Struct, frozen=True):
 
 
 class AutoscalerSync:
-    """One sync. Write `status` afterwards, also if run() has failed; `history` is that for the next sync."""
+    """One sync. Afterwards, `status` is to be written, `history` is that for the next sync, and `failure` its error."""
 
     def __init__(
         self,
@@ -89,10 +89,14 @@ class AutoscalerSync:
         self._rescale_reason = ""
 
     async def run(self) -> None:
-        """Sync once. Raises ReconcileError if the target cannot be scaled, or no metric can be evaluated.
+        """Sync once. `failure` is set if the target cannot be scaled, or a metric cannot be evaluated."""
+        try:
+            await self._scale()
+        except ReconcileError as error:
+            self.failure = str(error)
 
-        Metrics that cannot be evaluated while others can are reported in `failure`.
-        """
+    async def _scale(self) -> None:
+        """Scale the target. Raises ReconcileError if it cannot be scaled, or too few metrics can be evaluated."""
         spec, namespace = self._autoscaler.spec, self._autoscaler.metadata.namespace
         reference = spec.scale_target_ref
         try:

@@ -129,12 +129,10 @@ class HorizontalController:
             now=self._clock.now(),
         )
         try:
-            try:
-                await sync.run()
-            finally:
-                if key in self._autoscalers:
-                    self._histories[key] = sync.history
-                await self._write_status(autoscaler, sync)
+            await sync.run()
+            if key in self._autoscalers:
+                self._histories[key] = sync.history
+            await self._write_status(autoscaler, sync)
             if sync.failure:
                 raise ReconcileError(sync.failure)
         except Exception as error:

@@ -17,6 +17,7 @@ from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 from support.batch_objects import create_cron_job, create_job, finish_job
+from support.faulty_transport import SentRequest
 
 pytestmark = pytest.mark.virtual_time
 
@@ -197,3 +198,20 @@ async def test_reconcile_links_to_the_request_that_created_the_cron_job(fake_api
     create_cron_job(fake_apiserver, "c", "* * * * *", annotations={TRACEPARENT_ANNOTATION: CAUSE})
     await asyncio.sleep(MINUTE + 5)
     assert [record.links for record in records] == [[(CAUSE, "cause")]]
+
+
+async def test_cancelled_sync_writes_no_status(fake_apiserver, start):
+    async def hang(request: SentRequest) -> None:
+        if request.method == "POST" and request.path.endswith("/jobs") and fake_apiserver.written("DELETE"):
+            await asyncio.Event().wait()
+
+    fake_apiserver.transport.before_request = hang
+    await start(fake_apiserver.informers)
+    controller = asyncio.ensure_future(CronJobController(fake_apiserver.context).run())
+    create(fake_apiserver, concurrencyPolicy="Replace")
+    await asyncio.sleep(2 * MINUTE)
+    assert fake_apiserver.names(JOBS) == []
+    (listed,) = active(fake_apiserver)
+    controller.cancel()
+    await asyncio.wait([controller])
+    assert active(fake_apiserver) == [listed]

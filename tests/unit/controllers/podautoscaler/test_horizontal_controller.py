@@ -20,6 +20,7 @@ from support.autoscaled_pods import (
     replicas,
     status,
 )
+from support.faulty_transport import SentRequest
 
 pytestmark = pytest.mark.virtual_time
 
@@ -117,3 +118,20 @@ async def test_failed_status_write_is_reported_and_retried(apiserver):
     apiserver.transport.reject = lambda method, path: None
     await asyncio.sleep(2 * PERIOD)
     assert conditions(apiserver)["ScalingActive"][0] == "True"
+
+
+async def test_cancelled_sync_writes_nothing(metrics_apiserver, start):
+    async def hang(request: SentRequest) -> None:
+        if "metrics.k8s.io" in request.path:
+            await asyncio.Event().wait()
+
+    metrics_apiserver.transport.before_request = hang
+    add_target(metrics_apiserver, 1)
+    add_autoscaler(metrics_apiserver)
+    await start(metrics_apiserver.informers)
+    controller = asyncio.ensure_future(HorizontalController(autoscaler_context(metrics_apiserver)).run())
+    await asyncio.sleep(PERIOD + 1)
+    assert "metrics.k8s.io" in metrics_apiserver.transport.sent[-1].path
+    controller.cancel()
+    await asyncio.wait([controller])
+    assert metrics_apiserver.written("PATCH") == []
