@@ -384,7 +384,12 @@ class DisplayOptions(msgspec.Struct, frozen=True):
     """Output of `kubeloop up`, and when it ends."""
 
     once: Annotated[
-        bool, option("Exit when all workloads are complete (code 0) or at the --timeout (code 1).", is_flag=True)
+        bool,
+        option(
+            "Exit when all workloads are complete or suspended (code 0), at the first failed Job or at the --timeout"
+            " (code 1).",
+            is_flag=True,
+        ),
     ] = False
     timeout: Annotated[float, option("Time to wait for complete workloads.", **duration(0, or_more=False))] = 120.0
     as_json: Annotated[bool, option("Print only one JSON document on stdout.", "--json", is_flag=True)] = False

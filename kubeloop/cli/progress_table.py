@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kubeloop.process.workload_progress import Progress
+from kubeloop.process.workload_progress import Progress, WorkloadProgress
 
 _ROWS = 20
 
@@ -28,15 +28,21 @@ def progress_table() -> Iterator[Callable[[Progress, float, bool], None]]:
         yield show
 
 
+def _sign(workload: WorkloadProgress) -> Text:
+    if workload.failure:
+        return Text("✗", style="red")
+    return Text("✓", style="green") if workload.complete else Text("…", style="yellow")
+
+
 def _render(progress: Progress, seconds: float) -> Group:
     table = Table.grid(padding=(0, 2))
     incomplete_first = sorted(progress.workloads, key=lambda workload: workload.complete)
     for workload in incomplete_first[:_ROWS]:
         table.add_row(
-            Text("✓" if workload.complete else "…", style="green" if workload.complete else "yellow"),
+            _sign(workload),
             f"{workload.namespace}/{workload.title}",
             ProgressBar(total=max(workload.replicas, 1), completed=workload.available, width=24),
-            f"{workload.available}/{workload.replicas} available",
+            workload.state,
         )
     if len(incomplete_first) > _ROWS:
         table.add_row("", f"and {len(incomplete_first) - _ROWS} more")

@@ -183,8 +183,8 @@ class UpSession:
         await self._finish(seconds, complete)
         if self._display_options.once:
             return 0 if complete else 1
-        if not complete:
-            await self._wait_until_complete(started_at)
+        if not self._measure().settled:
+            await self._wait_until_settled(started_at)
         self._print("runs until Ctrl-C; kubeloop trace pod/NAME shows the trace of a pod, and")
         self._print("kubeloop explain pod/NAME shows why it is pending")
         await asyncio.get_running_loop().create_future()
@@ -199,33 +199,42 @@ class UpSession:
             WORKLOAD_PROGRESS[resource](workload)
             for resource, store in self._workloads.items()
             for workload in store.values()
+            if not workload_progress.is_run_of_cron_job(workload)
         )
         return workload_progress.measure(workloads, self._pods.list())
 
     async def _watch(self, started_at: float, workload_count: int) -> bool:
-        """Show progress until every workload is complete (return True) or the timeout passes (return False)."""
+        """Show progress until every workload is complete or suspended; return False for a failure or a timeout.
+
+        With --once, the first failure ends it; otherwise every workload is complete, suspended or failed at the end.
+        """
         loop = asyncio.get_running_loop()
         deadline = started_at + self._display_options.timeout
         with self._progress_display() as show:
             while True:
                 progress = self._measure()
                 seconds = loop.time() - started_at
-                # only --once waits for pods without a controller; otherwise the summary follows the workloads
-                complete = progress.everything_available if self._display_options.once else progress.complete
-                finished = len(progress.workloads) >= workload_count and complete
+                if self._display_options.once:
+                    # only --once waits for pods without a controller; otherwise the summary follows the workloads
+                    ended = progress.everything_available or bool(progress.failures)
+                else:
+                    ended = progress.settled
+                finished = len(progress.workloads) >= workload_count and ended
                 show(progress, seconds, finished)
                 if finished:
-                    return True
+                    return progress.complete
                 if loop.time() >= deadline:
                     return False
                 await asyncio.sleep(_POLL_SECONDS)
 
-    async def _wait_until_complete(self, started_at: float) -> None:
-        """After the timeout, wait until all workloads are complete, with a longer polling interval."""
-        while not self._measure().complete:
+    async def _wait_until_settled(self, started_at: float) -> None:
+        """After the timeout, wait for all workloads, with a longer polling interval."""
+        while not (progress := self._measure()).settled:
             await asyncio.sleep(_LINE_SECONDS)
         seconds = asyncio.get_running_loop().time() - started_at
-        self._print(f"complete after {seconds:.1f} s: {self._measure().line()}")
+        self._print(f"{'complete' if progress.complete else 'failed'} after {seconds:.1f} s: {progress.line()}")
+        for failure in progress.failures:
+            print(f"error: {failure}", file=sys.stderr)
 
     @contextlib.contextmanager
     def _progress_display(self) -> Any:
@@ -246,8 +255,10 @@ class UpSession:
         else:
             self._print_summary(pods, seconds)
         if not complete:
-            print(f"error: not complete after {self._display_options.timeout:g} s", file=sys.stderr)
-            for reason in workload_progress.unfinished_reasons(self._measure(), pods):
+            progress = self._measure()
+            for error in progress.failures or [f"not complete after {self._display_options.timeout:g} s"]:
+                print(f"error: {error}", file=sys.stderr)
+            for reason in workload_progress.unfinished_reasons(progress, pods):
                 print(f"  {reason}", file=sys.stderr)
 
     def _document(self, pods: Sequence[Pod], seconds: float) -> dict[str, Any]:
@@ -275,6 +286,7 @@ class UpSession:
             ("replicationControllers", "replicationcontroller/"),
             ("statefulSets", "statefulset.apps/"),
             ("daemonSets", "daemonset.apps/"),
+            ("jobs", "job.batch/"),
         ):
             if rows := _rows(progress, prefix):
                 document[key] = rows
@@ -328,6 +340,8 @@ def _rows(progress: Progress, prefix: str) -> list[dict[str, Any]]:
             "name": workload.name,
             "replicas": workload.replicas,
             "available": workload.available,
+            **({"suspended": True} if workload.suspended else {}),
+            **({"failure": workload.failure} if workload.failure else {}),
         }
         for workload in progress.workloads
         if workload.title.startswith(prefix)

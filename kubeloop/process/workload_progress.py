@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube.objects.api_types import DaemonSet, Deployment, Job, Pod, ReplicationController, StatefulSet
+from kubeloop.kube.objects.api_types import DaemonSet, Deployment, Job, Object, Pod, ReplicationController, StatefulSet
 from kubeloop.kube.objects.object_fields import controller_of, is_ready, job_finished_condition, replicas_of
 from kubeloop.kube.objects.resources import (
+    CRON_JOBS,
     DAEMON_SETS,
     DEPLOYMENTS,
     JOBS,
@@ -25,7 +26,7 @@ _MAX_REASONS = 5  # of pending Pods
 class WorkloadProgress(msgspec.Struct, frozen=True):
     """Progress of one workload. `title` is "deployment.apps/web"; counts are Pods.
 
-    available: of a Job, those that have succeeded.
+    available: of a Job, those that have succeeded. failure: reason and message of a Job that has failed, else "".
     """
 
     title: str
@@ -34,6 +35,17 @@ class WorkloadProgress(msgspec.Struct, frozen=True):
     replicas: int
     available: int
     complete: bool
+    suspended: bool = False
+    failure: str = ""
+
+    @property
+    def state(self) -> str:
+        """Return "2 of 3 available", "2 of 3 succeeded", "suspended", or "failed: REASON: MESSAGE"."""
+        if self.suspended:
+            return "suspended"
+        if self.failure:
+            return f"failed: {self.failure}"
+        return f"{self.available} of {self.replicas} {'succeeded' if self.title.startswith('job.') else 'available'}"
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -48,8 +60,22 @@ class Progress(msgspec.Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """True if every workload is complete."""
-        return all(workload.complete for workload in self.workloads)
+        """True if every workload is complete or suspended."""
+        return all(workload.complete or workload.suspended for workload in self.workloads)
+
+    @property
+    def settled(self) -> bool:
+        """True if every workload is complete, suspended or failed."""
+        return all(workload.complete or workload.suspended or workload.failure for workload in self.workloads)
+
+    @property
+    def failures(self) -> list[str]:
+        """Workloads that have failed, with reason and message."""
+        return [
+            f"{workload.title} in {workload.namespace} failed: {workload.failure}"
+            for workload in self.workloads
+            if workload.failure
+        ]
 
     @property
     def everything_available(self) -> bool:
@@ -59,9 +85,14 @@ class Progress(msgspec.Struct, frozen=True):
     def line(self) -> str:
         """Return a log line: "3/4 workloads complete; 40 pods: 38 bound, 35 ready (Pending 5, Running 35)"."""
         complete = sum(workload.complete for workload in self.workloads)
+        suspended = sum(workload.suspended for workload in self.workloads)
+        workloads = f"{complete}/{len(self.workloads)} workloads complete"
+        workloads += "".join(
+            f", {count} {state}" for count, state in ((suspended, "suspended"), (len(self.failures), "failed")) if count
+        )
         phases = ", ".join(f"{phase} {count}" for phase, count in self.phases)
         pods = f"{self.pods} pods: {self.bound} bound, {self.ready} ready"
-        return f"{complete}/{len(self.workloads)} workloads complete; {pods}" + (f" ({phases})" if phases else "")
+        return f"{workloads}; {pods}" + (f" ({phases})" if phases else "")
 
 
 def deployment_progress(deployment: Deployment) -> WorkloadProgress:
@@ -109,17 +140,26 @@ def stateful_set_progress(sts: StatefulSet) -> WorkloadProgress:
 
 
 def job_progress(job: Job) -> WorkloadProgress:
-    """Complete when the Job has succeeded. A Job that has failed stays incomplete."""
+    """Complete when the Job has succeeded."""
     metadata, spec, status = job.metadata, job.spec, job.status
     finished = job_finished_condition(job)
+    complete = finished is not None and finished.type == "Complete"
     return WorkloadProgress(
         f"job.batch/{metadata.name}",
         metadata.namespace,
         metadata.name,
         replicas=1 if spec.completions is None else spec.completions,
         available=status.succeeded,
-        complete=finished is not None and finished.type == "Complete",
+        complete=complete,
+        suspended=bool(spec.suspend) and finished is None,
+        failure=f"{finished.reason}: {finished.message}" if finished is not None and not complete else "",
     )
+
+
+def is_run_of_cron_job(workload: Object) -> bool:
+    """Return True for a Job that a CronJob created: such Jobs are not part of what was applied."""
+    owner = controller_of(workload.metadata)
+    return owner is not None and owner.kind == CRON_JOBS.kind
 
 
 def daemon_set_progress(daemon_set: DaemonSet) -> WorkloadProgress:
@@ -162,12 +202,11 @@ def measure(workloads: Iterable[WorkloadProgress], pods: Sequence[Pod]) -> Progr
 
 
 def unfinished_reasons(progress: Progress, pods: Sequence[Pod]) -> list[str]:
-    """Return the reasons why workloads are incomplete: missing Pods, and the messages of pending Pods."""
+    """Return why workloads are incomplete: their states, unless they have failed, and the messages of pending Pods."""
     reasons = [
-        f"{workload.title} in {workload.namespace}: {workload.available} of {workload.replicas} "
-        + ("succeeded" if workload.title.startswith("job.") else "available")
+        f"{workload.title} in {workload.namespace}: {workload.state}"
         for workload in progress.workloads
-        if not workload.complete
+        if not workload.complete and not workload.failure
     ]
     pending: Counter[str] = Counter()
     first_pod: dict[str, str] = {}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
-from support.cli_processes import running_cluster
+from support.cli_processes import Kubeloop, running_cluster
 
 POD_TEMPLATE = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "registry.example/app:1"}]}}
 JOB_SPEC = {"completions": 3, "parallelism": 2, "completionMode": "Indexed", "template": POD_TEMPLATE}
@@ -31,3 +33,31 @@ def test_job_of_a_cron_job_completes_and_is_traced(kubeloop, tmp_path):
         assert "3 pods" in kubeloop.run("trace", "job/now").stdout
         kubectl("delete", "job/now", "--timeout=90s")
         kubectl("wait", "pods", "-l", "job-name=now", "--for=delete", "--timeout=90s")
+
+
+def up_with_job(kubeloop: Kubeloop, folder: Path, annotations: dict[str, str], **spec: object) -> CompletedProcess[str]:
+    """Run `kubeloop up --once` with a Job. annotations: of its Pods."""
+    template = {**POD_TEMPLATE, "metadata": {"annotations": annotations}}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "report"},
+        "spec": {**spec, "template": template},
+    }
+    manifest = folder / "job.json"
+    manifest.write_text(json.dumps(job))
+    return kubeloop.run("up", "--once", "--timeout", "600", "-f", manifest)
+
+
+def test_up_once_ends_when_a_job_fails(kubeloop, tmp_path):
+    result = up_with_job(kubeloop, tmp_path, {"kubeloop.dev/exit-code": "3"}, backoffLimit=0)
+    message = "BackoffLimitExceeded: Job has reached the specified backoff limit"
+    assert f"error: job.batch/report in default failed: {message}" in result.stderr
+    assert result.returncode == 1
+
+
+def test_up_once_does_not_wait_for_a_suspended_job(kubeloop, tmp_path):
+    result = up_with_job(kubeloop, tmp_path, {}, suspend=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "0/1 workloads complete, 1 suspended" in result.stdout
+    assert "job.batch/report in default: suspended" in result.stdout

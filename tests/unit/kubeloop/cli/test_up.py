@@ -1,5 +1,7 @@
 """Progress output of `kubeloop up`."""
 
+from msgspec.structs import replace
+
 from kubeloop.cli.progress_table import progress_table
 from kubeloop.cli.up import LogProgress
 from kubeloop.process.workload_progress import Progress, WorkloadProgress
@@ -35,12 +37,23 @@ def test_log_prints_one_line_per_second_and_only_changes():
     ]
 
 
+def test_table_shows_failed_and_suspended_jobs(capsys):
+    fields = {"namespace": "shop", "replicas": 1, "available": 0, "complete": False}
+    failed = WorkloadProgress("job.batch/bad", name="bad", failure="Because: it did", **fields)
+    suspended = WorkloadProgress("job.batch/later", name="later", suspended=True, **fields)
+    with progress_table() as show:
+        show(replace(progress(0), workloads=(failed, suspended)), 1.0, True)
+    bad, later = (line.split() for line in capsys.readouterr().out.splitlines() if "job.batch" in line)
+    assert (bad[0], " ".join(bad[-4:])) == ("✗", "failed: Because: it did")
+    assert (later[0], later[-1]) == ("…", "suspended")
+
+
 def test_table_shows_incomplete_workloads_first(capsys):
     with progress_table() as show:
         show(progress(2, workloads=30), 2.0, True)
     output = capsys.readouterr().out
     assert "shop/deployment/web-0" in output
-    assert "0/2 available" in output
-    assert "1/2 available" in output
+    assert "0 of 2 available" in output
+    assert "1 of 2 available" in output
     assert "and 10 more" in output
     assert "1 bound/s" in output

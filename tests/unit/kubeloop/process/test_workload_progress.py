@@ -13,6 +13,7 @@ from kubeloop.process.workload_progress import (
     controller_progress,
     daemon_set_progress,
     deployment_progress,
+    is_run_of_cron_job,
     job_progress,
     measure,
     stateful_set_progress,
@@ -102,15 +103,51 @@ def test_stateful_set_progress_follows_rollout_status(strategy, status, complete
     assert (progress.title, progress.complete) == ("statefulset.apps/db", complete)
 
 
+def job(*conditions: tuple[str, str, str], **spec):
+    """conditions: type, reason and message; all are true."""
+    fields = [
+        {"type": type_, "status": "True", "reason": reason, "message": text} for type_, reason, text in conditions
+    ]
+    body = {
+        "metadata": {"name": "j", "namespace": "default"},
+        "spec": {"completions": 3, **spec},
+        "status": {"succeeded": 2, "conditions": fields},
+    }
+    return convert(Job, body)
+
+
+SUSPENDED = ("Suspended", "JobSuspended", "Job suspended")
+FAILED = ("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+
+
 @pytest.mark.parametrize(
-    ("condition", "reasons"),
-    [("Complete", []), *((type_, ["job.batch/j in default: 2 of 3 succeeded"]) for type_ in ("Failed", "Suspended"))],
+    ("job", "complete", "settled", "reasons"),
+    [
+        pytest.param(job(("Complete", "", "")), True, True, [], id="succeeded"),
+        pytest.param(job(), False, False, ["2 of 3 succeeded"], id="active"),
+        pytest.param(job(SUSPENDED, suspend=True), True, True, ["suspended"], id="suspended"),
+        pytest.param(job(SUSPENDED, suspend=False), False, False, ["2 of 3 succeeded"], id="resumed"),
+        pytest.param(job(SUSPENDED, ("Complete", "", ""), suspend=True), True, True, [], id="suspended too late"),
+        pytest.param(job(FAILED), False, True, [], id="failed"),
+    ],
 )
-def test_job_is_complete_when_it_has_succeeded(condition, reasons):
-    status = {"succeeded": 2, "conditions": [{"type": condition, "status": "True"}]}
-    metadata = {"name": "j", "namespace": "default"}
-    progress = job_progress(convert(Job, {"metadata": metadata, "spec": {"completions": 3}, "status": status}))
-    assert unfinished_reasons(measure([progress], []), []) == reasons
+def test_progress_of_a_job(job, complete, settled, reasons):
+    progress = measure([job_progress(job)], [])
+    assert (progress.complete, progress.settled) == (complete, settled)
+    assert unfinished_reasons(progress, []) == [f"job.batch/j in default: {reason}" for reason in reasons]
+
+
+def test_failed_job_has_reason_and_message():
+    progress = measure([job_progress(job(FAILED)), job_progress(job(suspend=True))], [])
+    message = "BackoffLimitExceeded: Job has reached the specified backoff limit"
+    assert progress.failures == [f"job.batch/j in default failed: {message}"]
+    assert progress.line().startswith("0/2 workloads complete, 1 suspended, 1 failed; ")
+
+
+@pytest.mark.parametrize(("owners", "expected"), [([], False), (["CronJob"], True), (["Operator"], False)])
+def test_run_of_a_cron_job(owners, expected):
+    references = [{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u", "controller": True} for kind in owners]
+    assert is_run_of_cron_job(convert(Job, {"metadata": {"name": "j", "ownerReferences": references}})) is expected
 
 
 @pytest.mark.parametrize(
