@@ -4,7 +4,7 @@ FILE ?= deploy/examples/web.yaml
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: up test soak kill schemathesis lint format clean
+.PHONY: up test faults soak kill schemathesis lint format clean
 
 up: $(VENV)/installed
 	$(BIN)/kubeloop up -f $(FILE) $(ARGS)
@@ -12,6 +12,11 @@ up: $(VENV)/installed
 # whole files per worker, in order: tests of a file may share a cluster
 test: $(VENV)/installed-dev
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# RUNS simulations with fresh seeds of faults, and their table (docs/reliability.md); REPLAY: what a failure prints
+RUNS ?= 1000
+faults: $(VENV)/installed-dev
+	PYTHONPATH=tests $(BIN)/python -m support.faults --runs $(RUNS) $(if $(REPLAY),--replay '$(REPLAY)') $(ARGS)
 
 # soak: random writes and 50 watchers for SOAK_SECONDS; kill: KILL_ROUNDS times SIGKILL under write load
 SOAK_SECONDS ?= 3600

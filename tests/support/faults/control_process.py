@@ -1,0 +1,114 @@
+"""One process with a control plane: kubeloop run, without its command line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from kubeloop.kube.client.api_client import Client
+from kubeloop.process.control_plane import ControlPlane, Settings
+from kubeloop.process.leader_election import ElectionSettings, LeaderElection, LeaseLost
+from kubeloop.process.metrics.metrics_registry import MetricsRegistry
+from kubeloop.testing.virtual_time import VirtualClock
+from kubeloop.tracing.journal.trace_journal import TraceJournal
+from support.faults.network import Connection, Network
+from support.faults.trace_collector import ProcessExporter, TraceCollector
+
+_NEVER_SECONDS = 1e9
+
+
+class ProcessClock:
+    """Clock of a process, which may be wrong."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self.offset_seconds = 0.0
+
+    def now(self) -> datetime:
+        return self._clock.now() + timedelta(seconds=self.offset_seconds)
+
+    def time_ns(self) -> int:
+        return self._clock.time_ns() + round(self.offset_seconds * 1e9)
+
+
+class ControlProcess:
+    """A process, from its start to its end. elects: it takes part in an election. journal: folder, None without."""
+
+    def __init__(
+        self,
+        network: Network,
+        collector: TraceCollector,
+        settings: Settings,
+        *,
+        clock: ProcessClock,
+        rng: random.Random,
+        journal: Path | None = None,
+        elects: bool = False,
+    ) -> None:
+        self.connection = Connection(network, self.kill)
+        self._exporter = ProcessExporter(collector)
+        self._journal = journal
+        self._task: asyncio.Task[None] | None = None
+        client = Client(self.connection, clock=clock, rng=rng)
+        self.plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=MetricsRegistry())
+        self.plane.tracing._exporter = self._exporter
+        self.plane.lag._INTERVAL_SECONDS = _NEVER_SECONDS  # sampling costs most of the time of a quiet process
+        self._election = None
+        self.identity = f"process-{len(network.connections)}"
+        if elects:
+            election = ElectionSettings(identity=self.identity)
+            self._election = LeaderElection(client, election, clock=clock, rng=rng)
+        if journal is not None:
+            self.plane.tracing.use_journal(TraceJournal(journal, "memory://"))
+
+    @property
+    def is_leading(self) -> bool:
+        return (
+            self._election is not None and self._election._holder() == self.identity and not self.connection.has_ended
+        )
+
+    async def run(self) -> None:
+        """Run until killed or until the lease is lost. Raises what ends the control plane otherwise."""
+        self._task = asyncio.current_task()
+        elect: Callable[..., object] | None = self._election.run_while_leading if self._election is not None else None
+        try:
+            await self.plane.run(elect)  # type: ignore[arg-type]
+        except* LeaseLost:
+            pass
+
+    def kill(self) -> None:
+        """End the process at once: none of its requests, traces or journal entries gets out any more."""
+        self.connection.end()
+        self._exporter.has_ended = True
+        if self._journal is not None:
+            self._journal = _copy_of_journal(self._journal)
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def journal(self) -> Path | None:
+        """Folder of the journal for the next process."""
+        return self._journal
+
+    def fill_disk(self) -> None:
+        """Let all further writes of the journal fail."""
+        journal = self.plane.tracing._journal
+        if journal is not None and journal._descriptor >= 0:
+            full = os.open("/dev/full", os.O_WRONLY)
+            os.dup2(full, journal._descriptor)
+            os.close(full)
+
+
+def _copy_of_journal(folder: Path) -> Path:
+    """Copy the files as they are: the killed process may still write to its own. Its number precedes the names."""
+    number = int(folder.name) + 1
+    copy = folder.parent / str(number)
+    copy.mkdir()
+    for path in folder.iterdir():
+        shutil.copy(path, copy / f"{number}{path.name}")
+    return copy

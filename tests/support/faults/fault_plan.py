@@ -1,0 +1,243 @@
+"""Faults of one run: their kinds, and how the plan of a run is drawn from its seed.
+
+Classes follow Sieve (OSDI '22), which names intermediate, stale and unobservable states; docs/reliability.md describes
+them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One fault. Times in seconds since the start of the run.
+
+    write: number of the control plane's write at which the fault happens, from 1; else it happens at `at`.
+    seconds: its duration, or the length of a delay. resource: plural name; "" for all. share: of requests or events.
+    """
+
+    kind: str
+    at: float = 0.0
+    write: int = 0
+    seconds: float = 0.0
+    resource: str = ""
+    share: float = 0.0
+
+    def __str__(self) -> str:
+        texts = [f"at write {self.write}" if self.write else f"at {self.at:g} s"]
+        texts += [f"for {self.seconds:g} s"] if self.seconds else []
+        texts += [self.resource] if self.resource else []
+        texts += [f"{self.share:.0%}"] if self.share else []
+        return f"{self.kind} ({', '.join(texts)})"
+
+
+class FaultPlan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Faults of a run. journal: the process has a trace journal."""
+
+    faults: tuple[Fault, ...] = ()
+    journal: bool = True
+
+    def of_kind(self, *kinds: str) -> list[Fault]:
+        return [fault for fault in self.faults if fault.kind in kinds]
+
+    @property
+    def end(self) -> float:
+        """The time when the last timed fault is over."""
+        return max((fault.at + fault.seconds for fault in self.faults), default=0.0)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The run of a scenario without faults. writes: those of the control plane, as "POST pods", in their order.
+
+    seconds: its duration. resources: plural names of what it watches. creates: number of created objects by resource.
+    """
+
+    writes: tuple[str, ...]
+    seconds: float
+    resources: tuple[str, ...]
+    creates: Mapping[str, int]
+
+
+Draw = Callable[[random.Random, Profile], Sequence[Fault]]
+
+
+def _moment(rng: random.Random, profile: Profile) -> float:
+    return round(rng.uniform(0.0, profile.seconds), 3)
+
+
+def _window(kind: str, rng: random.Random, profile: Profile, longest: float, **fields: Any) -> Fault:
+    return Fault(kind, at=_moment(rng, profile), seconds=round(rng.uniform(0.5, longest), 3), **fields)
+
+
+def _write(rng: random.Random, profile: Profile) -> int:
+    return rng.randint(1, max(1, len(profile.writes)))
+
+
+def _resource(rng: random.Random, profile: Profile) -> str:
+    return rng.choice(profile.resources)
+
+
+def _crash(rng: random.Random, profile: Profile) -> list[Fault]:
+    """The process ends before or after a write, which is half of the times not its last crash."""
+    faults = [Fault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile))]
+    while rng.random() < 0.5:
+        faults.append(Fault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile)))
+    return faults
+
+
+def _late_crash(rng: random.Random, profile: Profile) -> list[Fault]:
+    """The process ends, and its last write reaches the server when the next process runs already."""
+    return [Fault("crash-late", write=_write(rng, profile), seconds=round(rng.uniform(0.5, 20.0), 3))]
+
+
+def _stale(rng: random.Random, profile: Profile) -> list[Fault]:
+    """Watch events, lists or both arrive late, by up to four minutes, mostly after a restart."""
+    faults = []
+    if rng.random() < 0.6:
+        faults.append(Fault(rng.choice(("crash-before", "crash-after", "crash-at")), write=_write(rng, profile)))
+    for _ in range(rng.randint(1, 3)):
+        kind = rng.choice(("late-events", "late-events", "late-lists", "switch-server"))
+        longest = rng.choice((5.0, 30.0, 240.0))
+        resource = "" if rng.random() < 0.3 else _resource(rng, profile)
+        faults.append(_window(kind, rng, profile, longest, resource=resource))
+    return faults
+
+
+def _old_lists(rng: random.Random, profile: Profile) -> list[Fault]:
+    """A restarted process lists from an API server that is behind, whatever resourceVersion it requests."""
+    age = round(rng.uniform(1.0, max(2.0, profile.seconds)), 3)
+    crash = Fault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile))
+    resource = "" if rng.random() < 0.5 else _resource(rng, profile)
+    return [crash, Fault("old-lists", seconds=age, resource=resource)]
+
+
+def _unobservable(rng: random.Random, profile: Profile) -> list[Fault]:
+    """Watches miss a window; objects are replaced or deleted in it, or between the pages of a list."""
+    resource = _resource(rng, profile)
+    faults = [_window("blind", rng, profile, rng.choice((2.0, 20.0)), resource="" if rng.random() < 0.3 else resource)]
+    window = faults[0]
+    for _ in range(rng.randint(0, 2)):
+        kind = rng.choice(("replace-object", "delete-object", "touch-object"))
+        at = round(window.at + rng.uniform(0.0, window.seconds), 3)
+        faults.append(Fault(kind, at=at, resource=rng.choice(("pods", "pods", resource))))
+    if rng.random() < 0.5:
+        faults.append(Fault("small-pages", seconds=window.at + window.seconds + 60.0, share=rng.choice((0.0, 0.5))))
+    return faults
+
+
+def _slow(rng: random.Random, profile: Profile) -> list[Fault]:
+    """Requests and responses take long, and overtake each other."""
+    return [_window("slow", rng, profile, 60.0, share=rng.choice((0.05, 1.0, 10.0)))]
+
+
+def _refused(rng: random.Random, profile: Profile) -> list[Fault]:
+    """Requests are refused with 409, 429 with Retry-After, or 500."""
+    return [
+        _window(kind, rng, profile, 30.0, share=rng.choice((0.1, 0.3, 0.9)))
+        for kind in rng.sample(("conflict", "throttle", "error"), rng.randint(1, 3))
+    ]
+
+
+def _lost(rng: random.Random, profile: Profile) -> list[Fault]:
+    """Responses are lost, or requests and events arrive twice."""
+    return [
+        _window(kind, rng, profile, 30.0, share=rng.choice((0.1, 0.5)))
+        for kind in rng.sample(("lost-answer", "duplicate", "duplicate-events"), rng.randint(1, 3))
+    ]
+
+
+def _disconnected(rng: random.Random, profile: Profile) -> list[Fault]:
+    """Connections break, silently or not; the API server restarts or compacts."""
+    kinds = ("disconnect", "silent", "restart-server", "compact", "disconnect")
+    return [_window(rng.choice(kinds), rng, profile, rng.choice((1.0, 20.0))) for _ in range(rng.randint(1, 3))]
+
+
+def _clock(rng: random.Random, profile: Profile) -> list[Fault]:
+    """The clock of the process jumps forward or back."""
+    jumps = (-3600.0, -61.0, -5.0, 5.0, 61.0, 3600.0)
+    return [Fault("clock", at=_moment(rng, profile), share=rng.choice(jumps)) for _ in range(rng.randint(1, 2))]
+
+
+def _leaders(rng: random.Random, profile: Profile) -> list[Fault]:
+    """The leader is cut off until its lease has expired; what it sent arrives when another one leads."""
+    return [Fault("freeze-leader", at=_moment(rng, profile), seconds=round(rng.uniform(5.0, 60.0), 3))]
+
+
+def _tracing(rng: random.Random, profile: Profile) -> list[Fault]:
+    """The collector of traces does not respond, or the disk of the journal is full; the process may end."""
+    faults = [_window("dead-collector", rng, profile, 60.0)]
+    if rng.random() < 0.5:
+        faults.append(Fault("full-disk", at=_moment(rng, profile)))
+    if rng.random() < 0.5:
+        faults.append(Fault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile)))
+    return faults
+
+
+_DRAW: dict[str, Draw] = {
+    "crash": _crash,
+    "late crash": _late_crash,
+    "stale": _stale,
+    "old lists": _old_lists,
+    "unobservable": _unobservable,
+    "slow": _slow,
+    "refused": _refused,
+    "lost": _lost,
+    "disconnected": _disconnected,
+    "clock": _clock,
+    "leaders": _leaders,
+    "tracing": _tracing,
+}
+
+
+def _combined(rng: random.Random, profile: Profile) -> list[Fault]:
+    """Faults of two or three classes."""
+    classes = rng.sample([name for name in _DRAW if name not in ("leaders", "old lists")], rng.randint(2, 3))
+    return [fault for name in classes for fault in _DRAW[name](rng, profile)]
+
+
+FAULT_CLASSES: Mapping[str, Draw] = {**_DRAW, "combined": _combined}
+"""How to draw the faults of each class."""
+
+
+def draw_plan(fault_class: str, seed: str, profile: Profile) -> FaultPlan:
+    """Return the plan of a run. The same seed and profile give the same plan."""
+    rng = random.Random(f"{fault_class}/{seed}")
+    faults = tuple(FAULT_CLASSES[fault_class](rng, profile))
+    return FaultPlan(faults, journal=fault_class == "tracing" or rng.random() < 0.5)
+
+
+def crash_plans(profile: Profile) -> list[FaultPlan]:
+    """Return the plans of all single crashes: before and after each write, with and without a journal."""
+    return [
+        FaultPlan((Fault(kind, write=number),), journal=journal)
+        for number in range(1, len(profile.writes) + 1)
+        for kind in ("crash-before", "crash-after")
+        for journal in (False, True)
+    ]
+
+
+# --- what Kubernetes does not guarantee under a fault -----------------------------------------------------------------
+
+_UNCERTAIN_CREATES = {
+    "crash-late", "old-lists", "lost-answer", "freeze-leader", "slow", "duplicate", "silent", "restart-server",
+    "disconnect", "dead-server",
+}  # fmt: skip
+"""A create may take effect although the controller believes that it failed, or does not see it: it may create again."""
+_OTHER_COUNTS = {"replace-object", "delete-object", "clock"}
+"""The desired number of creates differs from that of the run without faults."""
+
+
+def creates_are_certain(plan: FaultPlan) -> bool:
+    """Return True if no create can be repeated without being seen."""
+    return not plan.of_kind(*_UNCERTAIN_CREATES)
+
+
+def creates_are_exact(plan: FaultPlan) -> bool:
+    """Return True if the control plane creates exactly as many objects as without faults."""
+    return all(fault.kind in ("crash-before", "crash-after") for fault in plan.faults)

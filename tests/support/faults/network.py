@@ -1,0 +1,424 @@
+"""The network between the processes of a run and the API server, with the faults of the plan."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import parse_qsl, urlencode
+
+from kubeloop.devcluster.api import errors, request_info
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
+from kubeloop.testing.memory_transport import MemoryTransport
+from support.faults.cluster import Cluster
+from support.faults.fault_plan import Fault, FaultPlan
+from support.faulty_transport import SentRequest, error_response, injected_error, single_chunk
+
+_LATE_LIST_SECONDS = 25.0  # the client gives up after 30 s
+_PAGE_SECONDS = 0.5
+_LATENCY_SECONDS = 0.02  # of a request, and of its response, at most; without faults
+_EVENT_SECONDS = 0.1  # between two watch events, at most; without faults
+_UNCOUNTED = ("events", "leases")  # writes about these are neither numbered nor checked
+
+
+def resource_in(path: str) -> str:
+    """Return the plural name of the resource, with the subresource ("pods/status"); "" for other paths."""
+    info = request_info.route(path)
+    if info is None:
+        return ""
+    plural = info.served.resource.plural
+    return f"{plural}/{info.subresource}" if info.subresource else plural
+
+
+class Network:
+    """All connections, and the faults that are active.
+
+    writes: "POST pods" of each numbered write, in order. reached: the faults that had an effect. on_request: called
+    with each numbered write before the server handles it.
+    """
+
+    def __init__(self, cluster: Cluster, plan: FaultPlan, rng: random.Random) -> None:
+        self.cluster = cluster
+        self.plan = plan
+        self.writes: list[str] = []
+        self.reached: set[Fault] = set()
+        self.on_request: Callable[[SentRequest], None] = lambda request: None
+        self.compacted_version = 0
+        self._rng = rng
+        self._inner = MemoryTransport(cluster.server.handle)
+        self._active: list[Fault] = []
+        self._crashes = {fault.write: fault for fault in reversed(plan.faults) if fault.write}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.connections: list[Connection] = []
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    def begin(self, fault: Fault) -> None:
+        self._active.append(fault)
+        self.reached.add(fault)
+        if fault.kind in ("blind", "disconnect", "restart-server", "switch-server"):
+            self._break_watches(fault.resource)
+        if fault.kind == "silent":
+            for connection in self.connections:
+                for watch in connection.watches:
+                    watch.is_silent = True
+
+    def end(self, fault: Fault) -> None:
+        if fault in self._active:
+            self._active.remove(fault)
+        if fault.kind in ("blind", "restart-server", "compact"):
+            self.compacted_version = self.cluster.store.revision
+
+    def heal(self) -> None:
+        """End all faults."""
+        self._active.clear()
+        self._crashes.clear()
+        for connection in self.connections:
+            connection.release()
+
+    def active(self, kind: str, resource: str = "") -> Fault | None:
+        """Return an active fault of this kind that affects the resource."""
+        for fault in self._active:
+            if fault.kind == kind and fault.resource in ("", resource.partition("/")[0]):
+                return fault
+        return None
+
+    def happens(self, kind: str, resource: str = "") -> bool:
+        """Draw whether a fault with a share affects a request or an event."""
+        fault = self.active(kind, resource)
+        return fault is not None and self._rng.random() < fault.share
+
+    def take_crash(self, number: int) -> Fault | None:
+        crash = self._crashes.pop(number, None)
+        if crash is not None:
+            self.reached.add(crash)
+        return crash
+
+    def _break_watches(self, resource: str) -> None:
+        for connection in self.connections:
+            for watch in connection.watches:
+                if resource in ("", watch.resource):
+                    watch.reset()
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def number(self, request: SentRequest) -> int:
+        """Return the number of a write, from 1; 0 for other requests."""
+        resource = resource_in(request.path)
+        if request.method == "GET" or resource.partition("/")[0] in _UNCOUNTED or "dryRun" in request.target:
+            return 0
+        self.writes.append(f"{request.method} {resource}")
+        return len(self.writes)
+
+    async def latency(self, most_seconds: float = _LATENCY_SECONDS) -> None:
+        slow = self.active("slow")
+        await asyncio.sleep(self._rng.uniform(0, most_seconds if slow is None else slow.share))
+
+    def refusal(self, request: SentRequest) -> StatusError | None:
+        """Return the error of a request that the server refuses."""
+        if self.happens("throttle"):
+            return errors.too_many_requests("injected error 429", retry_after_seconds=self._rng.choice((1, 5)))
+        if self.happens("error"):
+            return injected_error(500)
+        if request.method not in ("GET", "POST") and self.happens("conflict"):
+            return injected_error(409)
+        return None
+
+    async def handle(self, request: SentRequest) -> HttpResponse:
+        """Let the server handle a request."""
+        is_numbered = request.method != "GET" and resource_in(request.path).partition("/")[0] not in _UNCOUNTED
+        if is_numbered:
+            self.on_request(request)
+        response = await self._inner.request(request.method, request.target, headers=request.headers, body=request.body)
+        if is_numbered:
+            self.cluster.tell(f"  {request.method} {request.path} {response.status} {_outcome(response)}")
+        return response
+
+    def deliver_later(self, request: SentRequest, seconds: float) -> None:
+        """Let the server handle a request whose sender does not wait for the response."""
+
+        async def deliver() -> None:
+            await asyncio.sleep(seconds)
+            self.cluster.tell("late request:")
+            await self.handle(request)
+
+        task = asyncio.ensure_future(deliver())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def drain(self) -> None:
+        """Wait until all late requests have arrived."""
+        await asyncio.gather(*self._tasks)
+
+    def list_target(self, request: SentRequest, old_seconds: float) -> str:
+        """Return the target of a list as the server receives it.
+
+        A list at resourceVersion 0 is answered from a cache that is a minute behind, as kube-apiserver may; other lists
+        are consistent, unless the process meets a server that is behind by `old_seconds`.
+        """
+        path, _, query = request.target.partition("?")
+        options = dict(parse_qsl(query))
+        if self.active("small-pages") is not None and options.get("limit"):
+            options["limit"] = "2"
+        if options.get("resourceVersion") == "0" and "continue" not in options:
+            old_seconds = max(old_seconds, 60.0)
+        if old_seconds and "continue" not in options:
+            now = asyncio.get_running_loop().time()
+            options["resourceVersion"] = str(self.cluster.revision_at(now - old_seconds))
+            options["resourceVersionMatch"] = "Exact"
+        return f"{path}?{urlencode(options)}" if options else path
+
+    def stream(self, request: SentRequest) -> object:
+        return self._inner.stream(request.method, request.target, headers=request.headers, body=request.body)
+
+
+class Connection:
+    """Connection of one process to the API server; implements Transport. crash: called when the process must end."""
+
+    def __init__(self, network: Network, crash: Callable[[], None]) -> None:
+        self._network = network
+        self._crash = crash
+        self._started_at = asyncio.get_running_loop().time()
+        self._is_first = not network.connections
+        self._frozen: asyncio.Future[None] | None = None
+        self.has_ended = False
+        self.watches: set[_Watch] = set()
+        network.connections.append(self)
+
+    @property
+    def server(self) -> str:
+        return "memory://"
+
+    async def close(self) -> None:
+        """No-op: there is no connection."""
+
+    def freeze(self) -> None:
+        """Hold all requests, responses and events until release()."""
+        self._frozen = asyncio.get_running_loop().create_future()
+
+    def release(self) -> None:
+        if self._frozen is not None and not self._frozen.done():
+            self._frozen.set_result(None)
+        self._frozen = None
+
+    def end(self) -> None:
+        """Cut the connection: the process has ended."""
+        self.has_ended = True
+
+    async def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        timeout_seconds: float | None = None,
+    ) -> HttpResponse:
+        request = SentRequest(method, target, headers, body)
+        self._check_connected()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await self._exchange(request)
+        except TimeoutError:
+            raise TransportError("time-out", request_sent=True) from None
+
+    async def _exchange(self, request: SentRequest) -> HttpResponse:
+        network = self._network
+        resource = resource_in(request.path)
+        crash = network.take_crash(network.number(request))
+        if crash is not None and crash.kind != "crash-after":
+            if crash.kind == "crash-late":
+                network.deliver_later(request, crash.seconds)
+            await self._die()
+        if self._frozen is not None:
+            await self._thaw(request)
+        await network.latency()
+        await self._check_alive()
+        if request.method == "GET" and request_is_list(request):
+            response = await self._list(request, resource)
+        else:
+            refusal = network.refusal(request)
+            if refusal is not None:
+                return error_response(refusal)
+            response = await network.handle(request)
+            if request.method not in ("GET", "POST") and network.happens("duplicate"):
+                await network.handle(request)
+        if crash is not None:
+            await self._die()
+        if request.method != "GET" and network.happens("lost-answer"):
+            raise TransportError("the response was lost", request_sent=True)
+        await network.latency()
+        await self._check_alive()
+        return response
+
+    async def _list(self, request: SentRequest, resource: str) -> HttpResponse:
+        network = self._network
+        refusal = network.refusal(request)
+        if refusal is None and "continue=" in request.target and network.happens("small-pages"):
+            refusal = injected_error(410)
+        if refusal is not None:
+            return error_response(refusal)
+        target = network.list_target(request, self._age_of_lists(resource))
+        response = await network.handle(request._replace(target=target))
+        if (late := network.active("late-lists", resource)) is not None:
+            await asyncio.sleep(min(_LATE_LIST_SECONDS, late.seconds))
+        if network.active("small-pages") is not None:
+            await asyncio.sleep(_PAGE_SECONDS)
+        return response
+
+    def _age_of_lists(self, resource: str) -> float:
+        """Return the age of the lists that this process gets: it is restarted, and its API server is behind."""
+        now = asyncio.get_running_loop().time()
+        for fault in self._network.plan.of_kind("old-lists"):
+            if fault.resource in ("", resource) and not self._is_first and now < self._started_at + 30.0:
+                self._network.reached.add(fault)
+                return fault.seconds + now - self._started_at
+        return 0.0
+
+    async def _thaw(self, request: SentRequest) -> None:
+        """Wait for release(). A request whose sender gives up meanwhile reaches the server all the same."""
+        assert self._frozen is not None
+        frozen = self._frozen
+        try:
+            await asyncio.shield(frozen)
+        except asyncio.CancelledError:
+            if request.method != "GET":
+                frozen.add_done_callback(lambda _: self._network.deliver_later(request, 0.0))
+            raise
+
+    def _check_connected(self) -> None:
+        if self.has_ended:
+            raise TransportError("the process has ended", request_sent=False)
+        network = self._network
+        if network.active("disconnect") is not None or network.active("restart-server") is not None:
+            raise TransportError("connection refused", request_sent=False)
+
+    async def _check_alive(self) -> None:
+        if self.has_ended:
+            await asyncio.get_running_loop().create_future()
+
+    async def _die(self) -> None:
+        self._crash()
+        await asyncio.get_running_loop().create_future()
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> AsyncIterator[StreamedResponse]:
+        request = SentRequest(method, target, headers, body)
+        network = self._network
+        resource = resource_in(request.path)
+        self._check_connected()
+        if network.active("blind", resource) is not None:
+            raise TransportError("connection refused", request_sent=False)
+        if self._frozen is not None:
+            await self._thaw(request)
+        await network.latency()
+        await self._check_alive()
+        refusal = network.refusal(request)
+        options = dict(parse_qsl(target.partition("?")[2]))
+        version = int(options.get("resourceVersion") or 0)
+        if "sendInitialEvents" in options:
+            if (
+                self._age_of_lists(resource)
+                or options.get("resourceVersion")
+                or network.active("small-pages")
+                or network.active("late-lists", resource)
+            ):
+                refusal = injected_error(400)
+        elif 0 < version < network.compacted_version:
+            refusal = injected_error(410)
+        if refusal is not None:
+            response = error_response(refusal)
+            yield StreamedResponse(response.status, response.headers, single_chunk(response.body))
+            return
+        async with network.stream(request) as response:
+            if response.status != 200:
+                yield response
+                return
+            watch = _Watch(resource)
+            self.watches.add(watch)
+            reading = asyncio.create_task(watch.read(response.chunks))
+            try:
+                yield StreamedResponse(200, response.headers, self._lines(watch))
+            finally:
+                self.watches.discard(watch)
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    async def _lines(self, watch: _Watch) -> AsyncIterator[bytes]:
+        network = self._network
+        while True:
+            line = await watch.next_line()
+            if line is None:
+                return
+            await network.latency(_EVENT_SECONDS)
+            while self._frozen is not None or self._holds_events(watch.resource):
+                await asyncio.sleep(0.25)
+                if watch.was_reset:
+                    raise TransportError("connection reset", request_sent=True)
+            await self._check_alive()
+            if watch.is_silent:
+                await watch.wait_reset()
+                raise TransportError("connection reset", request_sent=True)
+            yield line
+            if network.happens("duplicate-events", watch.resource) and b'"BOOKMARK"' not in line[:30]:
+                yield line
+
+    def _holds_events(self, resource: str) -> bool:
+        network = self._network
+        return (
+            network.active("late-events", resource) is not None
+            or network.active("switch-server", resource) is not None
+            or self._age_of_lists(resource) > 0.0
+        )
+
+
+class _Watch:
+    """An open watch. is_silent: the connection is broken without a reset."""
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        self.is_silent = False
+        self.was_reset = False
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    async def read(self, chunks: AsyncIterator[bytes]) -> None:
+        async for chunk in chunks:
+            for line in chunk.splitlines(keepends=True):
+                self._lines.put_nowait(line)
+        self._lines.put_nowait(None)
+
+    def reset(self) -> None:
+        self.was_reset = True
+        self._lines.put_nowait(None)
+
+    async def next_line(self) -> bytes | None:
+        """Return the next line, or None at the end of the stream. Raises TransportError after a reset."""
+        line = await self._lines.get()
+        if self.was_reset:
+            raise TransportError("connection reset", request_sent=True)
+        return line
+
+    async def wait_reset(self) -> None:
+        while not self.was_reset:
+            await self._lines.get()
+
+
+def request_is_list(request: SentRequest) -> bool:
+    info = request_info.route(request.path)
+    return info is not None and not info.name
+
+
+def _outcome(response: HttpResponse) -> str:
+    """Return the name of the written object, or the error."""
+    try:
+        content = json.loads(response.body)
+    except ValueError:
+        return ""
+    if response.status >= 400:
+        return str(content.get("message", ""))[:120]
+    return str(content.get("metadata", {}).get("name", ""))

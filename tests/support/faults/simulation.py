@@ -1,0 +1,308 @@
+"""One run of a scenario with a plan of faults, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import random
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kubeloop.kube.errors import ApiError, ServerUnreachable
+from kubeloop.kube.objects.resources import PODS
+from kubeloop.process.control_plane import Settings
+from kubeloop.testing import virtual_time
+from support.faults import desired_state, objects
+from support.faults.cluster import Cluster, resource_of
+from support.faults.control_process import ControlProcess, ProcessClock
+from support.faults.fault_plan import Fault, FaultPlan, Profile, creates_are_certain, creates_are_exact
+from support.faults.invariants import InvariantChecker, cache_differences
+from support.faults.network import Network
+from support.faults.scenario import UNTIL_SETTLED, Scenario
+from support.faults.trace_collector import TraceCollector
+
+QUIET_SECONDS = 90.0
+RESTART_SECONDS = 1.0
+STEP_LIMIT_SECONDS = 600.0  # a user does not wait longer for the desired state
+TRACEPARENT_ANNOTATION = "tracing.k8s.io/traceparent"
+
+
+@dataclass
+class Report:
+    """Result of a run. reached: the faults that had an effect. creates: objects created by the control plane."""
+
+    violations: list[str]
+    story: list[str]
+    writes: list[str]
+    reached: set[Fault]
+    creates: Mapping[str, int]
+    seconds: float
+    resources: list[str] = field(default_factory=list)
+
+
+def simulate(scenario: Scenario, plan: FaultPlan, seed: str) -> Report:
+    """Run a scenario. The same arguments give the same run."""
+    return virtual_time.run(_Run(scenario, plan, seed).run())
+
+
+@functools.cache
+def profile_of(scenario: Scenario) -> Profile:
+    """Return the profile of the run without faults, which must not fail."""
+    report = simulate(scenario, FaultPlan(), "profile")
+    if report.violations:
+        raise AssertionError("\n".join([f"{scenario.name} fails without faults:", *report.story]))
+    return Profile(tuple(report.writes), report.seconds, tuple(report.resources), dict(report.creates))
+
+
+class _Run:
+    def __init__(self, scenario: Scenario, plan: FaultPlan, seed: str) -> None:
+        self._scenario = scenario
+        self._plan = plan
+        self._seed = seed
+        self._rng = random.Random(f"run/{seed}")
+        self._settings = Settings(
+            controllers=frozenset(scenario.controllers), controller_options=dict(scenario.options)
+        )
+        self._processes: list[ControlProcess] = []
+        self._expected_ends: set[ControlProcess] = set()
+
+    async def run(self) -> Report:
+        loop = asyncio.get_running_loop()
+        self._cluster = cluster = Cluster(self._seed, serves_metrics=self._scenario.serves_metrics)
+        self._network = network = Network(cluster, self._plan, random.Random(self._rng.random()))
+        self._collector = TraceCollector()
+        self._clock = ProcessClock(cluster.clock)
+        checker = InvariantChecker(cluster, certain_creates=creates_are_certain(self._plan))
+        network.on_request = checker.on_request
+        for invariant in self._scenario.invariants:
+            invariant(cluster, self._plan)
+        with tempfile.TemporaryDirectory() as folder, _recorded_exceptions(cluster):
+            self._folder = Path(folder)
+            async with cluster.running(self._scenario.nodes), self._running_processes():
+                for fault in self._plan.faults:
+                    if not fault.write:
+                        loop.call_at(fault.at, self._begin, fault)
+                        if fault.seconds:
+                            loop.call_at(fault.at + fault.seconds, self._end, fault)
+                await self._do_steps()
+                steps_seconds = loop.time()
+                await asyncio.sleep(max(0.0, self._plan.end - loop.time()))
+                network.heal()
+                self._collector.dead = False
+                self._clock.offset_seconds = 0.0
+                await network.drain()
+                cluster.tell("all faults are over")
+                if await self._settled(self._scenario.settled_seconds):
+                    seconds = loop.time()
+                    await self._check_quiet()
+                    self._check_traces()
+                else:
+                    seconds = steps_seconds
+                    cluster.violate(f"not settled: {'; '.join(self._missing())}")
+                if creates_are_exact(self._plan) and self._plan.faults:
+                    self._check_creates(checker.creates)
+                resources = [informer.resource.plural for informer in self._processes[-1].plane.informers.informers]
+        return Report(
+            cluster.violations, cluster.story, network.writes, network.reached, checker.creates, seconds, resources
+        )
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    async def _do_steps(self) -> None:
+        for step in self._scenario.steps:
+            if step.after_seconds == UNTIL_SETTLED:
+                await self._settled(STEP_LIMIT_SECONDS)
+            else:
+                await asyncio.sleep(step.after_seconds)
+            self._cluster.tell(f"user: {step.title}")
+            step.act(self._cluster)
+
+    def _missing(self) -> list[str]:
+        return [*desired_state.missing(self._cluster), *self._scenario.desired(self._cluster)]
+
+    async def _settled(self, limit_seconds: float) -> bool:
+        """Wait for the desired state. Returns False if it is not reached in time."""
+        loop = asyncio.get_running_loop()
+        until, pause = loop.time() + limit_seconds, 0.5
+        while self._missing():
+            if loop.time() > until or self._cluster.violations:
+                return False
+            await asyncio.sleep(pause)
+            pause = min(5.0, pause * 1.1)
+        return True
+
+    # --- final checks ------------------------------------------------------------------------------------------------
+
+    async def _check_quiet(self) -> None:
+        """Nothing changes any more: no writes, the same state, caches like the store."""
+        await asyncio.sleep(QUIET_SECONDS / 3)
+        before = len(self._network.writes)
+        await asyncio.sleep(QUIET_SECONDS)
+        for problem in self._missing():
+            self._cluster.violate(f"did not stay as desired: {problem}")
+        if self._network.writes[before:]:
+            self._cluster.violate(f"writes although nothing changes: {self._network.writes[before:][:5]}")
+        leading = self._processes[-1]
+        for problem in cache_differences(self._cluster, leading.plane.informers.informers):
+            self._cluster.violate(f"cache differs: {problem}")
+        if leading.plane.scheduler is not None:
+            leading.plane.scheduler.cache.check()
+            leading.plane.scheduler.queue.check()
+            if assumed := [pod.key for pod in leading.plane.scheduler.cache.assumed_pods()]:
+                self._cluster.violate(f"the scheduler still assumes {assumed}")
+        await leading.plane.tracing.flush()
+
+    def _check_creates(self, creates: Mapping[str, int]) -> None:
+        expected = profile_of(self._scenario).creates
+        for resource in self._scenario.exact:
+            if creates.get(resource, 0) != expected.get(resource, 0):
+                self._cluster.violate(
+                    f"{creates.get(resource, 0)} {resource} were created, without faults {expected.get(resource, 0)}"
+                )
+
+    def _check_traces(self) -> None:
+        """Each pod has one trace; without a journal, a crash may lose it."""
+        complete = not self._plan.faults or (self._plan.journal and not self._plan.of_kind("full-disk"))
+        for uid, trace_ids in self._collector.by_pod.items():
+            if len(trace_ids) > 1:
+                self._cluster.violate(f"the pod with UID {uid} has {len(trace_ids)} traces")
+        for pod in self._cluster.all(PODS):
+            is_traced = TRACEPARENT_ANNOTATION in pod["metadata"].get("annotations", {}) and pod["spec"].get("nodeName")
+            if complete and is_traced and objects.uid_of(pod) not in self._collector.by_pod:
+                self._cluster.violate(f"Pod {objects.name_of(pod)} has no trace")
+
+    # --- processes ---------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _running_processes(self) -> AsyncIterator[None]:
+        elects = bool(self._plan.of_kind("freeze-leader"))
+        keepers = []
+        for number in range(2 if elects else 1):
+            journal = None
+            if self._plan.journal:
+                journal = self._folder / str(number * 1000)
+                journal.mkdir()
+            keepers.append(asyncio.ensure_future(self._keep_running(journal, elects)))
+        try:
+            yield
+        finally:
+            for keeper in keepers:
+                keeper.cancel()
+            await asyncio.gather(*keepers, return_exceptions=True)
+
+    async def _keep_running(self, journal: Path | None, elects: bool) -> None:
+        """Run a process, and the next one after its end."""
+        while True:
+            rng = random.Random(self._rng.random())
+            process = ControlProcess(
+                self._network,
+                self._collector,
+                self._settings,
+                clock=self._clock,
+                rng=rng,
+                journal=journal,
+                elects=elects,
+            )
+            self._processes.append(process)
+            self._cluster.tell(f"{process.identity} starts")
+            task = asyncio.ensure_future(process.run())
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError:
+                process.kill()
+                await asyncio.gather(task, return_exceptions=True)
+                raise
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._cluster.violate(f"{process.identity} failed: {_leaf(error)!r}")
+            self._cluster.tell(f"{process.identity} has ended")
+            journal = process.journal
+            await asyncio.sleep(RESTART_SECONDS)
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    def _begin(self, fault: Fault) -> None:
+        self._cluster.tell(f"fault: {fault}")
+        self._network.begin(fault)
+        process = self._processes[-1]
+        match fault.kind:
+            case "crash-at":
+                process.kill()
+            case "clock":
+                self._clock.offset_seconds += fault.share
+            case "full-disk":
+                process.fill_disk()
+            case "dead-collector":
+                self._collector.dead = True
+            case "freeze-leader":
+                for candidate in self._processes:
+                    if candidate.is_leading:
+                        candidate.connection.freeze()
+            case "replace-object" | "delete-object" | "touch-object":
+                self._disturb(fault)
+
+    def _end(self, fault: Fault) -> None:
+        self._cluster.tell(f"end of {fault}")
+        self._network.end(fault)
+        if fault.kind == "dead-collector":
+            self._collector.dead = False
+        if fault.kind == "freeze-leader":
+            for process in self._processes:
+                process.connection.release()
+
+    def _disturb(self, fault: Fault) -> None:
+        """Let a user delete, replace or change a random object that a controller created."""
+        resource = resource_of(fault.resource)
+        candidates = self._cluster.all(resource, lambda obj: bool(objects.controller_of(obj)))
+        if not candidates:
+            return
+        obj = random.Random(f"{self._seed}/{fault}").choice(candidates)
+        self._cluster.tell(f"user: {fault.kind} {resource.plural} {objects.name_of(obj)}")
+        match fault.kind:
+            case "delete-object":
+                self._cluster.remove(resource, obj)
+            case "replace-object":
+                self._cluster.replace(resource, obj)
+            case "touch-object":
+                namespace = obj["metadata"].get("namespace", "")
+                changes = {"metadata": {"annotations": {"touched": str(fault.at)}}}
+                self._cluster.patch(resource, objects.name_of(obj), changes, namespace=namespace)
+
+
+class _ExceptionRecorder(logging.Handler):
+    """Records exceptions that are logged, and are not about a response of the API server."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(logging.ERROR)
+        self._cluster = cluster
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, ApiError | ServerUnreachable):
+            self._cluster.violate(f"{record.name}: {record.getMessage()}: {error!r}")
+
+
+@contextlib.contextmanager
+def _recorded_exceptions(cluster: Cluster) -> Iterator[None]:
+    handler = _ExceptionRecorder(cluster)
+    logger = logging.getLogger("kubeloop")
+    propagates, level = logger.propagate, logger.level
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagates
+        logger.setLevel(level)
+
+
+def _leaf(error: BaseException) -> BaseException:
+    """Return the first single exception in a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
