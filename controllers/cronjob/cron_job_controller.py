@@ -93,21 +93,16 @@ class CronJobController:
         if cron_job is None:
             self._traces.forget("cronjob", key)
             return None
-        reconcile = self._traces.reconcile("cronjob", key, self._queue.pop_reasons(key))
-        reconcile.link(cron_job.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
-        sync = CronJobSync(cron_job, self._jobs.by_index(_CONTROLLER_NAME_INDEX, key), self._context, reconcile)
-        try:
+        with self._traces.reconcile("cronjob", key, self._queue.pop_reasons(key)) as reconcile:
+            reconcile.link(cron_job.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
+            sync = CronJobSync(cron_job, self._jobs.by_index(_CONTROLLER_NAME_INDEX, key), self._context, reconcile)
             try:
                 seconds = await sync.run()
             except (ApiError, ServerUnreachable, ReconcileError):
                 await self._write_status(sync, reconcile)
                 raise
             await self._write_status(sync, reconcile)
-        except Exception as error:
-            reconcile.finish(error=str(error))
-            raise
-        reconcile.finish()
-        return seconds
+            return seconds
 
     async def _write_status(self, sync: CronJobSync, reconcile: Reconcile) -> None:
         if sync.status == sync.cron_job.status:

@@ -312,15 +312,9 @@ class DaemonSetController:
             return None
         if daemon_set.metadata.deletion_timestamp is not None:
             return None  # its revisions may be deleted already, and then its status cannot be computed
-        reconcile = self._traces.reconcile(NAME, key, reason)
-        reconcile.link(daemon_set.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
-        try:
-            seconds = await self._sync(daemon_set, selector, reconcile)
-        except Exception as error:
-            reconcile.finish(error=str(error))
-            raise
-        reconcile.finish()
-        return seconds
+        with self._traces.reconcile(NAME, key, reason) as reconcile:
+            reconcile.link(daemon_set.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
+            return await self._sync(daemon_set, selector, reconcile)
 
     async def _sync(self, daemon_set: DaemonSet, selector: Selector, reconcile: Reconcile) -> float | None:
         owner = controller_index_key(daemon_set)

@@ -117,13 +117,8 @@ class EndpointsController:
         current = self._endpoints.get(key)
         if self._replaced_versions.get(key) == _version(current):
             raise StaleCache("endpoints informer cache is out of date")
-        reconcile = self._traces.reconcile("endpoint", key, self._queue.pop_reasons(key))
-        try:
+        with self._traces.reconcile("endpoint", key, self._queue.pop_reasons(key)) as reconcile:
             await self._sync(service, current, reconcile)
-        except Exception as error:
-            reconcile.finish(error=str(error))
-            raise
-        reconcile.finish()
         return None
 
     async def _sync(self, service: Service, current: JSONValue | None, reconcile: Reconcile) -> None:

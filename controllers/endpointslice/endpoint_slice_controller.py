@@ -166,15 +166,13 @@ class EndpointSliceController:
         slices = [it for it in self._slices.by_index("service", key) if not it["metadata"].get("deletionTimestamp")]
         if self._tracker.is_stale(key, slices):
             raise StaleCache("EndpointSlice informer cache is out of date")
-        reconcile = self._traces.reconcile("endpointslice", key, self._queue.pop_reasons(key))
-        try:
-            await self._sync(service, pods, slices, reconcile)
-        except Exception as error:
-            message = f"Error updating Endpoint Slices for Service {key}: {error}"
-            self._events.event(service, "Warning", "FailedToUpdateEndpointSlices", message)
-            reconcile.finish(error=str(error))
-            raise
-        reconcile.finish()
+        with self._traces.reconcile("endpointslice", key, self._queue.pop_reasons(key)) as reconcile:
+            try:
+                await self._sync(service, pods, slices, reconcile)
+            except Exception as error:
+                message = f"Error updating Endpoint Slices for Service {key}: {error}"
+                self._events.event(service, "Warning", "FailedToUpdateEndpointSlices", message)
+                raise
         return None
 
     async def _sync(self, service: Service, pods: list[Pod], slices: list[JSONValue], reconcile: Reconcile) -> None:

@@ -207,13 +207,7 @@ class JobController:
             raise ReconcileError(f"couldn't convert Job selector: {error}") from error
         index_keys = controller_index_key(job), orphan_index_key(job.metadata.namespace)
         candidates = [pod for index_key in index_keys for pod in self._pods.by_index(CONTROLLER_INDEX, index_key)]
-        reconcile = self._traces.reconcile("job", job.key, reason)
-        reconcile.link(job.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
-        sync = JobSync(job, self._context, self._pod_control, self._records, reconcile)
-        try:
-            seconds = await sync.run(candidates, selector)
-        except Exception as error:
-            reconcile.finish(error=str(error))
-            raise
-        reconcile.finish()
-        return seconds
+        with self._traces.reconcile("job", job.key, reason) as reconcile:
+            reconcile.link(job.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
+            sync = JobSync(job, self._context, self._pod_control, self._records, reconcile)
+            return await sync.run(candidates, selector)

@@ -5,6 +5,8 @@ Source: syncOrphanPod in v1.36 pkg/controller/job/job_controller.go.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kubeloop.controllers.job.job_fields import external_manager, has_tracking_finalizer
 from kubeloop.controllers.job.job_sync import finalizer_removal
 from kubeloop.controllers.runtime.controller import Controller
@@ -58,15 +60,11 @@ class OrphanPods:
         pod = self._pods.get(key)
         if pod is None or not is_orphan(pod, cached_controller(self._jobs, JOBS.kind, pod)):
             return
-        reconcile = self._traces.reconcile("job-orphan-pod", key)
         name, namespace = pod.metadata.name, pod.metadata.namespace
-        try:
-            with reconcile.action_span(f"remove the finalizer of pod {name}"):
-                await self._client.patch(PODS, name, finalizer_removal(pod), PatchType.STRATEGIC, namespace)
-        except NotFound:
-            reconcile.finish()
-        except Exception as error:
-            reconcile.finish(error=str(error))
-            raise
-        else:
-            reconcile.finish()
+        action = f"remove the finalizer of pod {name}"
+        with (
+            self._traces.reconcile("job-orphan-pod", key) as reconcile,
+            suppress(NotFound),
+            reconcile.action_span(action),
+        ):
+            await self._client.patch(PODS, name, finalizer_removal(pod), PatchType.STRATEGIC, namespace)

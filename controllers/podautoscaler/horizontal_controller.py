@@ -116,29 +116,24 @@ class HorizontalController:
         autoscaler = self._autoscalers.get(key)
         if autoscaler is None:
             return None
-        reconcile = self._traces.reconcile("horizontalpodautoscaling", key, self._queue.pop_reasons(key))
-        sync = AutoscalerSync(
-            autoscaler,
-            self._histories.get(key, ScaleHistory()),
-            rules=self._rules,
-            targets=self._targets,
-            evaluator=self._evaluator,
-            select_pods=lambda selector: self._select(autoscaler, selector),
-            events=self._events,
-            reconcile=reconcile,
-            now=self._clock.now(),
-        )
-        try:
+        with self._traces.reconcile("horizontalpodautoscaling", key, self._queue.pop_reasons(key)) as reconcile:
+            sync = AutoscalerSync(
+                autoscaler,
+                self._histories.get(key, ScaleHistory()),
+                rules=self._rules,
+                targets=self._targets,
+                evaluator=self._evaluator,
+                select_pods=lambda selector: self._select(autoscaler, selector),
+                events=self._events,
+                reconcile=reconcile,
+                now=self._clock.now(),
+            )
             await sync.run()
             if key in self._autoscalers:
                 self._histories[key] = sync.history
             await self._write_status(autoscaler, sync)
             if sync.failure:
                 raise ReconcileError(sync.failure)
-        except Exception as error:
-            reconcile.finish(error=str(error))
-            raise
-        reconcile.finish()
         return self._sync_seconds
 
     def _select(self, autoscaler: HorizontalPodAutoscaler, selector: Selector) -> tuple[list[Pod], list[str]]:

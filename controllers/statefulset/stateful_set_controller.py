@@ -179,15 +179,9 @@ class StatefulSetController:
         except SelectorError as error:
             log.error("invalid selector, left alone: StatefulSet %s: %s", key, error)
             return None
-        reconcile = self._traces.reconcile(_NAME, key, reason)
-        reconcile.link(sts.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
-        try:
-            seconds = await self._sync(sts, selector, reconcile)
-        except Exception as error:
-            reconcile.finish(error=str(error))
-            raise
-        reconcile.finish()
-        return seconds
+        with self._traces.reconcile(_NAME, key, reason) as reconcile:
+            reconcile.link(sts.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
+            return await self._sync(sts, selector, reconcile)
 
     async def _sync(self, sts: StatefulSet, selector: Selector, reconcile: Reconcile) -> float | None:
         now = self._clock.now()

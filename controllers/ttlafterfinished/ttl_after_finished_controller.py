@@ -5,6 +5,7 @@ Source: v1.36 pkg/controller/ttlafterfinished.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
@@ -51,23 +52,16 @@ class TTLAfterFinishedController:
         if cached is None or seconds is None or seconds > 0:
             return seconds
         name, namespace = cached.metadata.name, cached.metadata.namespace
-        reconcile = self._traces.reconcile("ttl-after-finished", key)
-        try:
+        with self._traces.reconcile("ttl-after-finished", key) as reconcile, suppress(NotFound):
             job = await self._client.get(JOBS, name, namespace)  # its TTL may have been extended meanwhile
             seconds = seconds_to_expiry(job, self._clock.now())
-            if seconds is not None and seconds <= 0:
-                with reconcile.action_span(f"delete job {name}"):
-                    await self._client.delete(
-                        JOBS, name, namespace, propagation_policy="Foreground", precondition_uid=job.metadata.uid
-                    )
-                seconds = None
-        except NotFound:
-            seconds = None
-        except Exception as error:
-            reconcile.finish(error=str(error))
-            raise
-        reconcile.finish()
-        return seconds
+            if seconds is None or seconds > 0:
+                return seconds
+            with reconcile.action_span(f"delete job {name}"):
+                await self._client.delete(
+                    JOBS, name, namespace, propagation_policy="Foreground", precondition_uid=job.metadata.uid
+                )
+        return None
 
 
 def seconds_to_expiry(job: Job, now: datetime) -> float | None:

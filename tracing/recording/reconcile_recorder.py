@@ -22,7 +22,10 @@ MAX_CAUSES = 10_000  # objects whose last write is remembered, before its reconc
 
 
 class Reconcile:
-    """One reconcile in progress. Create it with ReconcileRecorder.reconcile; call finish() once."""
+    """One reconcile in progress. Create it with ReconcileRecorder.reconcile; call finish() once.
+
+    As a context manager it calls finish() at the end, with the error if there is one; not if it was cancelled.
+    """
 
     __slots__ = (
         "_action_count",
@@ -52,6 +55,15 @@ class Reconcile:
         self._links: list[tuple[str, str]] = []
         self._logged = False
         self._cause = ""
+
+    def __enter__(self) -> Reconcile:
+        return self
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        if error is None:
+            self.finish()
+        elif isinstance(error, Exception):
+            self.finish(error=str(error))
 
     @property
     def traceparent(self) -> str:

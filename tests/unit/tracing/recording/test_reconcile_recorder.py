@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from contextlib import suppress
 
 import pytest
 
@@ -65,6 +67,18 @@ async def test_failed_reconcile_is_exported_as_error(tracing, exporter):
     tracing.reconciles.reconcile("deployment", "shop/web").finish(changed=False, error="409")
     await tracing.flush()
     assert exporter.traces[0].root.error == "409"
+
+
+async def test_context_manager_finishes_a_reconcile_unless_it_is_cancelled(tracing, exporter):
+    errors = {"shop/done": None, "shop/failed": ValueError("409"), "shop/cancelled": asyncio.CancelledError()}
+    for key, error in errors.items():
+        with suppress(ValueError, asyncio.CancelledError), tracing.reconciles.reconcile("job", key) as reconcile:
+            reconcile.add_action("create pod")
+            if error is not None:
+                raise error
+    await tracing.flush()
+    traces = [(trace.root.attributes["kubeloop.key"], trace.root.error) for trace in exporter.traces]
+    assert traces == [("shop/done", None), ("shop/failed", "409")]
 
 
 def test_reconcile_that_logged_has_trace(tracing):
