@@ -29,7 +29,7 @@ from kubeloop.controllers.daemonset.pod_plan import plan_pods
 from kubeloop.controllers.daemonset.rolling_update import allows_surge, plan_rolling_update, rolling_update_limits
 from kubeloop.controllers.runtime.adoption import Claim, claim_objects, possible_owners
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, StaleCache
+from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.expectations import Expectations
 from kubeloop.controllers.runtime.owner_references import (
@@ -87,7 +87,6 @@ class DaemonSetController:
         self._clock = context.clock
         self._events = context.events
         self._traces = context.traces
-        self._metrics = context.metrics
         self._pod_control = PodControl(context)
         self._history = DaemonSetHistory(context)
         self._comparison_operators = context.feature_gates.enabled("TaintTolerationComparisonOperators")
@@ -288,12 +287,7 @@ class DaemonSetController:
         the seconds after which time alone may change the result, else None. An exception means: retry with backoff;
         StaleCache: the caches are older than our last writes.
         """
-        try:
-            self.consistency.ensure_ready(key)
-        except StaleCache:
-            if self._metrics is not None:
-                self._metrics.stale_sync_skipped(NAME)
-            raise
+        self.consistency.ensure_ready(key)
         reason = self.queue.pop_reasons(key)
         daemon_set = self._daemon_sets.get(key)
         if daemon_set is None:  # deleted; the garbage collector deletes its pods

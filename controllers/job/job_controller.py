@@ -12,7 +12,7 @@ from kubeloop.controllers.job.job_records import JobRecords
 from kubeloop.controllers.job.job_sync import BATCH_SECONDS, JobSync
 from kubeloop.controllers.job.orphan_pods import OrphanPods
 from kubeloop.controllers.runtime.adoption import possible_owners
-from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError, StaleCache
+from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
@@ -175,12 +175,7 @@ class JobController:
         the seconds after which time alone may change the result, else None. An exception means: retry with backoff;
         StaleCache: the caches are older than our last writes.
         """
-        try:
-            self._records.consistency.ensure_ready(key)
-        except StaleCache:
-            if self._context.metrics is not None:
-                self._context.metrics.stale_sync_skipped("job")
-            raise
+        self._records.consistency.ensure_ready(key)
         reason = self.queue.pop_reasons(key)
         job = self._jobs.get(key)
         if job is None:  # deleted; the garbage collector deletes its Pods

@@ -31,7 +31,7 @@ from kubeloop.controllers.replicaset.replication_controllers import (
 )
 from kubeloop.controllers.runtime.adoption import Claim, claim_objects, decide_claim, possible_owners
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, StaleCache
+from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.expectations import Expectations
 from kubeloop.controllers.runtime.owner_references import (
@@ -200,12 +200,7 @@ class ReplicaSetController:
         the seconds after which time alone may change the result, else None. An exception means: retry with backoff;
         StaleCache: the caches are older than our last writes.
         """
-        try:
-            self.consistency.ensure_ready(key)
-        except StaleCache:
-            if self._metrics is not None:
-                self._metrics.stale_sync_skipped(self._variant.name)
-            raise
+        self.consistency.ensure_ready(key)
         reason = self.queue.pop_reasons(key)
         cached = self._owners.get(key)
         if cached is None:  # deleted; the garbage collector deletes its Pods

@@ -112,7 +112,10 @@ class Controller:
                 self._queue.add_after(key, seconds)
             self._queue.forget(key)
         if self._metrics is not None:
-            failed = failure is not None and not isinstance(failure, StaleCache)
+            postponed = isinstance(failure, StaleCache)
+            if postponed:
+                self._metrics.stale_sync_skipped(self.name)
+            failed = failure is not None and not postponed
             self._metrics.reconciled(self.name, max(0.0, self._seconds() - started_at), error=failed)
         return failure
 

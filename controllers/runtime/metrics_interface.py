@@ -64,5 +64,8 @@ class ControllerMetrics(Protocol):
         ...
 
     def stale_sync_skipped(self, controller: str) -> None:
-        """*_controller_stale_sync_skips_total: a sync was postponed because caches lag behind own writes."""
+        """*_controller_stale_sync_skips_total: a sync was postponed because caches lag behind own writes.
+
+        Not counted for controllers without this metric in kube-controller-manager.
+        """
         ...

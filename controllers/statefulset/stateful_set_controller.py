@@ -13,7 +13,7 @@ from typing import Any
 
 from kubeloop.controllers.runtime.adoption import Claim, check_can_adopt, claim_objects, possible_owners
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.controller import Controller, StaleCache
+from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.controller_history import ControllerHistory
 from kubeloop.controllers.runtime.owner_references import (
@@ -71,7 +71,6 @@ class StatefulSetController:
         self._client = context.client
         self._clock = context.clock
         self._traces = context.traces
-        self._metrics = context.metrics
         self._limits_unavailable = context.feature_gates.enabled("MaxUnavailableStatefulSet")
         sets, pods, claims, _ = self._informers = (
             context.informers.informer(STATEFUL_SETS),
@@ -162,12 +161,7 @@ class StatefulSetController:
         Level-based. Returns the seconds until a ready Pod becomes available, else None. An exception means: retry with
         backoff; StaleCache: the caches are older than our last writes.
         """
-        try:
-            self.consistency.ensure_ready(key)
-        except StaleCache:
-            if self._metrics is not None:
-                self._metrics.stale_sync_skipped(_NAME)
-            raise
+        self.consistency.ensure_ready(key)
         reason = self.queue.pop_reasons(key)
         sts = self._sets.get(key)
         if sts is None:  # deleted; the garbage collector deletes its Pods

@@ -69,7 +69,9 @@ class PrometheusControllerMetrics(ControllerMetrics):
         self._age_ratio.observe(ratio)
 
     def stale_sync_skipped(self, controller: str) -> None:
-        self._stale[controller].inc()
+        counter = self._stale.get(controller)
+        if counter is not None:
+            counter.inc()
 
 
 class _QueueFamilies:

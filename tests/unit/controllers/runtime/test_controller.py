@@ -143,10 +143,14 @@ async def test_stale_cache_is_retried_without_counting_as_failure():
     assert queue.num_requeues("a") == 0
 
 
-async def test_postponed_sync_is_not_counted_as_error():
+async def test_postponed_sync_is_counted_and_not_as_error():
     recorded: list[tuple[str, bool]] = []
+    postponed: list[str] = []
 
     class Metrics:
+        def stale_sync_skipped(self, controller: str) -> None:
+            postponed.append(controller)
+
         def reconciled(self, controller: str, seconds: float, *, error: bool) -> None:
             recorded.append((controller, error))
 
@@ -162,3 +166,4 @@ async def test_postponed_sync_is_not_counted_as_error():
     for _ in range(3):
         await controller.process("a")
     assert recorded == [("demo", False), ("demo", True), ("demo", False)]
+    assert postponed == ["demo"]

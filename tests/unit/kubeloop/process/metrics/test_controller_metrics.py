@@ -50,7 +50,9 @@ def test_reconcile_and_replicaset_metrics():
     metrics.stale_sync_skipped("daemonset")
     metrics.stale_sync_skipped("job")
     metrics.stale_sync_skipped("statefulset")
+    metrics.stale_sync_skipped("endpoint")  # no such metric
     page = text(registry)
+    assert "endpoint_controller" not in page
     for line in (
         'kubeloop_reconcile_duration_seconds_count{controller="deployment"} 1.0',
         'kubeloop_reconcile_errors_total{controller="deployment"} 1.0',
