@@ -14,13 +14,14 @@ from kubeloop.controllers.endpoint.endpoint_subsets import (
     endpoint_subsets,
     truncated,
 )
-from kubeloop.controllers.runtime.controller import Controller, StaleCache
+from kubeloop.controllers.runtime.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.service_events import add_service_handlers
 from kubeloop.controllers.runtime.service_pods import (
     IS_HEADLESS_SERVICE,
     LAST_CHANGE_TRIGGER_TIME,
     TriggerTimeTracker,
-    affected_services,
     has_selected_endpoints,
     is_headless,
     selects,
@@ -28,7 +29,7 @@ from kubeloop.controllers.runtime.service_pods import (
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating
-from kubeloop.kube.objects.api_types import JSONValue, ObjectReference, Pod, Service
+from kubeloop.kube.objects.api_types import JSONValue, ObjectReference, Service
 from kubeloop.kube.objects.resources import ENDPOINTS, PODS, SERVICES
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
@@ -46,37 +47,22 @@ class EndpointsController:
         self._client = context.client
         self._events = context.events
         self._traces = context.traces
-        self._batch_seconds: float = context.options["endpoint_updates_batch_period"]
-        services, pods = context.informers.informer(SERVICES), context.informers.informer(PODS)
         endpoints = context.informers.informer(ENDPOINTS)
-        self._services, self._pods, self._endpoints = services.store, pods.store, endpoints.store
-        self._services.add_index("namespace")
-        self._pods.add_index("namespace")
+        self._services = context.informers.informer(SERVICES).store
+        self._pods = context.informers.informer(PODS).store
+        self._endpoints = endpoints.store
         self._trigger_times = TriggerTimeTracker()
-        self._replaced_versions: dict[str, str] = {}  # Service -> version that the last write replaced, "" for none
+        self._consistency = ConsistencyStore({ENDPOINTS.group_resource: lambda: endpoints.last_resource_version})
         self._queue = context.new_queue("endpoint")
         self._controller = Controller(
             "endpoint", self.reconcile, self._queue, context.workers, context, max_requeues=_MAX_REQUEUES
         )
         self._registrations = (
-            services.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda service, _initial: self._queue.add(service.key, "Service added"),
-                    on_update=lambda _old, new: self._queue.add(new.key, "Service changed"),
-                    on_delete=lambda service, _unknown: self._queue.add(service.key, "Service deleted"),
-                )
-            ),
-            pods.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda pod, _initial: self._on_pod(None, pod),
-                    on_update=self._on_pod,
-                    on_delete=lambda pod, _unknown: self._on_pod(None, pod),
-                )
-            ),
+            *add_service_handlers(context.informers, self._queue, context.options["endpoint_updates_batch_period"]),
             endpoints.add_handler(
                 ResourceEventHandlerFuncs(
                     on_add=self._on_endpoints,
-                    on_delete=lambda deleted, _unknown: self._on_endpoints_deleted(_key(deleted)),
+                    on_delete=lambda deleted, _unknown: self._queue.add(_key(deleted), "Endpoints deleted"),
                 )
             ),
         )
@@ -85,22 +71,10 @@ class EndpointsController:
         """Reconcile until cancelled, once the caches are synced."""
         await self._controller.run(self._registrations)
 
-    def _on_pod(self, old: Pod | None, new: Pod) -> None:
-        services = self._services.view("namespace", new.metadata.namespace)
-        for service in affected_services(old, new, services):
-            if self._batch_seconds:
-                self._queue.add_after(service.key, self._batch_seconds)
-            else:
-                self._queue.add(service.key, "Pod changed")
-
     def _on_endpoints(self, endpoints: JSONValue, is_initial: bool) -> None:
         """Check the Endpoints of the first list: their Service may have been deleted before the start."""
         if is_initial and _LEADER not in (endpoints["metadata"].get("annotations") or {}):
             self._queue.add(_key(endpoints), "leftover Endpoints")
-
-    def _on_endpoints_deleted(self, key: str) -> None:
-        self._replaced_versions.pop(key, None)
-        self._queue.add(key, "Endpoints deleted")
 
     async def reconcile(self, key: str) -> float | None:
         """Bring the Endpoints of Service `key` up to date. An exception means: retry with backoff."""
@@ -110,15 +84,13 @@ class EndpointsController:
             with suppress(NotFound):
                 await self._client.delete(ENDPOINTS, name, namespace)
             self._trigger_times.forget(key)
-            self._replaced_versions.pop(key, None)
+            self._consistency.forget(key)
             return None
         if not has_selected_endpoints(service):
             return None
-        current = self._endpoints.get(key)
-        if self._replaced_versions.get(key) == _version(current):
-            raise StaleCache("endpoints informer cache is out of date")
+        self._consistency.ensure_ready(key)
         with self._traces.reconcile("endpoint", key, self._queue.pop_reasons(key)) as reconcile:
-            await self._sync(service, current, reconcile)
+            await self._sync(service, self._endpoints.get(key), reconcile)
         return None
 
     async def _sync(self, service: Service, current: JSONValue | None, reconcile: Reconcile) -> None:
@@ -143,33 +115,23 @@ class EndpointsController:
 
     async def _write(self, service: Service, current: JSONValue | None, body: JSONValue, reconcile: Reconcile) -> None:
         name, namespace = service.metadata.name, service.metadata.namespace
-        reference = ObjectReference(api_version="v1", kind="Endpoints", name=name, namespace=namespace)
-        if current is None:
-            try:
-                with reconcile.action_span("create Endpoints"):
-                    await self._client.create(ENDPOINTS, body, namespace)
-            except ApiError as error:
-                if is_namespace_terminating(error):
-                    return
-                message = f"Failed to create endpoint for service {service.key}: {error}"
-                self._events.event(reference, "Warning", "FailedToCreateEndpoint", message)
-                raise
-            self._replaced_versions[service.key] = ""
-            return
+        verb = "create" if current is None else "update"
         try:
-            with reconcile.action_span("update Endpoints"):
-                updated = await self._client.update(ENDPOINTS, name, body, namespace)
+            with reconcile.action_span(f"{verb} Endpoints"):
+                if current is None:
+                    written = await self._client.create(ENDPOINTS, body, namespace)
+                else:
+                    written = await self._client.update(ENDPOINTS, name, body, namespace)
         except ApiError as error:
-            message = f"Failed to update endpoint {service.key}: {error}"
-            self._events.event(reference, "Warning", "FailedToUpdateEndpoint", message)
+            if current is None and is_namespace_terminating(error):
+                return
+            reference = ObjectReference(api_version="v1", kind="Endpoints", name=name, namespace=namespace)
+            about = f"endpoint for service {service.key}" if current is None else f"endpoint {service.key}"
+            message = f"Failed to {verb} {about}: {error}"
+            self._events.event(reference, "Warning", f"FailedTo{verb.capitalize()}Endpoint", message)
             raise
-        if _version(updated) != _version(current):
-            self._replaced_versions[service.key] = _version(current)
-
-
-def _version(endpoints: JSONValue | None) -> str:
-    """Return the resourceVersion; "" without an object."""
-    return str(endpoints["metadata"]["resourceVersion"]) if endpoints is not None else ""
+        version = written["metadata"]["resourceVersion"]
+        self._consistency.wrote_at(service.key, service.metadata.uid, ENDPOINTS.group_resource, version)
 
 
 def _is_current(current: JSONValue, service: Service, subsets: list[JSONValue]) -> bool:

@@ -30,10 +30,10 @@ from kubeloop.controllers.runtime.rate_limiter import (
     ItemExponentialFailureRateLimiter,
     MaxOfRateLimiter,
 )
+from kubeloop.controllers.runtime.service_events import add_service_handlers
 from kubeloop.controllers.runtime.service_pods import (
     LAST_CHANGE_TRIGGER_TIME,
     TriggerTimeTracker,
-    affected_services,
     has_selected_endpoints,
     selects,
 )
@@ -59,12 +59,10 @@ class EndpointSliceController:
         self._max_endpoints: int = context.options["max_endpoints_per_slice"]
         self._batch_seconds: float = context.options["endpointslice_updates_batch_period"]
         self._prefer_same = context.feature_gates.enabled("PreferSameTrafficDistribution")
-        services, pods = context.informers.informer(SERVICES), context.informers.informer(PODS)
+        self._services = context.informers.informer(SERVICES).store
+        self._pods = context.informers.informer(PODS).store
         nodes, slices = context.informers.informer(NODES), context.informers.informer(ENDPOINT_SLICES)
-        self._services, self._pods = services.store, pods.store
         self._nodes, self._slices = nodes.store, slices.store
-        self._services.add_index("namespace")
-        self._pods.add_index("namespace")
         self._slices.add_index("service", _managed_service)
         self._tracker = EndpointSliceTracker()
         self._trigger_times = TriggerTimeTracker()
@@ -76,20 +74,7 @@ class EndpointSliceController:
             "endpointslice", self.reconcile, self._queue, context.workers, context, max_requeues=_MAX_REQUEUES
         )
         self._registrations = (
-            services.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda service, _initial: self._queue.add(service.key, "Service added"),
-                    on_update=lambda _old, new: self._queue.add(new.key, "Service changed"),
-                    on_delete=lambda service, _unknown: self._queue.add(service.key, "Service deleted"),
-                )
-            ),
-            pods.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda pod, _initial: self._on_pod(None, pod),
-                    on_update=self._on_pod,
-                    on_delete=lambda pod, _unknown: self._on_pod(None, pod),
-                )
-            ),
+            *add_service_handlers(context.informers, self._queue, self._batch_seconds),
             nodes.add_handler(
                 ResourceEventHandlerFuncs(
                     on_add=lambda _node, _initial: self._on_nodes(),
@@ -111,14 +96,6 @@ class EndpointSliceController:
         await self._controller.run(self._registrations)
 
     # --- events -------------------------------------------------------------------------------------
-
-    def _on_pod(self, old: Pod | None, new: Pod) -> None:
-        services = self._services.view("namespace", new.metadata.namespace)
-        for service in affected_services(old, new, services):
-            if self._batch_seconds:
-                self._queue.add_after(service.key, self._batch_seconds)
-            else:
-                self._queue.add(service.key, "Pod changed")
 
     def _on_node_update(self, old: Node, new: Node) -> None:
         if _is_ready(old) != _is_ready(new) or old.metadata.labels.get(ZONE) != new.metadata.labels.get(ZONE):

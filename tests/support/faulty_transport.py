@@ -37,9 +37,9 @@ class SentRequest(NamedTuple):
 class WatchFault:
     """Fault of one watch after it has sent `lines` lines.
 
-    kind: "close" (clean end), "reset" (connection reset in the middle of the next line), "silence" (no more data),
-    "expired" (ERROR event 410), "error" (ERROR event 500), "throttled" (ERROR event 429), "refuse" (the watch is
-    refused with `code`). resource: the plural name of the resource that is watched; "" for any.
+    kind: "close" (clean end), "reset" (connection reset in the middle of the next line), "silence" (no more data until
+    break_watches()), "expired" (ERROR event 410), "error" (ERROR event 500), "throttled" (ERROR event 429), "refuse"
+    (the watch is refused with `code`). resource: the plural name of the resource that is watched; "" for any.
     """
 
     kind: str
@@ -196,6 +196,8 @@ class FaultyTransport:
                 if fault.kind == "close":
                     return
                 if fault.kind == "silence":
+                    async for _ in lines:
+                        pass
                     await asyncio.Event().wait()
                 error = injected_error(_ERROR_EVENT_CODES[fault.kind])
                 yield json.dumps({"type": "ERROR", "object": error.status}).encode() + b"\n"

@@ -11,6 +11,7 @@ from msgspec import structs
 from kubeloop.controllers.endpoint.endpoints_controller import EndpointsController
 from kubeloop.kube.objects.resources import ENDPOINTS, PODS, SERVICES
 from kubeloop.process.controller_table import default_options
+from support.faulty_transport import WatchFault
 
 pytestmark = pytest.mark.virtual_time
 
@@ -90,3 +91,36 @@ async def test_more_than_1000_addresses_are_truncated(apiserver):
     assert len(addresses(apiserver)) == 1000
     assert "endpoints.kubernetes.io/over-capacity" not in endpoints(apiserver)["metadata"].get("annotations", {})
     assert apiserver.context.events.events == []
+
+
+async def test_sync_is_postponed_until_the_cache_shows_the_last_write(apiserver):
+    await silence_watch(apiserver)
+    create_service(apiserver)
+    await asyncio.sleep(2)
+    create_pod(apiserver, 0)
+    await asyncio.sleep(5)
+    assert addresses(apiserver) == []
+    apiserver.transport.break_watches("endpoints")
+    await asyncio.sleep(20)
+    assert addresses(apiserver) == ["10.1.0.1"]
+    assert apiserver.context.events.events == []
+
+
+async def test_endpoints_that_the_cache_never_shows_are_created_again(apiserver):
+    await silence_watch(apiserver)
+    create_service(apiserver)
+    await asyncio.sleep(2)
+    apiserver.delete(ENDPOINTS, "web")
+    create_pod(apiserver, 0)
+    apiserver.transport.compacted_version = (
+        apiserver.store.revision
+    )  # the next list is the first one after the deletion
+    apiserver.transport.break_watches("endpoints")
+    await asyncio.sleep(20)
+    assert addresses(apiserver) == ["10.1.0.1"]
+
+
+async def silence_watch(api: Any) -> None:
+    api.transport.watch_faults.append(WatchFault("silence", resource="endpoints"))
+    api.transport.break_watches("endpoints")
+    await asyncio.sleep(2)
