@@ -23,7 +23,7 @@ async def test_service_is_enqueued_at_once_and_for_its_pods_after_the_batch_peri
     spec = {"selector": {"app": "web"}, "ports": [{"port": 80}]}
     fake_apiserver.api.create(SERVICES.path("ns"), {"metadata": {"name": "web"}, "spec": spec})
     await asyncio.sleep(1)
-    assert await queue.get() == "ns/web"
+    assert [await queue.get() for _ in range(2)] == ["default/kubernetes", "ns/web"]
     queue.done("ns/web")
     fake_apiserver.add(PODS, "other", labels={"app": "other"})
     fake_apiserver.add(PODS, "pod", labels={"app": "web"})
