@@ -4,8 +4,10 @@ May import `kubeloop.tracing`, `kubeloop.informers` and `kubeloop.kube`; not the
 only layers below it:
 
 - explain: why a pod is pending, and the cache debugger
-- scheduler: the scheduling loop, and the composition root
-- event_handlers, algorithm, binding_cycle: watch events; the choice of a node; the binding of a pod to it
+- scheduler: the composition root and the scheduling loop
+- scheduling_cycle: from the next pod of the queue to its reserved node
+- event_handlers, algorithm, binding_cycle, failed_attempts: watch events; the choice of a node; the binding of a pod to
+  it; the return of a pod to the queue
 - plugin_handle, scheduler_gauges: the scheduler as plugins and metrics see it
 - attempt: what is passed from the scheduling cycle to the binding cycle
 - extender, full_objects: HTTP extenders

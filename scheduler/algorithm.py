@@ -46,7 +46,7 @@ class Algorithm:
         now_ns: Callable[[], int],
     ) -> None:
         """now_ns: the clock of the durations in the trace."""
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._percentage = percentage_of_nodes_to_score
         self._tie_break = tie_break
         self._extenders = extenders
@@ -60,7 +60,7 @@ class Algorithm:
 
         Raises FitError or NoNodesAvailable if there is none, SchedulingError if a plugin or extender failed.
         """
-        snapshot, facts = self._snapshot, attempt.facts
+        snapshot, facts = self.snapshot, attempt.facts
         facts.nodes = len(snapshot)
         if facts.nodes == 0:
             raise NoNodesAvailable
@@ -80,7 +80,7 @@ class Algorithm:
         return facts.node
 
     async def _feasible(self, attempt: Attempt, diagnosis: Diagnosis) -> Rows:
-        snapshot, facts = self._snapshot, attempt.facts
+        snapshot, facts = self.snapshot, attempt.facts
         filters, state, pod = attempt.framework.filters, attempt.state, attempt.pod
         start_ns = self._now_ns()
         names, rejection, confining = filters.run_pre_filter(state, pod, snapshot)
@@ -138,7 +138,7 @@ class Algorithm:
         if len(feasible) > num_to_find:
             index = int(np.searchsorted(rows, rotated[-1])) - self._start_row % len(rows)
             processed = index % len(rows) + 1
-        self._start_row = (self._start_row + processed) % len(self._snapshot)
+        self._start_row = (self._start_row + processed) % len(self.snapshot)
         return np.sort(rotated)
 
     async def _pass_extenders(self, pod: Pod, rows: Rows, diagnosis: Diagnosis) -> Rows:
@@ -147,7 +147,7 @@ class Algorithm:
                 break
             if not extender.filters or not extender.is_interested(pod):
                 continue
-            infos = [self._snapshot.node_infos[row] for row in rows.tolist()]
+            infos = [self.snapshot.node_infos[row] for row in rows.tolist()]
             try:
                 result = await extender.filter(pod, infos)
             except ExtenderError as error:
@@ -158,7 +158,7 @@ class Algorithm:
                 diagnosis.node_to_status.set(name, Status(Code.UNSCHEDULABLE, (message,)))
             for name, message in result.failed_and_unresolvable.items():
                 diagnosis.node_to_status.set(name, Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (message,)))
-            rows = _rows_of(self._snapshot, result.feasible)
+            rows = _rows_of(self.snapshot, result.feasible)
         return rows
 
     async def _totals(self, attempt: Attempt, rows: Rows) -> Scores:
@@ -166,12 +166,12 @@ class Algorithm:
         scores, state, pod = attempt.framework.scores, attempt.state, attempt.pod
         if not scores.scorers and not self._extenders:
             return np.ones(len(rows), np.int64)
-        scores.run_pre_score(state, pod, self._snapshot, rows)
-        totals = scores.run_scores(state, pod, self._snapshot, rows)
+        scores.run_pre_score(state, pod, self.snapshot, rows)
+        totals = scores.run_scores(state, pod, self.snapshot, rows)
         for extender in self._extenders:
             if not extender.prioritizes or not extender.is_interested(pod.pod):
                 continue
-            infos = [self._snapshot.node_infos[row] for row in rows.tolist()]
+            infos = [self.snapshot.node_infos[row] for row in rows.tolist()]
             try:
                 priorities = await extender.prioritize(pod.pod, infos)
             except ExtenderError:
@@ -188,7 +188,7 @@ class Algorithm:
         else:
             index = int(best[self._turn % len(best)])
             self._turn += 1
-        infos = self._snapshot.node_infos
+        infos = self.snapshot.node_infos
         traced = [index, *(other for other in best[:_TRACED_SCORES].tolist() if other != index)]
         level = totals[index]
         while len(traced) < min(_TRACED_SCORES, len(totals)):  # sorting would take longer than choosing a node

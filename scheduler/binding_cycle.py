@@ -93,8 +93,7 @@ class BindingCycle:
             status = await self._wait_on_permit(attempt)
             if status is not None:
                 return status
-        # From here on no event can make the pod schedulable: a failure is retried after a backoff.
-        self._queue.done(attempt.pod.uid)
+            self._queue.done(attempt.pod.uid)  # as at the end of a scheduling cycle without a wait
         if flight is None:
             self._traces.pre_bind_started(pod)
             plugins = binding.run_pre_bind(attempt.state, attempt.pod, attempt.node)

@@ -88,9 +88,7 @@ class PodEvents:
         elif old.spec.node_name:
             self._update_assigned(old, new)
         elif new.spec.node_name:
-            self._add_assigned(new)
-            if old.spec.scheduler_name in self._scheduler_names:
-                self._queue.delete(old)
+            self._add_assigned(new, pending=old)
         elif old.spec.scheduler_name in self._scheduler_names:
             self._update_pending(old, new)
 
@@ -107,7 +105,8 @@ class PodEvents:
         elif obj.spec.scheduler_name in self._scheduler_names:
             self._delete_pending(obj)
 
-    def _add_assigned(self, pod: Pod) -> None:
+    def _add_assigned(self, pod: Pod, pending: Pod | None = None) -> None:
+        """Add a bound pod to the cache. pending: its former state, if it was not bound; it is no longer queued."""
         start_ns = self._durations.start()
         try:
             self._cache.add_pod(pod)
@@ -115,6 +114,8 @@ class PodEvents:
             log.warning("cannot add a bound pod to the cache: %s", error)
         self._queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_ADD, None, pod)
         self._durations.handled(events.ASSIGNED_POD_ADD, start_ns)
+        if pending is not None and pending.spec.scheduler_name in self._scheduler_names:
+            self._queue.delete(pending)
 
     def _update_assigned(self, old: Pod, new: Pod) -> None:
         start_ns = self._durations.start()

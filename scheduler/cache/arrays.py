@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,3 +15,9 @@ Mask = npt.NDArray[np.bool_]
 
 Scores = npt.NDArray[np.int64]
 """One score per row: int64 [K]."""
+
+
+def check_length(array: npt.NDArray[Any], rows: Rows) -> None:
+    """Raise TypeError for an array of another length, which numpy might broadcast."""
+    if array.shape != rows.shape:
+        raise TypeError(f"returned an array of shape {array.shape} for {len(rows)} nodes")

@@ -191,7 +191,7 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
 
 def _update_snapshot(scheduler: Scheduler) -> Iterator[None]:
     """Bring the snapshot up to date, unless a scheduling cycle is using it."""
-    while not scheduler.in_cycle:
+    while not scheduler.awaits_call:
         if len(scheduler.cache.update_snapshot(scheduler.snapshot, at_most=_SNAPSHOT_SLICE)) < _SNAPSHOT_SLICE:
             return
         yield

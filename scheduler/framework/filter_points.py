@@ -26,7 +26,7 @@ from kubeloop.scheduler.api.extension_points import (
 )
 from kubeloop.scheduler.api.results import FEW_ROWS
 from kubeloop.scheduler.api.status import Code, Status
-from kubeloop.scheduler.cache.arrays import Mask, Rows
+from kubeloop.scheduler.cache.arrays import Mask, Rows, check_length
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults
@@ -37,7 +37,6 @@ from kubeloop.scheduler.framework.nominated_fit_cache import NominatedFitCache
 from kubeloop.scheduler.framework.plugin_calls import (
     SchedulingError,
     aggregated,
-    check_length,
     checked_status,
     filter_error,
     filter_node,

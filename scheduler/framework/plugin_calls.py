@@ -6,12 +6,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import numpy.typing as npt
-
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import Plugin
 from kubeloop.scheduler.api.status import Code, Status
-from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 
 log = logging.getLogger(__name__)
@@ -34,6 +31,14 @@ def aggregated(errors: Sequence[Status]) -> str:
 def with_plugin_name(status: Status, plugin: str) -> Status:
     """Return the status with the plugin's name, unless it has one."""
     return status if status.plugin else Status(status.code, status.reasons, plugin, status.error)
+
+
+def failure(point: str, plugin: Plugin, status: Status) -> Status:
+    """Return the plugin's rejection with its name, or an error for any other status at `point`."""
+    if status.is_rejection:
+        return with_plugin_name(status, plugin.name)
+    text = f'running {point} plugin "{plugin.name}": {status.message}'
+    return Status(Code.ERROR, (text,), plugin.name, status.error)
 
 
 def status_of_exception(plugin: Plugin, error: Exception) -> Status:
@@ -69,9 +74,3 @@ def filter_error(plugin: Plugin, status: Status) -> Status:
     """Return the error of a filter with the plugin's name in its message."""
     text = f'running "{plugin.name}" filter plugin: {status.message}'
     return Status(Code.ERROR, (text,), plugin.name, status.error)
-
-
-def check_length(array: npt.NDArray[Any], rows: Rows) -> None:
-    """Raise TypeError for an array of another length, which numpy might broadcast."""
-    if array.shape != rows.shape:
-        raise TypeError(f"returned an array of shape {array.shape} for {len(rows)} nodes")

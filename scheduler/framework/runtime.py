@@ -22,6 +22,7 @@ from kubeloop.scheduler.framework.profile_plugins import (
     implements,
     plugins_at,
 )
+from kubeloop.scheduler.framework.reserve_points import ReservePoints
 from kubeloop.scheduler.framework.score_points import ScorePoints
 from kubeloop.scheduler.framework.timing import TimedPreEnqueue, Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
@@ -33,9 +34,9 @@ _REJECTING_POINTS = ("preEnqueue", "preFilter", "filter", "postFilter", "reserve
 class Framework:
     """The plugins of one profile at their extension points.
 
-    plugins: by name. pre_enqueue, queue_sort: called by the scheduling queue. filters, scores, binding: the extension
-    points of the scheduling cycle and the binding cycle. node_filters: the filters on a single node, for dry runs.
-    event_plugins: the plugins that can reject a pod; their events make it schedulable again.
+    plugins: by name. pre_enqueue, queue_sort: called by the scheduling queue. filters, scores, reserve: the extension
+    points of the scheduling cycle. binding: those of the binding cycle. node_filters: the filters on a single node, for
+    dry runs. event_plugins: the plugins that can reject a pod; their events make it schedulable again.
     """
 
     def __init__(
@@ -76,4 +77,5 @@ class Framework:
         )
         weights = {self.plugins[ref.name].name: ref.weight or 1 for ref in refs["score"]}
         self.scores = ScorePoints(timing, points, weights, cache)
-        self.binding = BindingPoints(timing, points, waiting_pods)
+        self.reserve = ReservePoints(timing, points, waiting_pods)
+        self.binding = BindingPoints(timing, points)

@@ -24,13 +24,12 @@ from kubeloop.scheduler.api.extension_points import (
 )
 from kubeloop.scheduler.api.results import FEW_ROWS
 from kubeloop.scheduler.api.status import Code
-from kubeloop.scheduler.cache.arrays import Rows, Scores
+from kubeloop.scheduler.cache.arrays import Rows, Scores, check_length
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults, compact
 from kubeloop.scheduler.framework.plugin_calls import (
     SchedulingError,
-    check_length,
     checked_status,
     status_of_exception,
 )

@@ -133,7 +133,7 @@ async def check_decision(scheduler: Scheduler, decision: dict[str, Any], context
 async def run_attempt(scheduler: Scheduler, attempt: Attempt) -> str | FitError | SchedulingError:
     """Return the chosen node, or why there is none."""
     try:
-        return await scheduler._algorithm.schedule(attempt)
+        return await scheduler.algorithm.schedule(attempt)
     except (FitError, SchedulingError) as error:
         return error
 

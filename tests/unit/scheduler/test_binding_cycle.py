@@ -67,8 +67,8 @@ class Binding:
     ) -> None:
         self.binder, self.stored = Binder(list(results)), stored
         self.waiting_pods = WaitingPods()
-        points = dict.fromkeys(("reserve", "permit", "postBind"), ()) | {"preBind": pre_bind, "bind": [self.binder]}
-        binding = BindingPoints(Timing(None, "profile", int), points, self.waiting_pods)  # type: ignore[arg-type]
+        points: Any = {"preBind": pre_bind, "bind": [self.binder], "postBind": ()}
+        binding = BindingPoints(Timing(None, "profile", int), points)
         self.framework: Any = SimpleNamespace(binding=binding, profile_name="profile")
         client: Any = self
         recorder: Any = RecordedEvents()

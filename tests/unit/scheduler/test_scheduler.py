@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -327,33 +326,3 @@ async def test_pod_in_backoff_is_scheduled_early_if_the_gate_is_on(cluster, sche
         assert len(cluster.bindings) == enabled
         await asyncio.sleep(2)
         assert len(cluster.bindings) == 1
-
-
-@pytest.mark.parametrize(("seconds", "logged"), [(0.099, 0), (0.1, 1)])
-async def test_slow_scheduling_cycle_is_logged_with_its_steps(cluster, scheduling, caplog, seconds, logged):
-    now_ns = 0
-
-    def advanced_ns() -> int:
-        return now_ns
-
-    cluster.node("n0")
-    cluster.node("n1")
-    async with scheduling() as scheduler:
-        scheduler._now_ns = scheduler._algorithm._now_ns = advanced_ns  # virtual time stands still in a cycle
-        scores = scheduler.frameworks["default-scheduler"].scores
-        run_scores = scores.run_scores
-
-        def slow(*args: Any) -> Any:
-            nonlocal now_ns
-            now_ns += round(seconds * 1e9)
-            return run_scores(*args)
-
-        scores.run_scores = slow
-        cluster.pod("p")
-        await asyncio.sleep(0.5)
-        assert len(cluster.bindings) == 1
-    slow_cycles = [record for record in caplog.records if record.getMessage().startswith("slow scheduling cycle")]
-    assert [record.getMessage() for record in slow_cycles] == [
-        "slow scheduling cycle of default/p: 100 ms (Snapshotting scheduler cache and node infos done: 0 ms,"
-        " Computing predicates done: 0 ms, Prioritizing done: 100 ms)"
-    ] * logged

@@ -1,0 +1,132 @@
+"""Failed attempts: undone reservations, requeued pods, events and conditions."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.scheduler.api import events
+from kubeloop.scheduler.api.results import unschedulable
+from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.attempt import Attempt
+from kubeloop.scheduler.background_calls import BackgroundCalls
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.context import SchedulerContext
+from kubeloop.scheduler.failed_attempts import FailedAttempts
+from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration
+from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+from kubeloop.scheduler.status_patches import StatusPatches
+from support.plugin_cluster import PluginCluster, make_node, make_pod
+
+REJECTED = unschedulable("Mine", "not now")
+ERROR = Status(Code.ERROR, ("broken",), "Mine")
+
+
+class Reservation:
+    """Stands in for the profile's reserve points."""
+
+    def __init__(self) -> None:
+        self.unreserved: list[tuple[str, str]] = []
+
+    def run_unreserve(self, state: Any, pod: PodInfo, node_name: str) -> None:
+        self.unreserved.append((pod.key, node_name))
+
+
+class Failures:
+    """FailedAttempts with a queue whose plugin "Mine" waits for deletions of pods, and one pod that is attempted."""
+
+    def __init__(self, clock: Any) -> None:
+        self.cluster = cluster = PluginCluster([make_node("n")])
+        self.reservation = Reservation()
+        hints = QueueingHintMap([Registration("Mine", events.ASSIGNED_POD_DELETE, None)])
+        self.queue = SchedulingQueue(
+            sort_key=lambda queued: queued.key,
+            hint_maps={"default-scheduler": hints},
+            pre_enqueue={},
+            nominator=cluster.nominator,
+            now_ns=lambda: 10**9,
+        )
+        client: Any = cluster.client
+        context = SchedulerContext(client, clock, random.Random(1), lambda _: cluster.recorder, cluster.traces)
+        self.patches = StatusPatches(client, clock, BackgroundCalls(context))
+        self.failed = FailedAttempts(context, self.queue, cluster.cache, cluster.snapshot, cluster.pods, self.patches)
+        self.pod = make_pod("p")
+
+    def attempt(self, pod: Pod, *, assumed: bool = False) -> Attempt:
+        """Return an attempt to schedule a new pod."""
+        self.cluster.pods.put(pod.key, pod)
+        self.queue.add(pod)
+        queued = self.queue.pop()
+        assert queued is not None
+        framework: Any = SimpleNamespace(reserve=self.reservation, profile_name="default-scheduler")
+        attempt = Attempt(framework, queued)
+        if assumed:
+            attempt.node, attempt.pod = "n", PodInfo(make_pod(pod.metadata.name, "n"))
+            self.cluster.cache.assume_pod(attempt.pod)
+        return attempt
+
+    def queue_of(self, name: str) -> str:
+        entry = self.queue.get(f"default/{name}")
+        return entry[0] if entry is not None else ""
+
+    @property
+    def messages(self) -> list[str]:
+        return [event.message for event in self.cluster.recorder.events]
+
+
+@pytest.fixture
+def failures(clock: Any) -> Failures:
+    return Failures(clock)
+
+
+async def test_attempt_that_ended_in_an_error_is_retried_after_backoff(failures: Failures) -> None:
+    failures.failed.requeue(failures.attempt(failures.pod), "broken")
+    assert failures.queue_of("p") == "backoff"
+    assert failures.messages == ["broken"]
+    assert len(failures.patches) == 1
+    assert not failures.queue.is_in_flight("p")
+
+
+@pytest.mark.parametrize("change", ["deleted", "recreated", "bound"])
+async def test_pod_that_changed_meanwhile_is_neither_requeued_nor_reported(failures: Failures, change: str) -> None:
+    attempt = failures.attempt(failures.pod)
+    if change == "deleted":
+        failures.cluster.pods.remove("default/p")
+    else:
+        failures.cluster.pods.put("default/p", make_pod("p", "n") if change == "bound" else make_pod("p", uid="new"))
+    failures.failed.requeue(attempt, "broken")
+    assert (failures.queue_of("p"), failures.messages, len(failures.patches)) == ("", [], 0)
+    assert not failures.queue.is_in_flight("p")
+
+
+@pytest.mark.parametrize("handler", ["not_reserved", "not_bound"])
+@pytest.mark.parametrize(
+    ("status", "queue", "message"),
+    [
+        pytest.param(REJECTED, "unschedulable", "0/1 nodes are available: 1 not now.", id="rejected"),
+        pytest.param(ERROR, "backoff", "broken", id="error"),
+    ],
+)
+async def test_assumed_pod_is_unreserved_forgotten_and_requeued(
+    failures: Failures, handler: str, status: Status, queue: str, message: str
+) -> None:
+    attempt = failures.attempt(failures.pod, assumed=True)
+    getattr(failures.failed, handler)(attempt, status)
+    assert failures.reservation.unreserved == [("default/p", "n")]
+    assert failures.cluster.cache.assumed_pods() == []
+    assert failures.queue_of("p") == queue
+    assert failures.messages == [message]
+
+
+@pytest.mark.parametrize("status", [REJECTED, ERROR], ids=["rejected", "error"])
+async def test_room_of_a_pod_that_was_not_bound_retries_other_pods(failures: Failures, status: Status) -> None:
+    waiting, attempt = failures.attempt(make_pod("other")), failures.attempt(failures.pod, assumed=True)
+    waiting.queued.unschedulable_plugins = {"Mine"}
+    failures.queue.add_unschedulable_if_not_present(waiting.queued)
+    assert failures.queue_of("other") == "unschedulable"
+    failures.failed.not_bound(attempt, status)
+    assert failures.queue_of("other") in ("active", "backoff")
