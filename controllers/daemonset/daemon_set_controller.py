@@ -313,6 +313,9 @@ class DaemonSetController:
     async def _sync(self, daemon_set: DaemonSet, selector: Selector, reconcile: Reconcile) -> float | None:
         owner = controller_index_key(daemon_set)
         revisions = await self._history.sync(daemon_set, selector, lambda: self._owned_pods(owner), reconcile)
+        cached = self._daemon_sets.get(daemon_set.key)
+        if cached is None or cached.metadata.uid != daemon_set.metadata.uid:
+            return None  # deleted meanwhile: nothing would forget its tracker
         (current,) = revisions.current
         revision = Revision.of(daemon_set, current.metadata.labels[REVISION_LABEL])
         tracker = self._trackers.setdefault(owner, NodeTracker())

@@ -25,14 +25,18 @@ class FailedPodBackoff:
 
     def seconds(self, uid: str, generation: int, node: str, now: datetime) -> float:
         """Return the seconds for which failed pods on the node are not deleted; 0 if there is no limit."""
-        entry = self._entries(uid, generation).get(node)
+        stored = self._generations.get(uid)
+        entry = stored[1].get(node) if stored is not None and stored[0] == generation else None
         if entry is None or now - entry.deleted_at > _EXPIRES_AFTER:
             return 0.0
         return max(0.0, (entry.deleted_at + entry.delay - now).total_seconds())
 
     def deleted(self, uid: str, generation: int, node: str, now: datetime) -> None:
         """Record the deletion of a failed pod."""
-        entries = self._entries(uid, generation)
+        stored = self._generations.get(uid)
+        if stored is None or stored[0] != generation:
+            stored = self._generations[uid] = (generation, {})
+        entries = stored[1]
         entry = entries.get(node)
         expired = entry is None or now - entry.deleted_at > _EXPIRES_AFTER
         delay = _INITIAL if entry is None or expired else min(2 * entry.delay, _MAXIMUM)
@@ -41,9 +45,3 @@ class FailedPodBackoff:
     def forget(self, uid: str) -> None:
         """Drop the entries of a DaemonSet that was deleted."""
         self._generations.pop(uid, None)
-
-    def _entries(self, uid: str, generation: int) -> dict[str, _Entry]:
-        stored = self._generations.get(uid)
-        if stored is None or stored[0] != generation:
-            stored = self._generations[uid] = (generation, {})
-        return stored[1]

@@ -19,7 +19,7 @@ from kubeloop.tracing.spans.trace import Link, Trace
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 from support.daemon_set_simulation import DaemonSetSimulation, node_of
 from support.daemon_sets import LABELS, daemon_set_body, rolling_update
-from support.faulty_transport import injected_error
+from support.faulty_transport import SentRequest, injected_error
 from support.rollout_simulation import SimulationSettings
 
 pytestmark = pytest.mark.virtual_time
@@ -294,6 +294,23 @@ async def test_deleted_daemon_set_is_left_to_the_garbage_collector(cluster):
     cluster.store.delete(DAEMON_SETS, "ns", "agent")
     await asyncio.sleep(10)
     assert cluster.controller._trackers == {}
+
+
+async def test_daemon_set_deleted_during_its_first_sync_leaves_no_state(cluster):
+    continued = asyncio.Event()
+
+    async def hold(request: SentRequest) -> None:
+        if request.method == "POST" and request.path.endswith("/controllerrevisions"):
+            await continued.wait()
+
+    cluster.server.transport.before_request = hold
+    await apply(cluster)
+    cluster.store.delete(DAEMON_SETS, "ns", "agent")
+    await asyncio.sleep(10)
+    continued.set()
+    await asyncio.sleep(10)
+    assert cluster.revisions() != []
+    assert (cluster.pods(), cluster.controller._trackers) == ([], {})
 
 
 async def test_pods_are_linked_with_the_reconcile_that_created_them(clock):
