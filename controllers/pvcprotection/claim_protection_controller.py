@@ -13,6 +13,7 @@ from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
+from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
 
 FINALIZER = "kubernetes.io/pvc-protection"
 
@@ -63,7 +64,7 @@ class ClaimProtectionController:
         finalizers = claim.metadata.finalizers
         if claim.metadata.deletion_timestamp is None:
             wanted = finalizers if FINALIZER in finalizers else (*finalizers, FINALIZER)
-        elif any(uses_claim(pod, key) for pod in self._pods.by_index(CLAIM_INDEX, key)):
+        elif FINALIZER not in finalizers or await self._is_used(claim):
             wanted = finalizers
         else:
             wanted = tuple(finalizer for finalizer in finalizers if finalizer != FINALIZER)
@@ -73,10 +74,20 @@ class ClaimProtectionController:
             await self._client.patch(PERSISTENT_VOLUME_CLAIMS, metadata.name, body, PatchType.MERGE, metadata.namespace)
         return None
 
+    async def _is_used(self, claim: PersistentVolumeClaim) -> bool:
+        """Return True if a Pod uses the claim, in the cache or in a list from the API server, which may be newer."""
+        key = claim.key
+        if any(uses_claim(pod, key) for pod in self._pods.by_index(CLAIM_INDEX, key)):
+            return True
+        pods = await self._client.list_all(PODS, claim.metadata.namespace)
+        return any(uses_claim(pod, key) for pod in pods.items)
+
 
 def uses_claim(pod: Pod, key: str) -> bool:
     """Return True if a scheduled Pod uses the claim. Pods are not scheduled for a claim in deletion."""
+    claims = dict(claims_of_pod(pod))
+    if not pod.spec.node_name or key not in claims:
+        return False
     metadata = pod.metadata
     stopped = metadata.deletion_timestamp is not None and not metadata.deletion_grace_period_seconds
-    # a Pod may wait for the deletion of an earlier ephemeral claim
-    return bool(pod.spec.node_name) and not (stopped and dict(claims_of_pod(pod)).get(key) is not None)
+    return not stopped or claims[key] is None  # a stopped Pod may wait for the deletion of an earlier ephemeral claim

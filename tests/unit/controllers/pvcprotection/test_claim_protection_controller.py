@@ -13,7 +13,8 @@ from kubeloop.controllers.pvcprotection.claim_protection_controller import (
     uses_claim,
 )
 from kubeloop.kube.objects.api_types import Pod, convert
-from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS
+from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
+from support.faulty_transport import WatchFault
 from support.persistent_volumes import persistent_volume_claim
 
 pytestmark = pytest.mark.virtual_time
@@ -40,6 +41,25 @@ STOPPED = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeco
 )
 def test_uses_claim(user, expected):
     assert uses_claim(user, "ns/web-data") is expected
+
+
+async def test_claim_of_a_pod_that_only_the_cache_lacks_is_not_released(fake_apiserver, start):
+    await start(fake_apiserver.informers, ClaimProtectionController(fake_apiserver.context))
+    fake_apiserver.transport.watch_faults.append(WatchFault("silence", resource="pods"))
+    fake_apiserver.transport.break_watches("pods")
+    await asyncio.sleep(2)
+    fake_apiserver.api.create(PERSISTENT_VOLUME_CLAIMS.path("ns"), persistent_volume_claim({"name": "data"}))
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    spec = {"nodeName": "n", "containers": [{"name": "main", "image": "app:1"}], "volumes": [volume]}
+    fake_apiserver.api.create(PODS.path("ns"), {"metadata": {"name": "web"}, "spec": spec})
+    fake_apiserver.delete(PERSISTENT_VOLUME_CLAIMS, "data")
+    await asyncio.sleep(5)
+    assert fake_apiserver.names(PERSISTENT_VOLUME_CLAIMS) == ["data"]
+    fake_apiserver.transport.break_watches("pods")
+    await asyncio.sleep(5)
+    fake_apiserver.store.delete(PODS, "ns", "web")
+    await asyncio.sleep(5)
+    assert fake_apiserver.names(PERSISTENT_VOLUME_CLAIMS) == []
 
 
 async def test_finalizer_is_added_and_removed_after_the_deletion(fake_apiserver, start):
