@@ -11,7 +11,7 @@ import logging
 from msgspec.structs import replace
 
 from kubeloop.controllers.deployment.rolling_update import RECREATE
-from kubeloop.controllers.deployment.sync import DeploymentSync, pods_by_replica_set
+from kubeloop.controllers.deployment.sync import DeploymentSync, UnwrittenProgress, pods_by_replica_set
 from kubeloop.controllers.runtime.adoption import Claim, claim_objects, possible_owners
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError, StaleCache
@@ -23,6 +23,7 @@ from kubeloop.controllers.runtime.owner_references import (
     index_by_controller,
     orphan_index_key,
 )
+from kubeloop.controllers.runtime.status_delay import StatusDelay
 from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
@@ -65,6 +66,8 @@ class DeploymentController:
             }
         )
         self.queue = context.new_queue("deployment")
+        self._status_delay = StatusDelay(self.queue, context.status_delay_seconds)
+        self._unwritten_progress: dict[str, UnwrittenProgress] = {}  # by key of the Deployment
         self._controller = Controller(
             "deployment",
             self.reconcile,
@@ -179,6 +182,8 @@ class DeploymentController:
         deployment = self._deployments.get(key)
         if deployment is None:
             self._consistency.forget(key)
+            self._status_delay.forget(key)
+            self._unwritten_progress.pop(key, None)
             self._traces.forget("deployment", key)
             return None
         reconcile = self._traces.reconcile("deployment", key, reason)
@@ -195,9 +200,15 @@ class DeploymentController:
                 context=self._context,
                 events=self._events,
                 consistency=self._consistency,
+                status_delay=self._status_delay,
                 reconcile=reconcile,
+                unwritten=self._unwritten_progress.get(key),
             )
             await sync.run()
+            if sync.unwritten is None:
+                self._unwritten_progress.pop(key, None)
+            else:
+                self._unwritten_progress[key] = sync.unwritten
         except Exception as error:
             reconcile.finish(error=str(error))
             raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -40,6 +40,7 @@ from kubeloop.controllers.runtime.pod_template_hash import (
     equal_ignore_hash,
     without_hash_label,
 )
+from kubeloop.controllers.runtime.status_delay import StatusDelay
 from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.informers.store import Store
 from kubeloop.kube.client.api_client import PatchType
@@ -63,6 +64,13 @@ from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 log = logging.getLogger(__name__)
 
 AllReplicaSets = Sequence[ReplicaSet | None]
+
+
+class UnwrittenProgress(NamedTuple):
+    """Progressing condition of a Deployment whose status write was postponed."""
+
+    deployment_uid: str
+    condition: Condition
 
 
 def rollback_revision(deployment: Deployment) -> int | None:
@@ -124,11 +132,18 @@ class DeploymentSync:
         context: ControllerContext,
         events: EventSink,
         consistency: ConsistencyStore,
+        status_delay: StatusDelay,
         reconcile: Reconcile,
+        unwritten: UnwrittenProgress | None = None,
     ) -> None:
-        """replica_sets: those that the Deployment owns. consistency: receives the version of each write."""
-        self._deployment = deployment
-        self._stored = deployment  # last known state on the API server
+        """replica_sets: those that the Deployment owns. consistency: receives the version of each write.
+
+        unwritten: `unwritten` of the previous sync.
+        """
+        self._deployment = self._stored = deployment  # with the changes of this sync; as last seen on the API server
+        if unwritten is not None and unwritten.deployment_uid == deployment.metadata.uid:
+            status = statuses.with_condition(deployment.status, unwritten.condition)
+            self._deployment = replace(deployment, status=status)
         self._replica_sets = replica_sets
         self._client = context.client
         self._informers = context.informers
@@ -136,12 +151,14 @@ class DeploymentSync:
         self._counts_terminating = context.feature_gates.enabled("DeploymentReplicaSetTerminatingReplicas")
         self._now = context.clock.now()
         self._consistency = consistency
+        self._status_delay = status_delay
         self._reconcile = reconcile
         self._rs_versions: dict[str, str] = {}  # ReplicaSet UID -> resourceVersion after the last write of this sync
         self._unsent_annotations: dict[
             str, dict[str, JSONValue]
         ] = {}  # ReplicaSet UID -> annotations for its next write
         self.seconds_until_deadline: float | None = None  # progress deadline to check if nothing else changes
+        self.unwritten: UnwrittenProgress | None = None  # set if this sync postponed the status
 
     async def run(self) -> None:
         """Sync the Deployment. Raises errors of writes, and UnsupportedStrategy or InvalidIntOrPercent for the spec."""
@@ -203,7 +220,7 @@ class DeploymentSync:
             message = f'Found new replica set "{rs.metadata.name}"'
             self._set_condition("True", statuses.NEW_RS_FOUND, message)
             needs_write = True
-        if needs_write:
+        if needs_write and not self._status_delay.enabled:
             await self._write_status(self._deployment.status)
         return rs
 
@@ -244,7 +261,7 @@ class DeploymentSync:
         if not exists and statuses.has_progress_deadline(deployment):
             self._set_condition("True", statuses.NEW_RS_CREATED, f'Created new replica set "{rs.metadata.name}"')
             needs_write = True
-        if needs_write:
+        if needs_write and not self._status_delay.enabled:
             await self._write_status(self._deployment.status)
         return rs
 
@@ -449,17 +466,36 @@ class DeploymentSync:
         status = statuses.calculate_status(
             self._deployment, all_rss, new_rs, self._now, counts_terminating=self._counts_terminating
         )
-        if status != self._deployment.status:
-            await self._write_status(status)
+        await self._write_or_postpone_status(status, all_rss)
 
     async def _sync_rollout_status(self, all_rss: AllReplicaSets, new_rs: ReplicaSet | None) -> None:
         status = statuses.rollout_status(
             self._deployment, all_rss, new_rs, self._now, counts_terminating=self._counts_terminating
         )
-        if status != self._deployment.status:
-            await self._write_status(status)
-        else:
+        if not await self._write_or_postpone_status(status, all_rss):
             self.seconds_until_deadline = statuses.seconds_until_progress_deadline(self._deployment, status, self._now)
+
+    async def _write_or_postpone_status(self, status: DeploymentStatus, all_rss: AllReplicaSets) -> bool:
+        """Write `status` and the revision if they changed, or leave that to a later sync. Returns True if they changed.
+
+        Postponed while a ReplicaSet controller has not seen the last spec of a ReplicaSet: its status, which changes
+        this one, is about to follow.
+        """
+        key, stored = self._deployment.key, self._stored
+        if status == stored.status and self._deployment.metadata.annotations == stored.metadata.annotations:
+            self._status_delay.forget(key)
+            return False
+        outdated = bool(self._rs_versions) or any(
+            rs is not None and rs.status.observed_generation < rs.metadata.generation for rs in all_rss
+        )
+        if outdated and self._status_delay.postpone(key):
+            progressing = condition_of(self._deployment.status.conditions, statuses.PROGRESSING)
+            if progressing is not None:
+                self.unwritten = UnwrittenProgress(self._deployment.metadata.uid, progressing)
+            return True
+        await self._write_status(status)
+        self._status_delay.forget(key)
+        return True
 
     def _set_revision(self, revision: str) -> bool:
         metadata = self._deployment.metadata

@@ -23,7 +23,11 @@ from kubeloop.controllers.replicaset.related_pods import (
     related_pods,
 )
 from kubeloop.controllers.replicaset.replica_plan import ReplicaPlan, plan_replicas
-from kubeloop.controllers.replicaset.replica_set_status import needs_status_write, replica_set_status
+from kubeloop.controllers.replicaset.replica_set_status import (
+    needs_status_write,
+    only_counts_changed,
+    replica_set_status,
+)
 from kubeloop.controllers.replicaset.replication_controllers import (
     REPLICA_SET,
     REPLICATION_CONTROLLER,
@@ -45,6 +49,7 @@ from kubeloop.controllers.runtime.pod_availability import next_availability_seco
 from kubeloop.controllers.runtime.pod_control import CannotDeletePods, PodControl
 from kubeloop.controllers.runtime.pod_template import pod_from_template
 from kubeloop.controllers.runtime.slow_start import slow_start_batch
+from kubeloop.controllers.runtime.status_delay import StatusDelay
 from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
@@ -94,6 +99,7 @@ class ReplicaSetController:
             "DeploymentReplicaSetTerminatingReplicas"
         )
         self.queue = context.new_queue(variant.name)
+        self._status_delay = StatusDelay(self.queue, context.status_delay_seconds)
         self._controller = Controller(variant.name, self.reconcile, self.queue, context.workers, context)
         self._registrations = (
             owners.add_handler(
@@ -206,6 +212,7 @@ class ReplicaSetController:
         if cached is None:  # deleted; the garbage collector deletes its Pods
             self.consistency.forget(key)
             self.expectations.forget(key)
+            self._status_delay.forget(key)
             self._traces.forget(self._variant.name, key)
             return None
         rs = self._variant.to_replica_set(cached)
@@ -239,7 +246,16 @@ class ReplicaSetController:
             status = replica_set_status(
                 rs, active, terminating_count, str(failure) if failure is not None else None, now
             )
-            await self._write_status(rs, status, reconcile)
+            # Pods are missing in the counts: created or deleted above, or by an earlier reconcile. Their events follow.
+            incomplete = plan.has_changes or not caught_up
+            if not (
+                incomplete
+                and failure is None
+                and only_counts_changed(rs.status, status)
+                and self._status_delay.postpone(key)
+            ):
+                await self._write_status(rs, status, reconcile)
+                self._status_delay.forget(key)
             if failure is not None:
                 raise failure
         except Exception as error:

@@ -69,6 +69,15 @@ def _conditions(rs: ReplicaSet, surplus: int, failure: str | None, now: datetime
     return (*conditions, condition)
 
 
+def only_counts_changed(old: ReplicaSetStatus, new: ReplicaSetStatus) -> bool:
+    """Return True if no Pod became ready or available or stopped being so, and the conditions are the same."""
+    return (
+        old.ready_replicas == new.ready_replicas
+        and old.available_replicas == new.available_replicas
+        and old.conditions == new.conditions
+    )
+
+
 def needs_status_write(rs: ReplicaSet, status: ReplicaSetStatus) -> bool:
     """Return True if `status` differs from the stored status, or the spec changed since that was written."""
     return rs.metadata.generation != rs.status.observed_generation or (

@@ -29,6 +29,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     workers: number of concurrent reconciles (--concurrent-*-syncs).
     options: values of the options of all controllers by key ("terminated_pod_gc_threshold"), durations in seconds.
     single_api_server: True in a development cluster. No other API server can then serve an older state.
+    status_delay_seconds: limit of the delay of obsolete status writes (see StatusDelay); 0 for none.
     root_ca: certificates that verify the API server, in PEM (--root-ca-file, or those of the kubeconfig).
     """
 
@@ -43,6 +44,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 5
     options: Mapping[str, Any] = {}
     single_api_server: bool = False
+    status_delay_seconds: float = 0.0
     root_ca: str = ""
 
     def new_queue(self, name: str, limiter: RateLimiter | None = None) -> WorkQueue:

@@ -283,6 +283,7 @@ class ControlPlane:
             self.scheduler = self._new_scheduler()
             return self.scheduler
         from kubeloop.controllers.runtime.controller_context import ControllerContext
+        from kubeloop.controllers.runtime.status_delay import STATUS_DELAY_SECONDS
 
         descriptor = CONTROLLERS_BY_NAME[name]
         options = {**default_options(), **self.settings.controller_options}
@@ -299,6 +300,7 @@ class ControlPlane:
             options=options,
             single_api_server=self.settings.development,
             root_ca=self.settings.root_ca,
+            status_delay_seconds=STATUS_DELAY_SECONDS,
         )
         factory = descriptor.factory.rpartition(":")[2]
         component: Component = getattr(importlib.import_module(descriptor.module), factory)(context)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.status_delay import STATUS_DELAY_SECONDS
 from kubeloop.devcluster.api import request_info
 from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.server.apiserver import ServingSettings
@@ -93,6 +94,7 @@ class FakeApiServer:
             pod_traces=DisabledPodRecorder(),
             events=RecordedEvents(),
             feature_gates=gates,
+            status_delay_seconds=STATUS_DELAY_SECONDS,
         )
         self._writes: list[Request] = []
         self.on_write: Callable[[Write], None] = lambda write: None

@@ -14,6 +14,7 @@ from kubeloop.controllers.runtime.adoption import CannotAdopt, Claim, ClaimError
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.integers import InvalidInteger, InvalidIntOrPercent
 from kubeloop.controllers.runtime.pod_availability import is_active
+from kubeloop.controllers.runtime.status_delay import StatusDelay
 from kubeloop.kube.errors import from_status
 from kubeloop.kube.objects.api_types import (
     Condition,
@@ -103,12 +104,14 @@ async def test_scale(rows):
         api = replay_server.ReplayServer({"state": {"deployments": [inputs["deployment"]], "replicasets": all_rss}})
         events = RecordedEvents()
         clock = replay_server.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        queue = replay_server.RecordingQueue()
         deployment_sync = sync.DeploymentSync(
             deployment,
             [],
-            context=replay_server.replay_context(api, clock, replay_server.RecordingQueue()),
+            context=replay_server.replay_context(api, clock, queue),
             events=events,
             consistency=ConsistencyStore({}),
+            status_delay=StatusDelay(queue, 0.0),
             reconcile=DisabledReconcileRecorder().reconcile("deployment", deployment.key),
         )
         new_rs = convert(ReplicaSet, inputs["new_rs"]) if inputs["new_rs"] else None
