@@ -13,6 +13,7 @@ from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.objects.api_types import JSONValue, Object, Pod
+from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
@@ -60,6 +61,7 @@ class PodControl:
             namespace=owner.metadata.namespace,
             owner_kind=owner.kind,
             owner_name=owner.metadata.name,
+            top_owner=controller_of(owner.metadata),
             link=reconcile.traceparent,
             inherited=inherited,
             scheduler_name=body["spec"].get("schedulerName") or "default-scheduler",

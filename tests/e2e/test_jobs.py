@@ -30,34 +30,40 @@ def test_job_of_a_cron_job_completes_and_is_traced(kubeloop, tmp_path):
         pods = kubectl.json("get", "pods", "-l", "job-name=now")["items"]
         assert sorted(pod["spec"]["hostname"] for pod in pods) == ["now-0", "now-1", "now-2"]
         assert all("finalizers" not in pod["metadata"] for pod in pods)
-        assert "3 pods" in kubeloop.run("trace", "job/now").stdout
+        for owner in ("job/now", "cronjob/nightly"):
+            assert "3 pods" in kubeloop.run("trace", owner).stdout
         kubectl("delete", "job/now", "--timeout=90s")
         kubectl("wait", "pods", "-l", "job-name=now", "--for=delete", "--timeout=90s")
 
 
-def up_with_job(kubeloop: Kubeloop, folder: Path, annotations: dict[str, str], **spec: object) -> CompletedProcess[str]:
-    """Run `kubeloop up --once` with a Job. annotations: of its Pods."""
+def job(name: str, annotations: dict[str, str], **spec: object) -> dict[str, object]:
+    """Return a Job. annotations: of its Pods."""
     template = {**POD_TEMPLATE, "metadata": {"annotations": annotations}}
-    job = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "report"},
-        "spec": {**spec, "template": template},
-    }
-    manifest = folder / "job.json"
-    manifest.write_text(json.dumps(job))
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {**spec, "template": template}}
+
+
+def up_once(kubeloop: Kubeloop, folder: Path, *jobs: dict[str, object]) -> CompletedProcess[str]:
+    manifest = folder / "jobs.json"
+    manifest.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": jobs}))
     return kubeloop.run("up", "--once", "--timeout", "600", "-f", manifest)
 
 
 def test_up_once_ends_when_a_job_fails(kubeloop, tmp_path):
-    result = up_with_job(kubeloop, tmp_path, {"kubeloop.dev/exit-code": "3"}, backoffLimit=0)
+    result = up_once(kubeloop, tmp_path, job("report", {"kubeloop.dev/exit-code": "3"}, backoffLimit=0))
     message = "BackoffLimitExceeded: Job has reached the specified backoff limit"
     assert f"error: job.batch/report in default failed: {message}" in result.stderr
     assert result.returncode == 1
 
 
 def test_up_once_does_not_wait_for_a_suspended_job(kubeloop, tmp_path):
-    result = up_with_job(kubeloop, tmp_path, {}, suspend=True)
+    result = up_once(kubeloop, tmp_path, job("report", {}, suspend=True))
     assert (result.returncode, result.stderr) == (0, "")
     assert "0/1 workloads complete, 1 suspended" in result.stdout
     assert "job.batch/report in default: suspended" in result.stdout
+
+
+def test_up_once_with_repeated_and_deleted_jobs(kubeloop, tmp_path):
+    repeated = job("report", {})
+    result = up_once(kubeloop, tmp_path, repeated, repeated, job("cleanup", {}, ttlSecondsAfterFinished=0))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "job.batch/report unchanged" in result.stdout

@@ -27,7 +27,7 @@ import msgspec
 
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.api_types import OwnerReference, Pod
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.pod_record import (
@@ -152,14 +152,15 @@ class PodRecorder:
         namespace: str,
         owner_kind: str,
         owner_name: str,
+        top_owner: OwnerReference | None = None,
         link: str = "",
         inherited: str = "",
         scheduler_name: str = "default-scheduler",
     ) -> PodCreateRequest:
         """Open a record. Call before the request: the watch event may come first.
 
-        `link`: traceparent of the reconcile. `inherited`: a traceparent that the template has: the pod's span becomes a
-        child of it.
+        `top_owner`: the owner's controller, such as a CronJob. `link`: traceparent of the reconcile. `inherited`: a
+        traceparent that the template has: the pod's span becomes a child of it.
         """
         if not (inherited or self._starts_traces):
             return _UNTRACED_REQUEST
@@ -179,6 +180,8 @@ class PodRecorder:
         record = PodRecord(context, start_ns, traceparent)
         record.namespace = namespace
         record.owner_kind, record.owner_name = owner_kind, owner_name
+        if top_owner is not None and top_owner.kind != "Deployment":  # a Deployment is derived from the ReplicaSet
+            record.top_owner_kind, record.top_owner_name = top_owner.kind, top_owner.name
         record.create_start_ns = start_ns
         record.link = link
         record.parent_span_id = parent.span_id if parent is not None else ""

@@ -144,7 +144,7 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     owner_kind: str = ""
     owner_name: str = ""
     template_hash: str = ""
-    top_owner_kind: str = ""  # of an observed pod: the topmost owner, such as Deployment or CronJob, if it is known
+    top_owner_kind: str = ""  # topmost owner, such as CronJob, if it is known; a Deployment only for an observed pod
     top_owner_name: str = ""
     scheduler: str = ""  # schedulerName, if no scheduler of this process schedules the pod
     create_start_ns: int = 0

@@ -13,6 +13,7 @@ from kubeloop.controllers.cronjob.cron_job_controller import CronJobController
 from kubeloop.controllers.job.job_controller import JobController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
+from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
@@ -167,7 +168,7 @@ async def test_unknown_running_job_is_reported(apiserver):
     assert active(apiserver) == []
 
 
-async def test_job_reconciles_link_to_the_one_of_the_cron_job(fake_apiserver, start):
+async def test_traces_of_a_job_lead_to_its_cron_job(fake_apiserver, start):
     records: list[ReconcileRecord] = []
     traces = ReconcileRecorder(
         clock=fake_apiserver.clock,
@@ -175,7 +176,8 @@ async def test_job_reconciles_link_to_the_one_of_the_cron_job(fake_apiserver, st
         annotates=True,
         on_finished=lambda record, sampled: records.append(record),
     )
-    context = replace(fake_apiserver.context, traces=traces)
+    pods = PodRecorder(clock=fake_apiserver.clock, rng=random.Random(2))
+    context = replace(fake_apiserver.context, traces=traces, pod_traces=pods)
     await start(fake_apiserver.informers, CronJobController(context), JobController(context))
     create(fake_apiserver)
     await asyncio.sleep(MINUTE + 5)
@@ -187,6 +189,8 @@ async def test_job_reconciles_link_to_the_one_of_the_cron_job(fake_apiserver, st
     assert [traceparent for traceparent, relation in started.links if relation == "cause"] == [
         created.context.traceparent
     ]
+    (pod,) = pods.open_records()
+    assert pod.owners == ["cronjob/c", f"job/{job['metadata']['name']}"]
 
 
 async def test_reconcile_links_to_the_request_that_created_the_cron_job(fake_apiserver, start):
