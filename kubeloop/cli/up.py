@@ -191,8 +191,14 @@ class UpSession:
         return 0
 
     def _workload_count(self) -> int:
+        """Return the number of workloads in the manifests. An object that several manifests describe counts once."""
         kinds = {resource.kind for resource in WORKLOAD_PROGRESS}
-        return sum(manifest.kind in kinds for manifest in self._manifests)
+        names = [
+            (manifest.kind, manifest.body["metadata"].get("namespace", "default"), manifest.name or number)
+            for number, manifest in enumerate(self._manifests)
+            if manifest.kind in kinds
+        ]
+        return len(set(names))
 
     def _measure(self) -> Progress:
         workloads = (
@@ -210,6 +216,7 @@ class UpSession:
         """
         loop = asyncio.get_running_loop()
         deadline = started_at + self._display_options.timeout
+        created: set[tuple[str, str]] = set()  # a Job may be deleted as soon as it is complete
         with self._progress_display() as show:
             while True:
                 progress = self._measure()
@@ -219,7 +226,8 @@ class UpSession:
                     ended = progress.everything_available or bool(progress.failures)
                 else:
                     ended = progress.settled
-                finished = len(progress.workloads) >= workload_count and ended
+                created.update((workload.namespace, workload.title) for workload in progress.workloads)
+                finished = len(created) >= workload_count and ended
                 show(progress, seconds, finished)
                 if finished:
                     return progress.complete
