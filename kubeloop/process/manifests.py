@@ -37,6 +37,7 @@ _TRACED = frozenset(
         "cronjobs.batch",
     }
 )
+_WRONG_TYPE = "failed to create typed patch object"
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -184,12 +185,12 @@ async def _apply_one(
         query = {**_FIELD_MANAGER, "force": "true"}
         after = await client.patch(resource, manifest.name, body, PatchType.APPLY, namespace, query=query)
     except ApiError as error:
-        server_error = error.code >= 500 or error.code == 429
-        hint = (
-            "this is an error of the server, not of the manifest; try again"
-            if server_error
-            else "correct the manifest and try again"
-        )
+        if error.message.startswith(_WRONG_TYPE):  # with code 500
+            hint = "correct the field in the manifest and try again; kubectl explain shows its type"
+        elif error.code >= 500 or error.code == 429:
+            hint = "this is an error of the server, not of the manifest; try again"
+        else:
+            hint = "correct the manifest and try again"
         raise UserError(f"{manifest.source}: {error.message}", hint=hint) from None
     if before is None:
         return title, "created"

@@ -25,7 +25,7 @@ from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.trace import Trace
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 from support.fake_apiserver import FakeApiServer
-from support.faulty_transport import SentRequest
+from support.faulty_transport import SentRequest, injected_error
 
 
 def config_map(**metadata: str) -> Manifest:
@@ -99,6 +99,28 @@ async def test_apply_reports_configured_or_unchanged(server: FakeApiServer) -> N
     assert await apply(server.client, [other]) == [("configmap/app", "configured")]
     stored = await server.client.get(CONFIG_MAPS, "app", "default")
     assert stored["data"] == {"c": "d"}  # fields removed from the manifest are removed
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "message", "hint"),
+    [
+        pytest.param({"a": [1]}, 0, ".data.a: expected string, got ", "correct the field in the manifest", id="type"),
+        pytest.param({"a/b": ""}, 0, 'Invalid value: "a/b"', "correct the manifest", id="value"),
+        pytest.param({}, 500, "injected error 500", "this is an error of the server", id="server"),
+    ],
+)
+async def test_error_of_apply_says_who_has_to_correct_what(
+    data: dict[str, Any], code: int, message: str, hint: str
+) -> None:
+    server, manifest = FakeApiServer(), config_map(name="app")
+    manifest.body["data"] = data
+    if code:
+        server.transport.reject = lambda method, path: injected_error(code) if method == "PATCH" else None
+    with pytest.raises(UserError) as raised:
+        await apply(server.client, [manifest])
+    assert message in str(raised.value)
+    assert str(raised.value).startswith("app.yaml: ")
+    assert raised.value.hint.startswith(hint)
 
 
 def definition() -> Manifest:
