@@ -1,15 +1,9 @@
-"""REST verbs on one store: dispatch requests to the handlers and encode their results.
+"""REST verbs on one store: dispatch of requests, and writes.
 
-Reads are handled synchronously, so that they see one state of the store. Writes, and reads that need a conversion
-webhook, may wait for slow work: they raise Outdated if the stored object has changed meanwhile.
+Writes may wait for slow work: they raise Outdated if the stored object has changed meanwhile.
 """
 
 from __future__ import annotations
-
-import dataclasses
-from collections.abc import Callable
-from functools import cache, partial
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +11,7 @@ from msgspec.structs import replace
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import DeleteOptions
-from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Response
+from kubeloop.devcluster.api.request import Response
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import OTHER_NAMESPACE, RequestInfo, check_names, request_verb
 from kubeloop.devcluster.api.served_resources import (
@@ -39,8 +33,8 @@ from kubeloop.devcluster.authentication.service_account_token_requests import (
 from kubeloop.devcluster.handlers.create_update import ObjectWriter, check_version, set_namespace
 from kubeloop.devcluster.handlers.delete import ObjectDeleter, deletion_warnings
 from kubeloop.devcluster.handlers.delete_options import read_delete_options
-from kubeloop.devcluster.handlers.list import Page, list_json, list_page
-from kubeloop.devcluster.handlers.list_options import ListOptions, parse_list_options, parse_resource_version
+from kubeloop.devcluster.handlers.list import list_page
+from kubeloop.devcluster.handlers.object_responses import list_response, object_response
 from kubeloop.devcluster.handlers.patch import (
     APPLY,
     PATCH_TYPES,
@@ -51,17 +45,17 @@ from kubeloop.devcluster.handlers.patch import (
     repeated_key_warnings,
 )
 from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
+from kubeloop.devcluster.handlers.reads import ObjectReader
 from kubeloop.devcluster.handlers.scale import patch_scale, read_scale, update_scale
-from kubeloop.devcluster.handlers.watch import WatchSettings, open_watch
+from kubeloop.devcluster.handlers.watch import WatchSettings
 from kubeloop.devcluster.handlers.write_options import apply_options, read_dry_run, writer_of
 from kubeloop.devcluster.managedfields.apply import apply_configuration
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
-from kubeloop.devcluster.printers.table import check_include_object, table
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.controller_revision_data import record_applied_text
 from kubeloop.devcluster.serializer.conversion import all_from_stored, from_stored, prepare_conversions, to_stored
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
-from kubeloop.devcluster.serializer.negotiation import OutputFormat, check_metadata_form, negotiate_output
+from kubeloop.devcluster.serializer.negotiation import OutputFormat, negotiate_output
 from kubeloop.devcluster.serializer.request_bodies import (
     Body,
     deduplicate_owner_references,
@@ -70,25 +64,19 @@ from kubeloop.devcluster.serializer.request_bodies import (
 )
 from kubeloop.devcluster.serializer.responses import encode_response
 from kubeloop.devcluster.storage.store import ObjectStore, StoredObject, object_key
-from kubeloop.devcluster.storage.watch import Watcher
-from kubeloop.devcluster.storage.watch_encoding import (
-    JSON_WATCH_ENCODER,
-    TransformingWatchEncoder,
-    WatchEncoder,
-    encode_json_event,
-)
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
-
-if TYPE_CHECKING:
-    from kubeloop.devcluster.handlers.protobuf_responses import ProtobufWriter
 
 _encode = msgspec.json.Encoder().encode
 
 
 _TOKEN_REQUEST: Resource[JSON] = Resource("authentication.k8s.io", "v1", "TokenRequest", "", True, dict)
 _TOKEN_REQUESTS = ServedResource(_TOKEN_REQUEST)
+_CREATED_BY_STATUS_APPLY = (VALIDATING_ADMISSION_POLICIES,)
+"""Resources that an apply to their status creates."""
+_DELETED_TOGETHER = 10_000
+"""Page size of the list that a deletecollection works on."""
 _SUCCESS: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
@@ -111,12 +99,8 @@ class Rest:
         self._authentication = authentication
         self._writer = writer
         self._pods = pods
-        self._watch_settings = watch_settings
-        self._list_options = partial(
-            parse_list_options, watch_list=watch_settings.watch_list, shards=watch_settings.shards
-        )
         self._deleter = ObjectDeleter(store, clock)
-        self._watchers: dict[Watcher, RequestInfo] = {}
+        self.reader = ObjectReader(store, watch_settings)
 
     def handle(self, context: RequestContext) -> Response | Handling[Response]:
         """Handle a request for a resource: return the response, or a handler that may need slow work.
@@ -129,9 +113,10 @@ class Rest:
             return self._subresource(context, verb)
         match verb:
             case "get":
-                return self._get(context)
+                return self.reader.get(context)
             case "list":
-                return self.watch(context) if context.request.flag("watch") else self._list(context)
+                reader = self.reader
+                return reader.watch(context) if context.request.flag("watch") else reader.list(context)
             case "create":
                 return self._create(context)
             case "update":
@@ -142,194 +127,6 @@ class Rest:
                 return self._delete(context)
             case _:
                 return self._delete_collection(context)
-
-    # --- reading ------------------------------------------------------------------------------------------------------
-
-    def _stored(self, info: RequestInfo) -> StoredObject:
-        resource = info.served.resource
-        stored = self._store.table(resource).get(object_key(info.namespace, info.name))
-        if stored is None:
-            raise errors.not_found(resource, info.name)
-        return stored
-
-    def _get(self, context: RequestContext) -> Response | Handling[Response]:
-        request, info = context.request, context.info
-        output = negotiate_output(request.headers.get("accept", ""))
-        if request.flag("export"):
-            raise errors.bad_request("the export parameter, deprecated since v1.14, is no longer supported")
-        try:
-            revision = parse_resource_version(request.option("resourceVersion"))
-        except ValueError as error:
-            raise errors.internal(str(error)) from error
-        if revision is not None and revision > self._store.revision:
-            raise errors.too_large_revision(revision, self._store.revision)
-        if info.served.compute_objects is not None:
-            return self._object(context, 200, _computed_object(info.served, info.name), output=output)
-        stored = self._stored(info)
-        if info.served.crd_version is not None and info.served.crd_version.uses_webhook:
-            return self._get_converted(context, stored, output)
-        return self._object(context, 200, stored.object, stored=stored, output=output)
-
-    async def _get_converted(self, context: RequestContext, stored: StoredObject, output: OutputFormat) -> Response:
-        await prepare_conversions(context.info.served, [stored.object])
-        return self._object(context, 200, stored.object, output=output)
-
-    def _list(self, context: RequestContext) -> Response | Handling[Response]:
-        request, info = context.request, context.info
-        output = negotiate_output(request.headers.get("accept", ""), "list")
-        target = info.served
-        options = self._list_options(request, target, info.namespace, info.name)
-        if target.compute_objects is not None:
-            selected = [obj for obj in target.compute_objects() if options.select is None or options.select(obj)]
-            return self._list_of(context, selected, {}, output)
-        page = list_page(self._store.table(target.resource), self._store.revision, options)
-        if output.form == "objects" and output.protobuf and target.crd_version is None:
-            return Response(200, _protobuf_writer(target).list_body(page), PROTOBUF_TYPE)
-        if output.form == "objects" and not output.yaml and target.is_storage_version:
-            return Response(200, list_json(target, page))
-        if target.crd_version is not None and target.crd_version.uses_webhook:
-            return self._list_converted(context, page, output)
-        objects = [from_stored(target, stored.object) for stored in page.items]
-        return self._list_of(context, objects, page.metadata, output)
-
-    async def _list_converted(self, context: RequestContext, page: Page, output: OutputFormat) -> Response:
-        objects = await all_from_stored(context.info.served, [stored.object for stored in page.items])
-        return self._list_of(context, objects, page.metadata, output)
-
-    def _list_of(self, context: RequestContext, objects: list[JSON], metadata: JSON, output: OutputFormat) -> Response:
-        target = context.info.served
-        resource = target.resource
-        check_metadata_form(output, resource, is_list=True)
-        if output.form == "table":
-            return encode_response(200, _table(context, objects, metadata, output), output)
-        if output.form == "metadata":
-            # a null list, as Go encodes a nil slice
-            items = [_metadata_of(obj, output) for obj in objects] or None
-            kind, api_version = "PartialObjectMetadataList", f"meta.k8s.io/{output.version}"
-        else:
-            left_out = () if target.crd_version is not None else ("kind", "apiVersion")
-            metadata = metadata if target.crd_version is None else {"continue": "", **metadata}
-            items = [{name: value for name, value in obj.items() if name not in left_out} for obj in objects]
-            kind, api_version = target.list_kind, resource.api_version
-        return encode_response(
-            200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, output
-        )
-
-    def watch(self, context: RequestContext) -> Response | Handling[Response]:
-        """Watch a collection, or one object in it. Raises StatusError."""
-        request, target = context.request, context.info.served
-        output = negotiate_output(request.headers.get("accept", ""), "watch")
-        if "watch" not in target.verbs:
-            name = target.resource.group_resource
-            message = f'watch is not supported on resources of kind "{name}"'
-            raise errors.StatusError(405, "MethodNotAllowed", message, details={"kind": name})
-        options = self._list_options(request, target, context.info.namespace, context.info.name)
-        encoder = self._frames(context, output)
-        if target.crd_version is not None and target.crd_version.uses_webhook:
-            return self._watch_converted(context, options, encoder)
-        return self._open_watch(context, options, encoder)
-
-    async def _watch_converted(self, context: RequestContext, options: ListOptions, encoder: WatchEncoder) -> Response:
-        target, table = context.info.served, self._store.table(context.info.served.resource)
-        await prepare_conversions(target, [stored.object for stored in table.list(context.info.namespace)])
-        return self._open_watch(context, options, encoder)
-
-    def _open_watch(self, context: RequestContext, options: ListOptions, encoder: WatchEncoder) -> Response:
-        target = context.info.served
-        try:
-            stream, watcher = open_watch(
-                target,
-                self._store.table(target.resource),
-                options,
-                encoder,
-                self._watch_settings,
-                revision_now=lambda: self._store.revision,
-                rng=context.rng,
-            )
-        except errors.StatusError as error:
-            if error.code not in (410, 504):
-                raise
-            return Response(200, encoder.failure(error.status), encoder.content_type)  # an ERROR event, status 200
-        self._watchers[watcher] = context.info
-        watcher.when_closed(lambda: self._watchers.pop(watcher, None))
-        return Response(200, stream, encoder.content_type)
-
-    def _frames(self, context: RequestContext, output: OutputFormat) -> WatchEncoder:
-        target = context.info.served
-        if output.form == "objects":
-            if output.protobuf and target.crd_version is None:
-                from kubeloop.devcluster.handlers.protobuf_responses import ObjectFrames
-
-                return ObjectFrames(_protobuf_writer(target))
-            if not target.is_storage_version:
-                return TransformingWatchEncoder(
-                    _end_if_unconverted(lambda type_, obj: encode_json_event(type_, from_stored(target, obj)))
-                )
-            return JSON_WATCH_ENCODER
-        if output.form == "metadata":
-            if output.is_list_metadata:
-                return TransformingWatchEncoder(lambda type_, obj: b"")  # lists of metadata have no form for events
-            if output.protobuf:
-                from kubeloop.devcluster.handlers.protobuf_responses import MetadataFrames
-
-                return MetadataFrames(lambda obj: _metadata_of(obj, output))
-            return TransformingWatchEncoder(lambda type_, obj: encode_json_event(type_, _metadata_of(obj, output)))
-        check_include_object(context.request.option("includeObject"))
-        first = True
-
-        def frame(type_: str, obj: JSON) -> bytes:
-            nonlocal first
-            metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
-            content = _table(context, [from_stored(target, obj)], metadata, output)
-            if not first:  # only the first event has column definitions
-                content["columnDefinitions"] = None
-            first = False
-            return encode_json_event(type_, content)
-
-        return TransformingWatchEncoder(_end_if_unconverted(frame))
-
-    def watched(self) -> list[RequestInfo]:
-        """Return the targets of all open watches."""
-        return [*self._watchers.values()]
-
-    def end_watches(self, target: ServedResource) -> None:
-        """End the watches of a custom resource whose definition has changed; clients start new ones."""
-        table = self._store.table(target.resource)
-        for watcher in [watcher for watcher in self._watchers if watcher.table is table]:
-            watcher.cut()
-
-    def cut_watches(self) -> None:
-        """End every open watch, as at shutdown."""
-        for watcher in [*self._watchers]:
-            watcher.cut()
-
-    # --- responses ----------------------------------------------------------------------------------------------------
-
-    def _object(
-        self,
-        context: RequestContext,
-        status: int,
-        obj: JSON,
-        *,
-        stored: StoredObject | None = None,
-        output: OutputFormat | None = None,
-    ) -> Response:
-        """Encode one object in the form that the client accepts."""
-        target = context.info.served
-        output = output or negotiate_output(context.request.headers.get("accept", ""))
-        if output.protobuf and stored is not None and output.form == "objects" and target.crd_version is None:
-            return Response(status, _protobuf_writer(target).body(stored), PROTOBUF_TYPE)
-        if output.form == "objects" and not output.yaml and not output.protobuf and target.is_storage_version:
-            return Response(status, (stored.json() if stored is not None else _encode(obj)) + b"\n")
-        if context.info.subresource != "scale":
-            obj = from_stored(target, obj)
-        if output.form == "table":
-            metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-            obj = _table(context, [obj], metadata, output)
-        elif output.form == "metadata":
-            check_metadata_form(output, target.resource, is_list=False)
-            obj = _metadata_of(obj, output)
-        return encode_response(status, obj, output)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -394,7 +191,7 @@ class Rest:
         stored = self._store.table(context.info.served.resource).get(key)
         if stored is not None and stored.object is not obj:
             stored = None
-        return self._object(context, status, obj, stored=stored, output=output)
+        return object_response(context, status, obj, stored=stored, output=output)
 
     def _create_review(self, context: RequestContext) -> Response:
         request, target = context.request, context.info.served
@@ -404,7 +201,7 @@ class Rest:
         obj = review(target.resource, body.obj, request.user, self._authentication)
         if target.resource is SELF_SUBJECT_REVIEWS:
             obj["metadata"]["creationTimestamp"] = context.now()
-        return self._object(context, 201, obj)
+        return object_response(context, 201, obj)
 
     def _before(self, info: RequestInfo) -> StoredObject | None:
         """Return the stored object that a write changes."""
@@ -509,7 +306,7 @@ class Rest:
         obj, gone = deleted
         if not gone or target.return_deleted_object:
             accepted = not gone and options.orphan_dependents is False
-            return self._object(context, 202 if accepted else 200, obj, output=output)
+            return object_response(context, 202 if accepted else 200, obj, output=output)
         resource = target.resource
         details: JSON = {"name": context.info.name}
         if resource.group:
@@ -535,7 +332,7 @@ class Rest:
     async def _delete_collection(self, context: RequestContext) -> Response:
         request, target = context.request, context.info.served
         output = negotiate_output(request.headers.get("accept", ""))
-        list_options = self._list_options(request, target, context.info.namespace)
+        list_options = self.reader.list_options(request, target, context.info.namespace)
         options = read_delete_options(request)
         request.warnings += deletion_warnings(target, options)
         limited = list_options.limit > 0
@@ -552,7 +349,7 @@ class Rest:
         for selected in items:  # a list of an old revision may contain objects that are deleted
             await self._delete_object(context, selected.key, options)
         metadata = page.metadata if limited else {"resourceVersion": page.metadata["resourceVersion"]}
-        return self._list_of(context, objects, metadata, output)
+        return list_response(context, objects, metadata, output)
 
     # --- subresources -------------------------------------------------------------------------------------------------
 
@@ -560,7 +357,7 @@ class Rest:
         match context.info.subresource:
             case "status" | "approval" | "ephemeralcontainers" | "resize":
                 if verb == "get":
-                    return self._get(context)
+                    return self.reader.get(context)
                 return self._update(context) if verb == "update" else self._patch(context)
             case "scale":
                 if verb == "get":
@@ -579,15 +376,15 @@ class Rest:
         return self._pods.connect(context)
 
     async def _read_scale(self, context: RequestContext) -> Response:
-        target, stored = context.info.served, self._stored(context.info)
+        target, stored = context.info.served, self.reader.stored(context.info)
         await prepare_conversions(target, [stored.object])
-        return self._object(context, 200, read_scale(target, stored))
+        return object_response(context, 200, read_scale(target, stored))
 
     async def _update_scale(self, context: RequestContext) -> Response:
-        return self._object(context, 200, await update_scale(context, self._writer, self._before(context.info)))
+        return object_response(context, 200, await update_scale(context, self._writer, self._before(context.info)))
 
     async def _patch_scale(self, context: RequestContext) -> Response:
-        return self._object(context, 200, await patch_scale(context, self._writer, self._before(context.info)))
+        return object_response(context, 200, await patch_scale(context, self._writer, self._before(context.info)))
 
     async def _token_request(self, context: RequestContext) -> Response:
         request, info = context.request, context.info
@@ -609,57 +406,4 @@ class Rest:
             obj["metadata"]["uid"] = unchecked_uid
         visible = {**obj, "status": {"token": "", "expirationTimestamp": None}}
         await self._policies.check(context, "CREATE", visible, None)
-        return self._object(context, 201, obj)
-
-
-# --- helpers ----------------------------------------------------------------------------------------------------------
-
-_CREATED_BY_STATUS_APPLY = (VALIDATING_ADMISSION_POLICIES,)
-"""Resources that an apply to their status creates."""
-_DELETED_TOGETHER = 10_000
-"""Page size of the list that a deletecollection works on."""
-
-
-def _table(context: RequestContext, objects: list[JSON], metadata: JSON, output: OutputFormat) -> JSON:
-    include = context.request.option("includeObject") or "Metadata"
-    return table(
-        context.info.served,
-        objects,
-        now=context.clock.now(),
-        include_object=include,
-        list_metadata=metadata,
-        api_version=f"meta.k8s.io/{output.version}",
-    )
-
-
-def _end_if_unconverted(encode_event: Callable[[str, JSON], bytes]) -> Callable[[str, JSON], bytes]:
-    """Wrap an event encoder: an object that still needs a conversion ends the watch, because writes do not wait."""
-
-    def encode_or_end(type_: str, obj: JSON) -> bytes:
-        try:
-            return encode_event(type_, obj)
-        except errors.StatusError:
-            return encode_json_event("ERROR", errors.internal("the object is still to be converted").status)
-
-    return encode_or_end
-
-
-@cache
-def _protobuf_writer(target: ServedResource) -> ProtobufWriter:
-    """Return the protobuf encoder of a resource; imported with the first protobuf request."""
-    from kubeloop.devcluster.handlers.protobuf_responses import ProtobufWriter
-
-    return ProtobufWriter(target)
-
-
-def _computed_object(target: ServedResource, name: str) -> JSON:
-    """Return an object of a kind that is not stored. Raises StatusError 404 with the resource's singular name."""
-    assert target.compute_objects is not None
-    for obj in target.compute_objects():
-        if obj["metadata"]["name"] == name:
-            return obj
-    raise errors.not_found(dataclasses.replace(target.resource, plural=target.resource.singular), name)
-
-
-def _metadata_of(obj: JSON, output: OutputFormat) -> JSON:
-    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{output.version}", "metadata": obj["metadata"]}
+        return object_response(context, 201, obj)

@@ -199,7 +199,7 @@ class ApiServer:
                 if self._data_directory is not None:
                     group.create_task(self._maintain(self._data_directory), name="data directory")
         finally:
-            self._rest.cut_watches()
+            self._rest.reader.cut_watches()
 
     async def handle(self, request: Request) -> Response:
         """Handle a request of any kind. Raises AnswerLost only, as an injected fault."""
@@ -283,7 +283,7 @@ class ApiServer:
         if (old_watch := request_info.route_watch_path(request.path, request.method)) is not None:
             request.route, request.query = old_watch, {**request.query, "watch": ["1"]}
             context = RequestContext(request, old_watch, self.clock, self._rng, self._compute_thread)
-            return self._rest.watch(context)
+            return self._rest.reader.watch(context)
         if request.path.endswith(_WATCH) and _BARE_WATCH.fullmatch(request.path):
             return _no_kind(request.path)
         info = request.route = self._route(request)
@@ -318,7 +318,7 @@ class ApiServer:
 
             began = self._began.timestamp()
             gates = self.feature_gates
-            return metrics_response(request, self._metrics, self.store, self._rest.watched(), gates, began)
+            return metrics_response(request, self._metrics, self.store, self._rest.reader.watched(), gates, began)
         if (document := self._documents.response(request)) is not None:
             return document
         response = health_paths.openid(request, self._keys) or health_paths.health(request, self._health_checks)
@@ -357,7 +357,7 @@ class ApiServer:
         }
 
     def _end_watches(self, served: ServedResource) -> None:
-        self._rest.end_watches(served)
+        self._rest.reader.end_watches(served)
 
     # --- injected faults ----------------------------------------------------------------------------------------------
 

@@ -12,9 +12,7 @@ import pytest
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
-from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Response
-from kubeloop.devcluster.api.request_info import route
 from kubeloop.devcluster.api.slow_work import start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.authentication.authenticator import Authenticator
@@ -27,7 +25,6 @@ from kubeloop.devcluster.handlers.watch import WatchSettings
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.storage.store import ObjectStore
-from kubeloop.devcluster.storage.watch import WatchStream
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects.resources import NAMESPACES
 from support.request_contexts import request_context
@@ -76,11 +73,6 @@ class Api:
     def names(self) -> list[str]:
         return [item["metadata"]["name"] for item in self.request("GET", MAPS)[1]["items"]]
 
-    def watch(self, target: str) -> WatchStream:
-        response = self.respond("GET", target)
-        assert isinstance(response.body, WatchStream)
-        return response.body
-
 
 @pytest.fixture
 async def api() -> Api:
@@ -110,24 +102,6 @@ async def test_delete_removes_one_object_or_the_collection(api: Api):
     assert api.names() == []
 
 
-@pytest.mark.parametrize(
-    ("target", "code", "reason"),
-    [
-        pytest.param(f"{MAPS}/missing", 404, "NotFound", id="missing object"),
-        pytest.param(f"{MAPS}/a?resourceVersion=1000", 504, "Timeout", id="future revision"),
-        pytest.param(f"{MAPS}/a?export=true", 400, "BadRequest", id="removed parameter"),
-        pytest.param(
-            "/api/v1/componentstatuses?watch=true", 405, "MethodNotAllowed", id="watch of an unwatchable kind"
-        ),
-    ],
-)
-async def test_invalid_read_is_rejected(api: Api, target: str, code: int, reason: str):
-    api.create("a")
-    with pytest.raises(StatusError) as raised:
-        api.respond("GET", target)
-    assert (raised.value.code, raised.value.reason) == (code, reason)
-
-
 async def test_patch_merges_fields(api: Api):
     api.create("a")
     api.request("PATCH", f"{MAPS}/a", {"data": {"k": "1"}})
@@ -137,52 +111,3 @@ async def test_patch_merges_fields(api: Api):
 async def test_dry_run_create_stores_nothing(api: Api):
     assert api.request("POST", f"{MAPS}?dryRun=All", {"metadata": {"name": "a"}})[0] == 201
     assert api.names() == []
-
-
-@pytest.mark.parametrize(
-    ("form", "kind"),
-    [
-        pytest.param("", "ConfigMapList", id="objects"),
-        pytest.param(";as=Table;g=meta.k8s.io;v=v1", "Table", id="table"),
-        pytest.param(";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "PartialObjectMetadataList", id="metadata"),
-    ],
-)
-async def test_list_has_the_accepted_form(api: Api, form: str, kind: str):
-    api.create("a")
-    assert api.request("GET", MAPS, accept=f"application/json{form}")[1]["kind"] == kind
-
-
-async def test_computed_objects_are_listed_and_read(api: Api):
-    name = api.request("GET", "/api/v1/componentstatuses")[1]["items"][0]["metadata"]["name"]
-    assert api.request("GET", f"/api/v1/componentstatuses/{name}")[1]["metadata"]["name"] == name
-    with pytest.raises(StatusError, match='componentstatus "none" not found'):
-        api.respond("GET", "/api/v1/componentstatuses/none")
-
-
-async def test_watch_from_a_future_revision_returns_an_error_event(api: Api):
-    query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=9999999"
-    status, event = api.request("GET", f"{MAPS}?{query}")
-    assert (status, event["type"], event["object"]["code"]) == (200, "ERROR", 504)
-
-
-async def test_cut_watches_ends_every_open_watch(api: Api):
-    streams = [api.watch(f"{MAPS}?watch=true"), api.watch("/api/v1/namespaces?watch=true")]
-    assert [info.served.resource.plural for info in api.rest.watched()] == ["configmaps", "namespaces"]
-    api.rest.cut_watches()
-    for stream in streams:
-        async for _ in stream:
-            pass
-        await stream.aclose()
-    assert api.rest.watched() == []
-
-
-async def test_end_watches_leaves_those_of_other_resources_open(api: Api):
-    ended, other = api.watch(f"{MAPS}?watch=true"), api.watch("/api/v1/namespaces?watch=true")
-    maps = route(MAPS)
-    assert maps is not None
-    api.rest.end_watches(maps.served)
-    async for _ in ended:
-        pass
-    await ended.aclose()
-    assert [info.served.resource.plural for info in api.rest.watched()] == ["namespaces"]
-    await other.aclose()

@@ -1,0 +1,92 @@
+"""Responses with objects, in the form that the client accepts: JSON, YAML, protobuf, a table, or metadata only."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Response
+from kubeloop.devcluster.api.request_context import RequestContext
+from kubeloop.devcluster.api.served_resources import ServedResource
+from kubeloop.devcluster.printers.table import table
+from kubeloop.devcluster.serializer.conversion import from_stored
+from kubeloop.devcluster.serializer.negotiation import OutputFormat, check_metadata_form, negotiate_output
+from kubeloop.devcluster.serializer.responses import encode_response
+from kubeloop.devcluster.storage.store import StoredObject
+from kubeloop.kube.json_object import JSON
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.handlers.protobuf_responses import ProtobufWriter
+
+_encode = msgspec.json.Encoder().encode
+
+
+def object_response(
+    context: RequestContext,
+    status: int,
+    obj: JSON,
+    *,
+    stored: StoredObject | None = None,
+    output: OutputFormat | None = None,
+) -> Response:
+    """Encode one object in the form that the client accepts."""
+    target = context.info.served
+    output = output or negotiate_output(context.request.headers.get("accept", ""))
+    if output.protobuf and stored is not None and output.form == "objects" and target.crd_version is None:
+        return Response(status, protobuf_writer(target).body(stored), PROTOBUF_TYPE)
+    if output.form == "objects" and not output.yaml and not output.protobuf and target.is_storage_version:
+        return Response(status, (stored.json() if stored is not None else _encode(obj)) + b"\n")
+    if context.info.subresource != "scale":
+        obj = from_stored(target, obj)
+    if output.form == "table":
+        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        obj = table_content(context, [obj], metadata, output)
+    elif output.form == "metadata":
+        check_metadata_form(output, target.resource, is_list=False)
+        obj = metadata_of(obj, output)
+    return encode_response(status, obj, output)
+
+
+def list_response(context: RequestContext, objects: list[JSON], metadata: JSON, output: OutputFormat) -> Response:
+    """Encode objects as a list in the form that the client accepts. metadata: of the list."""
+    target = context.info.served
+    resource = target.resource
+    check_metadata_form(output, resource, is_list=True)
+    if output.form == "table":
+        return encode_response(200, table_content(context, objects, metadata, output), output)
+    if output.form == "metadata":
+        # a null list, as Go encodes a nil slice
+        items = [metadata_of(obj, output) for obj in objects] or None
+        kind, api_version = "PartialObjectMetadataList", f"meta.k8s.io/{output.version}"
+    else:
+        left_out = () if target.crd_version is not None else ("kind", "apiVersion")
+        metadata = metadata if target.crd_version is None else {"continue": "", **metadata}
+        items = [{name: value for name, value in obj.items() if name not in left_out} for obj in objects]
+        kind, api_version = target.list_kind, resource.api_version
+    return encode_response(200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, output)
+
+
+def table_content(context: RequestContext, objects: list[JSON], metadata: JSON, output: OutputFormat) -> JSON:
+    include = context.request.option("includeObject") or "Metadata"
+    return table(
+        context.info.served,
+        objects,
+        now=context.clock.now(),
+        include_object=include,
+        list_metadata=metadata,
+        api_version=f"meta.k8s.io/{output.version}",
+    )
+
+
+@cache
+def protobuf_writer(target: ServedResource) -> ProtobufWriter:
+    """Return the protobuf encoder of a resource; imported with the first protobuf request."""
+    from kubeloop.devcluster.handlers.protobuf_responses import ProtobufWriter
+
+    return ProtobufWriter(target)
+
+
+def metadata_of(obj: JSON, output: OutputFormat) -> JSON:
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{output.version}", "metadata": obj["metadata"]}
