@@ -27,7 +27,7 @@ from kubeloop.process.metrics.client_metrics import MeasuredTransport
 from kubeloop.process.metrics.process_metrics import new_registry
 from kubeloop.process.observation.cluster_access import MISSING_DETAIL, check_access
 from kubeloop.process.observation.observation import Observation, ObservationSettings
-from kubeloop.process.observation.server_dates import DatedTransport
+from kubeloop.process.observation.server_contact import ContactTransport
 from kubeloop.process.process_files import ProcessRecord, current_kubeconfig, runtime_directory
 from kubeloop.process.signals import run_until_interrupted
 from kubeloop.tracing.journal.trace_journal import TraceJournal
@@ -60,7 +60,7 @@ async def _observe(settings: ObservationSettings, options: ObserveOptions, elect
     transport = await connect(kubeconfig, options.kube_context)
     async with contextlib.AsyncExitStack() as stack:
         measured = MeasuredTransport(transport, registry, clock.time_ns)
-        client = Client(DatedTransport(measured, clock.time_ns, skew.http_date), clock=clock, rng=rng)
+        client = Client(ContactTransport(measured, clock.time_ns, skew.http_date), clock=clock, rng=rng)
         stack.push_async_callback(client.close)
         listener = stack.enter_context(open_listener(options.bind_address, options.endpoint_port))
         lease = (election.leader_elect_resource_namespace, election.leader_elect_resource_name)
@@ -110,7 +110,7 @@ async def _run_with_election(
 def _report_missing(missing: frozenset[str]) -> None:
     if missing:
         details = "; ".join(f"{resource}: {MISSING_DETAIL[resource]}" for resource in sorted(missing))
-        print(f"warning: permissions are missing, see deploy/observe.yaml: {details}", file=sys.stderr)
+        print(f"warning: permissions are missing, see docs/observe.md: {details}", file=sys.stderr)
 
 
 def _journal_scope(server: str, settings: ObservationSettings) -> str:

@@ -69,13 +69,20 @@ class Cluster:
             yield
 
     @contextmanager
-    def observer(self, collector: Collector) -> Iterator[KubeloopProcess]:
+    def observer(self, collector: Collector, *arguments: str) -> Iterator[KubeloopProcess]:
         """Run kubeloop observe, and yield it when it has listed the pods."""
         environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
-        with self.kubeloop.running("observe", f"--kubeconfig={self.kubeconfig}", **environment) as running:
+        with self.kubeloop.running("observe", f"--kubeconfig={self.kubeconfig}", *arguments, **environment) as running:
             url = running.wait_for(r"endpoint (\S+)").group(1)
             wait_until(lambda: is_ready(url), "the pods are listed")
             yield running
+
+    def lease_holder(self) -> str:
+        leases = self.kubectl.json("get", "-n", "kube-system", "leases")["items"]
+        holders = [
+            lease["spec"].get("holderIdentity", "") for lease in leases if "observe" in lease["metadata"]["name"]
+        ]
+        return "".join(holders)
 
     def scale(self, replicas: int) -> None:
         self.kubectl("scale", "deploy/web", f"--replicas={replicas}")
@@ -121,7 +128,41 @@ def test_each_pod_has_one_trace_over_restarts(tmp_path, collector, needs_kubectl
     assert all(span.end >= span.start for span in collector.spans())
 
 
-def test_manifest_runs_restricted_pods_with_read_only_permissions(web, needs_kubectl):
+def test_replicas_export_one_trace_per_pod_when_the_leader_is_killed(tmp_path, needs_kubectl):
+    election = ("--leader-elect", "--leader-elect-lease-duration=8", "--leader-elect-renew-deadline=7")
+    election += ("--leader-elect-retry-period=0.5",)
+    with reserved_port() as port, ExitStack() as stack:
+        cluster = Cluster(tmp_path, port)
+        stack.enter_context(cluster.api_server())
+        stack.enter_context(cluster.control_plane())
+        cluster.kubectl("create", "deployment", "web", "--image=nginx", "--replicas=0")
+        first, second = (stack.enter_context(Collector().running()) for _ in range(2))
+        leader = stack.enter_context(cluster.observer(first, *election))
+        wait_until(cluster.lease_holder, "the first replica leads")
+        stack.enter_context(cluster.observer(second, *election))
+
+        cluster.scale(10)
+        wait_until(lambda: roots(first), "the leader exports")
+        assert not roots(second)
+        cluster.scale(20)
+        wait_until(lambda: len(cluster.pods()) == 20, "20 pods exist")
+        holder = cluster.lease_holder()
+        leader.stop(signal.SIGKILL)
+        cluster.scale(25)
+        wait_until(lambda: len(cluster.pods()) == 25 and all(cluster.pods().values()), "25 pods are ready")
+        uids = set(cluster.pods())
+        wait_until(
+            lambda: {span.attributes["k8s.pod.uid"] for span in (*roots(first), *roots(second))} >= uids,
+            "all are exported",
+        )
+        assert cluster.lease_holder() != holder
+    exported = [*roots(first), *roots(second)]  # what ended shortly before is exported again, with the same IDs
+    traces = {(span.attributes["k8s.pod.uid"], span.trace_id, span.span_id) for span in exported}
+    assert Counter(uid for uid, _, _ in traces) == Counter(uids)
+    assert {span.attributes["kubeloop.outcome"] for span in exported} == {"ready"}
+
+
+def test_manifests_run_restricted_pods_with_few_permissions(web, needs_kubectl):
     _, _, kubectl = web
     kubectl("apply", "-f", MANIFEST)
     kubectl("rollout", "status", "-n", "kubeloop-observe", "deploy/kubeloop-observe", "--timeout=90s")
@@ -133,6 +174,22 @@ def test_manifest_runs_restricted_pods_with_read_only_permissions(web, needs_kub
     assert container["securityContext"]["runAsNonRoot"]
     assert set(container["resources"]["limits"]) == {"cpu", "memory"}
     assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
+
+    options = ("--server-side", "--field-manager=replicas", "--force-conflicts")  # as its comment says
+    kubectl("apply", *options, "-f", MANIFEST.with_name("observe-replicas.yaml"))
+    kubectl("rollout", "status", "-n", "kubeloop-observe", "deploy/kubeloop-observe", "--timeout=90s")
+    spec = kubectl.json("get", "-n", "kubeloop-observe", "deploy/kubeloop-observe")["spec"]
+    (changed,) = spec["template"]["spec"]["containers"]
+    assert spec["replicas"] == 2
+    assert changed["args"][: len(container["args"])] == container["args"]
+    assert changed["securityContext"] == container["securityContext"]
+    namespace = next(flag for flag in changed["args"] if "namespace" in flag).partition("=")[2]
+    role = kubectl.json("get", "-n", namespace, "role/kubeloop-observe")
+    (subject,) = kubectl.json("get", "-n", namespace, "rolebinding/kubeloop-observe")["subjects"]
+    assert f"system:serviceaccount:{subject['namespace']}:{subject['name']}" == ACCOUNT
+    assert granted_permissions(role["rules"]) == {
+        ("coordination.k8s.io", "leases", verb) for verb in ("create", "get", "patch")
+    }
 
 
 # --- permissions on a kube-apiserver with RBAC -----------------------------------------------------------------------

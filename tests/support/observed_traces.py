@@ -6,7 +6,7 @@ import random
 from types import SimpleNamespace
 
 from kubeloop.tracing.observation.clock_skew import ClockSkew
-from kubeloop.tracing.observation.pod_observer import PodObserver
+from kubeloop.tracing.observation.pod_observer import PodObserver, TopOwner
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.pod_spans import pod_trace
@@ -50,7 +50,7 @@ class ObservedTraces:
             until_ready=until_ready,
             skew=self.skew,
             has_events=has_events,
-            top_owner=top_owner or (lambda namespace, owner: None),
+            top_owner=top_owner or (lambda namespace, owner: TopOwner("Deployment", "web")),
             on_reconstructed=self.reconstructed.append,
         )
 

@@ -1,8 +1,8 @@
 """Pod observer: turns watch events of pods, Events and nodes into records of pods, which PodRecorder publishes.
 
-    first state ----> followed ----ended, and its Events have come or are overdue----> finished
-                         |                                                                ^
-    first state of the initial list, ended already: reconstructed for views, not exported-+
+    first state ----> followed ----ended, and its Events and owner have come or are overdue----> finished
+                         |                                                                          ^
+    first state of the initial list, ended already: reconstructed for views, not exported-----------+
 
 A pod whose trace is finished, dropped or not sampled is remembered by its UID until it is deleted.
 """
@@ -34,7 +34,7 @@ from kubeloop.tracing.spans.pod_milestones import (
 )
 from kubeloop.tracing.spans.pod_record import PodRecord
 
-LATE_EVENTS_NS: Final = 5_000_000_000  # a kubelet delays Events when it has many
+LATE_EVENTS_NS: Final = 5_000_000_000  # kubelets delay Events when they have many; owners are read at a limited rate
 FIRST_EVENTS_NS: Final = 15_000_000_000  # after the first list of pods, Events of pods that had ended may come
 EARLY_EVENTS_NS: Final = 60_000_000_000  # for which Events wait for their pod; it may be out of scope
 MAX_EARLY: Final = 20_000  # pods of which Events came first; beyond, the oldest are dropped
@@ -60,7 +60,7 @@ class PodObserver:
 
     _done        UIDs of pods whose trace is finished, dropped or not sampled
     _early       milestones of pods of which only Events have come, and the first arrival (ns), in order
-    _ended       end of the wait for late Events (ns), of pods whose trace has ended, in order
+    _ended       end of the wait for late Events and owners (ns), of pods whose trace has ended
     _on_node     UIDs of followed pods by node
     _lost_nodes  since when a node is not ready, or gone
     _last_missed  the last time in which pods were not observed, which also concerns pods that were created in it
@@ -73,13 +73,13 @@ class PodObserver:
         *,
         until_ready: bool,
         skew: ClockSkew,
-        top_owner: Callable[[str, ObservedOwner], TopOwner | None] = lambda namespace, owner: None,
+        top_owner: Callable[[str, ObservedOwner], TopOwner | None],
         has_events: bool = True,
         on_reconstructed: Callable[[PodRecord], None] = lambda record: None,
     ) -> None:
         """
         top_owner         returns the topmost owner above a pod's controller (namespace, controller); None if it is not
-                          known yet: the observer calls again when the trace ends. Must not block.
+                          known yet: the observer calls again when the trace has ended. Must not block.
         has_events        Events are watched: a trace that has ended waits for those that are late
         on_reconstructed  receives records of pods that ended before the first list; for views, not for export
         """
@@ -125,10 +125,10 @@ class PodObserver:
             self._bound(record, milestones)
         if trace_end(milestones, until_ready=self._until_ready) is None:
             return
-        if self._has_events and _lacks_events(milestones):
-            self._ended[uid] = self._recorder.now_ns() + LATE_EVENTS_NS
-        else:
+        if self._is_complete(record, milestones):
             self._finish(record)
+        else:
+            self._ended[uid] = self._recorder.now_ns() + LATE_EVENTS_NS
 
     def pod_deleted(self, pod: ObservedPod, arrival_ns: int, late_since_ns: int = 0) -> None:
         """Record that a pod was deleted; `pod` is its last state, or has only metadata."""
@@ -160,7 +160,7 @@ class PodObserver:
         if record is not None and record.milestones is not None:
             if add_event(record.milestones, event, arrival_ns, self._skew.certain_ns(event.source.host)):
                 _changed(record)
-                if uid in self._ended and not _lacks_events(record.milestones):
+                if uid in self._ended and self._is_complete(record, record.milestones):
                     self._finish(record)
             return
         milestones, _ = self._early.setdefault(uid, (PodMilestones(), arrival_ns))
@@ -168,6 +168,10 @@ class PodObserver:
             del self._early[next(iter(self._early))]
             self.events_dropped += 1
         add_event(milestones, event, arrival_ns, self._skew.certain_ns(event.source.host))
+
+    def expect_events(self) -> None:
+        """Record that Events are watched from now on: a trace that has ended waits for those that are late."""
+        self._has_events = True
 
     def node_observed(self, node: ObservedNode, arrival_ns: int, late_since_ns: int = 0) -> None:
         """Record a state of a node."""
@@ -229,15 +233,13 @@ class PodObserver:
         self._recorder.informer_synced()
 
     def sweep(self) -> None:
-        """Finish traces that have waited long enough for late Events. Call it about every second."""
+        """Finish traces that have waited long enough for late Events and owners. Call it about every second."""
         now_ns = self._recorder.now_ns()
         for uid, until_ns in [*self._ended.items()]:
-            if until_ns > now_ns:
-                break
             record = self._recorder.open_record(uid)
-            if record is None:
+            if record is None or record.milestones is None:
                 del self._ended[uid]
-            else:
+            elif until_ns <= now_ns or self._is_complete(record, record.milestones):
                 self._finish(record)
         while self._early:
             uid, (_, since_ns) = next(iter(self._early.items()))
@@ -302,6 +304,11 @@ class PodObserver:
         if top_owner is not None:
             record.top_owner_kind, record.top_owner_name, record.link = top_owner
             del self._owners[record.uid]
+
+    def _is_complete(self, record: PodRecord, milestones: PodMilestones) -> bool:
+        """Return True if a trace that has ended needs to wait neither for late Events nor for its topmost owner."""
+        self._resolve_owner(record)
+        return record.uid not in self._owners and not (self._has_events and _lacks_events(milestones))
 
     def _bound(self, record: PodRecord, milestones: PodMilestones) -> None:
         edge = bound_edge(milestones)

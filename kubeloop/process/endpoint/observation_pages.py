@@ -27,7 +27,7 @@ def _configuration(observation: Observation) -> dict[str, Any]:
     observed = {
         "namespace": settings.namespace,
         "labelSelector": settings.label_selector,
-        "missingPermissions": sorted(settings.missing),
+        "missingPermissions": sorted(observation.missing),
         "clockSkew": observation.skew.document(),
     }
     return {"tracing.kubeloop.io": observation.tracing.document(), "observation.kubeloop.io": observed}

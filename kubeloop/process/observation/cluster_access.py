@@ -14,6 +14,8 @@ OBSERVED_PODS = new_resource(ObservedPod, "v1", "pods", "Pod")
 OBSERVED_EVENTS = new_resource(ObservedEvent, "v1", "events", "Event")
 OBSERVED_NODES = new_resource(ObservedNode, "v1", "nodes", "Node", namespaced=False)
 
+NO_SELECTORS: Selectors = {}
+
 MISSING_DETAIL = {
     "events": "no reasons of failed scheduling, image pulls or volumes",
     "nodes": "no lost nodes",
@@ -32,11 +34,11 @@ async def check_access(
     server = client.transport.server
     missing: set[str] = set()
     try:
-        if not await _may_watch(client, OBSERVED_PODS, namespace, pod_selectors):
+        if not await may_watch(client, OBSERVED_PODS, namespace, pod_selectors):
             raise _pods_denied(server, namespace)
-        if not await _may_watch(client, OBSERVED_EVENTS, namespace, {}):
+        if not await may_watch(client, OBSERVED_EVENTS, namespace):
             missing.add("events")
-        if not await _may_watch(client, OBSERVED_NODES, "", {}):
+        if not await may_watch(client, OBSERVED_NODES):
             missing.add("nodes")
         if lease is not None and not await _may_get_lease(client, *lease):
             missing.add("leases")
@@ -52,7 +54,10 @@ async def check_access(
     return frozenset(missing)
 
 
-async def _may_watch(client: Client, resource: Resource[Any], namespace: str, selectors: Selectors) -> bool:
+async def may_watch(
+    client: Client, resource: Resource[Any], namespace: str = "", selectors: Selectors = NO_SELECTORS
+) -> bool:
+    """Return whether the server permits to list and watch a resource. Raises ApiError and ServerUnreachable."""
     try:
         page = await client.list(resource, namespace, limit=1, **selectors)
         version = page.metadata.resource_version

@@ -9,6 +9,7 @@ Nothing is stored but the records of pods whose trace has not ended. Only leader
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,15 +17,23 @@ from typing import Any
 import msgspec
 
 from kubeloop.informers.reflector import Reflector
+from kubeloop.informers.reflector_backoff import Backoff
 from kubeloop.kube.client.api_client import Client, Selectors
 from kubeloop.kube.clock import Clock
+from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.observed_types import ObservedEvent, ObservedNode, ObservedPod, ObservedPodMeta
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.process.metrics.loop_lag import LoopLag
 from kubeloop.process.metrics.metrics_registry import Registerer
 from kubeloop.process.metrics.observation_metrics import ObservationMetrics
 from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
-from kubeloop.process.observation.cluster_access import OBSERVED_EVENTS, OBSERVED_NODES, OBSERVED_PODS
+from kubeloop.process.observation.cluster_access import (
+    NO_SELECTORS,
+    OBSERVED_EVENTS,
+    OBSERVED_NODES,
+    OBSERVED_PODS,
+    may_watch,
+)
 from kubeloop.process.observation.object_stream import ObjectReceiver, ObjectStream
 from kubeloop.process.observation.top_owners import TopOwners
 from kubeloop.tracing.observation.clock_skew import ClockSkew
@@ -33,6 +42,8 @@ from kubeloop.tracing.provider import RecordingSettings, Tracing
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 
+log = logging.getLogger(__name__)
+
 SWEEP_SECONDS = 1.0
 _POD_EVENTS: Selectors = {"field_selector": "involvedObject.kind=Pod"}
 
@@ -40,7 +51,8 @@ _POD_EVENTS: Selectors = {"field_selector": "involvedObject.kind=Pod"}
 class ObservationSettings(msgspec.Struct, frozen=True):
     """Scope of an observation, and the end of its traces.
 
-    namespace: "" for all. label_selector: of pods. missing: resources that may not be watched, from MISSING_DETAIL.
+    namespace: "" for all. label_selector: of pods. missing: resources without permission at the start, from
+    MISSING_DETAIL; events and nodes are watched once they are permitted.
     trace_tail_rules: rules for traces that are exported although the sampler rejected them. trace_until_ready: a trace
     ends when the pod is Ready, else when it is bound.
     """
@@ -63,7 +75,11 @@ class ObservationSettings(msgspec.Struct, frozen=True):
 
 
 class Observation:
-    """Observes the pods of one cluster. `synced`: set when the first list of pods was processed."""
+    """Observes the pods of one cluster.
+
+    synced   set when the first list of pods was processed
+    missing  resources of which permissions are missing, from MISSING_DETAIL
+    """
 
     def __init__(
         self,
@@ -78,6 +94,7 @@ class Observation:
         self.settings = settings
         self.skew = skew
         self.synced = asyncio.Event()
+        self.missing = set(settings.missing)
         self.tracing = _new_tracing(settings, clock, rng, registry)
         self._client = client
         self._clock = clock
@@ -105,26 +122,40 @@ class Observation:
             group.create_task(self._owners.run(), name="owners")
             group.create_task(self.tracing.run(), name="tracing")
             group.create_task(self._sweep(), name="sweep")
-            if "nodes" not in self.settings.missing:
-                group.create_task(self._watch(OBSERVED_NODES, NodeReceiver(self._observer)), name="nodes")
+            group.create_task(self._watch(OBSERVED_NODES, NodeReceiver(self._observer)), name="nodes")
             pods = PodReceiver(self._observer, self.tracing.pods, self.synced)
             group.create_task(self._watch(OBSERVED_PODS, pods, self.settings.pod_selectors), name="pods")
             if elect is not None:
                 group.create_task(self._elect(elect), name="leader-election")
             await self.synced.wait()  # Events of pods that are not observed would be buffered
-            if "events" not in self.settings.missing:
-                group.create_task(
-                    self._watch(OBSERVED_EVENTS, EventReceiver(self._observer), _POD_EVENTS), name="events"
-                )
+            group.create_task(self._watch(OBSERVED_EVENTS, EventReceiver(self._observer), _POD_EVENTS), name="events")
 
     async def _watch(
-        self, resource: Resource[Any], receiver: ObjectReceiver[Any], selectors: Selectors | None = None
+        self, resource: Resource[Any], receiver: ObjectReceiver[Any], selectors: Selectors = NO_SELECTORS
     ) -> None:
+        """Watch a resource until cancelled, from when on it is permitted."""
         gaps = self._metrics.watch_gaps.labels(resource.plural)
         stream = ObjectStream(receiver, self._clock, on_gap=gaps.inc)
         rng = random.Random(self._rng.getrandbits(64))
         namespace = self.settings.namespace if resource.namespaced else ""
+        if resource.plural in self.missing:
+            await self._permission(resource, namespace, rng)
+            if resource is OBSERVED_EVENTS:
+                self._observer.expect_events()
         await Reflector(self._client, resource, stream, rng=rng, namespace=namespace, selectors=selectors).run()
+
+    async def _permission(self, resource: Resource[Any], namespace: str, rng: random.Random) -> None:
+        """Wait until a missing permission is granted."""
+        backoff = Backoff(rng)
+        while True:
+            await asyncio.sleep(backoff.next_seconds())
+            try:
+                if await may_watch(self._client, resource, namespace):
+                    break
+            except (ApiError, ServerUnreachable) as error:
+                log.info("cannot check permissions", extra={"resource": resource.plural, "error": str(error)})
+        self.missing.discard(resource.plural)
+        log.warning("permission was granted, watching from now on", extra={"resource": resource.plural})
 
     async def _sweep(self) -> None:
         while True:

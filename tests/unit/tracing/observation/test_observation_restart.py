@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.observation.clock_skew import ClockSkew
-from kubeloop.tracing.observation.pod_observer import PodObserver
+from kubeloop.tracing.observation.pod_observer import PodObserver, TopOwner
 from support.observed_pods import LAG_SECONDS, PodStory, node_state, ns
 
 SERVER = "https://cluster"
@@ -26,7 +26,12 @@ def start(make_tracing, make_exporter, manual_clock, tmp_path):
         if journal is not None:
             tracing.use_journal(journal)
         observer = PodObserver(
-            tracing.pods, until_ready=True, skew=ClockSkew(), on_reconstructed=tracing.recent.add, has_events=False
+            tracing.pods,
+            until_ready=True,
+            skew=ClockSkew(),
+            top_owner=lambda namespace, owner: TopOwner("Deployment", "web"),
+            on_reconstructed=tracing.recent.add,
+            has_events=False,
         )
         return tracing, journal, observer, exporter
 

@@ -46,6 +46,8 @@ def test_normal_start(traces, kubelet):
         "k8s.node.name": NODE,
         "kubeloop.outcome": "ready",
         "kubeloop.observed": True,
+        "kubeloop.owner.kind": "Deployment",
+        "kubeloop.owner.name": "web",
         "kubeloop.start.source": "creation",
         "kubeloop.start.uncertainty_ms": 410,
         "kubeloop.end.source": "condition",
@@ -417,6 +419,19 @@ def test_without_permission_for_events_nothing_is_awaited():
     assert traces.trace().root.attributes["kubeloop.outcome"] == "ready"
 
 
+def test_events_are_awaited_once_they_are_permitted():
+    traces = ObservedTraces(has_events=False)
+    traces.observer.expect_events()
+    story = PodStory(traces.observer).create().after(0.05).bind().accept()
+    story.observer = None
+    story.start("app")
+    story.observer = traces.observer
+    story.ready()
+    assert not traces.finished
+    traces.pass_seconds(LATE_EVENTS_NS / SECOND)
+    assert len(traces.finished) == 1
+
+
 def test_repeated_states_and_events_change_nothing(traces):
     expected = ObservedTraces()
     written = PodStory(expected.observer).start_normally()
@@ -643,6 +658,21 @@ def test_pods_that_the_sampler_leaves_out_are_not_followed():
 def test_deleted_pod_that_was_never_observed_has_no_trace(traces):
     PodStory(traces.observer).delete()
     assert traces.finished == []
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+def test_trace_that_has_ended_waits_for_its_topmost_owner(is_found):
+    owner = None
+    traces = ObservedTraces(top_owner=lambda namespace, controller: owner)
+    PodStory(traces.observer).start_normally()
+    traces.pass_seconds(2)
+    assert not traces.finished
+    if is_found:
+        owner = TopOwner("Rollout", "web")
+        traces.pass_seconds(1)
+    else:
+        traces.pass_seconds(LATE_EVENTS_NS / SECOND)
+    assert traces.trace().root.attributes.get("kubeloop.owner.kind") == ("Rollout" if is_found else None)
 
 
 def test_topmost_owner_is_resolved_at_the_end_at_the_latest():

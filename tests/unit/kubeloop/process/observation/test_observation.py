@@ -16,6 +16,7 @@ from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.spans.traceparent import TraceContext
 from support.fake_apiserver import FakeApiServer
+from support.faulty_transport import injected_error
 
 pytestmark = pytest.mark.virtual_time
 
@@ -63,10 +64,35 @@ async def test_scope_limits_pods_and_events():
     assert "labelSelector" not in events
 
 
-async def test_resources_without_permission_are_not_watched():
+async def test_resource_is_watched_when_its_permission_is_granted(caplog):
     server = FakeApiServer()
-    async with observing(server, missing=frozenset({"events", "nodes"})):
-        assert [target.partition("?")[0] for target in await watched_targets(server)] == ["/api/v1/pods"]
+    permissions = {"pods"}
+
+    def reject(method, path):
+        return None if path.rpartition("/")[2] in permissions else injected_error(403)
+
+    def watched():
+        return {
+            request.path.rpartition("/")[2]
+            for request in server.transport.sent
+            if "sendInitialEvents" in request.target
+        }
+
+    server.transport.reject = reject
+    async with observing(server, missing=frozenset({"events", "nodes"})) as observation:
+        await asyncio.sleep(600)
+        assert watched() == {"pods"}
+        assert observation.missing == {"events", "nodes"}
+        server.transport.down = True  # is no answer
+        await asyncio.sleep(120)
+        server.transport.down = False
+        for resource in ("events", "nodes"):
+            permissions.add(resource)
+            await asyncio.sleep(61)
+            assert watched() == permissions
+        assert observation.missing == set()
+    granted = [record.resource for record in caplog.records if "permission was granted" in record.message]
+    assert granted == ["events", "nodes"]
 
 
 async def test_replica_exports_while_it_leads():

@@ -1,0 +1,96 @@
+"""What the responses of the API server show beside their content: whether it is available, and its clock."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, Transport, TransportError
+
+log = logging.getLogger(__name__)
+
+OUTAGE_NS: Final = 2_000_000_000  # shorter outages are not reported
+
+DateReceiver = Callable[[int, int, int], None]
+"""Receives a date (start of its second), when its request was sent, and when the response arrived, in ns."""
+
+
+class ContactTransport(Transport):
+    """A transport that passes on the date of each response, and logs one line per outage and one per recovery.
+
+    An outage: for OUTAGE_NS, requests have no response, one of 5xx, or one of 401, which means rejected credentials.
+    """
+
+    def __init__(self, transport: Transport, now_ns: Callable[[], int], on_date: DateReceiver) -> None:
+        self._transport = transport
+        self._now_ns = now_ns
+        self._on_date = on_date
+        self._failing_since_ns = 0  # 0: the last request was answered
+        self._is_reported = False
+
+    @property
+    def server(self) -> str:
+        return self._transport.server
+
+    async def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        timeout_seconds: float | None = None,
+    ) -> HttpResponse:
+        sent_ns = self._now_ns()
+        try:
+            response = await self._transport.request(
+                method, target, headers=headers, body=body, timeout_seconds=timeout_seconds
+            )
+        except TransportError as error:
+            self._failed(str(error), sent_ns)
+            raise
+        self._responded(response, sent_ns)
+        return response
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> AsyncIterator[StreamedResponse]:
+        sent_ns = self._now_ns()
+        has_response = False
+        try:
+            async with self._transport.stream(method, target, headers=headers, body=body) as response:
+                has_response = True
+                self._responded(response, sent_ns)
+                yield response
+        except TransportError as error:
+            if not has_response:  # else the next request shows whether the server is available
+                self._failed(str(error), sent_ns)
+            raise
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    def _responded(self, response: HttpResponse | StreamedResponse, sent_ns: int) -> None:
+        if response.status >= 500 or response.status == 401:
+            self._failed(f"status {response.status}", sent_ns)
+        elif self._failing_since_ns:
+            if self._is_reported:
+                seconds = round((self._now_ns() - self._failing_since_ns) / 1e9)
+                log.warning("the API server responds again", extra={"server": self.server, "after_seconds": seconds})
+            self._failing_since_ns, self._is_reported = 0, False
+        try:
+            date = parsedate_to_datetime(response.headers["date"])
+        except (KeyError, ValueError):  # none, or one of a proxy that is no date
+            return
+        self._on_date(int(date.timestamp()) * 1_000_000_000, sent_ns, self._now_ns())
+
+    def _failed(self, problem: str, sent_ns: int) -> None:
+        self._failing_since_ns = self._failing_since_ns or sent_ns
+        if not self._is_reported and self._now_ns() - self._failing_since_ns >= OUTAGE_NS:
+            self._is_reported = True
+            fields = {"server": self.server, "error": problem}
+            log.warning("the API server is not available, trying again", extra=fields)
