@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
+from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics, MetricFamilies, NoMetricFamilies
 from kubeloop.controllers.runtime.rate_limiter import RateLimiter
 from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
@@ -51,6 +51,11 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
         """Return a work queue with metrics; without a limiter it has the default one."""
         metrics = self.metrics.queue(name) if self.metrics is not None else None
         return WorkQueue(name, limiter=limiter, metrics=metrics, seconds=self.seconds)
+
+    @property
+    def families(self) -> MetricFamilies:
+        """Factory of the metrics that this controller declares."""
+        return self.metrics if self.metrics is not None else NoMetricFamilies()
 
     def seconds(self) -> float:
         """Return the clock's time in seconds, for durations in metrics.

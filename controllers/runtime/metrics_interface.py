@@ -5,7 +5,73 @@ Metric names are those of kube-controller-manager. May import the standard libra
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, Self, TypeVar
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Family(Protocol[T_co]):
+    """A metric with labels."""
+
+    def labels(self, *values: str) -> T_co:
+        """Return the metric with these label values, in the order of the labels."""
+        ...
+
+
+class Counter(Protocol):
+    def inc(self, amount: float = 1.0) -> None: ...
+
+
+class Gauge(Protocol):
+    def set(self, value: float) -> None: ...
+
+
+class Histogram(Protocol):
+    def observe(self, value: float) -> None: ...
+
+
+class MetricFamilies(Protocol):
+    """Metrics of one controller, with kube-controller-manager's names, which that controller declares itself.
+
+    The same name returns the same family, so that two controllers may share it.
+    """
+
+    def counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Family[Counter]: ...
+
+    def gauge(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Family[Gauge]: ...
+
+    def histogram(
+        self, name: str, documentation: str, labels: Sequence[str] = (), *, buckets: Sequence[float]
+    ) -> Family[Histogram]: ...
+
+
+class NoMetric:
+    """A metric that records nothing, with any labels."""
+
+    def labels(self, *_values: str) -> Self:
+        return self
+
+    def inc(self, amount: float = 1.0) -> None: ...
+
+    def set(self, value: float) -> None: ...
+
+    def observe(self, value: float) -> None: ...
+
+
+class NoMetricFamilies:
+    """Metrics that are not recorded."""
+
+    def counter(self, _name: str, _documentation: str, _labels: Sequence[str] = ()) -> NoMetric:
+        return NoMetric()
+
+    gauge = counter
+
+    def histogram(
+        self, _name: str, _documentation: str, _labels: Sequence[str] = (), *, buckets: Sequence[float]
+    ) -> NoMetric:
+        del buckets
+        return NoMetric()
 
 
 class QueueState(Protocol):
@@ -48,7 +114,7 @@ class QueueMetrics(Protocol):
         ...
 
 
-class ControllerMetrics(Protocol):
+class ControllerMetrics(MetricFamilies, Protocol):
     """Metrics of all controllers. `controller` is "deployment", "replicaset", "replicationmanager", ..."""
 
     def queue(self, name: str) -> QueueMetrics:

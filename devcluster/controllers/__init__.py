@@ -1,1 +1,1 @@
-"""Controllers of the development cluster: node lifecycle, volume provisioner."""
+"""Controllers of the development cluster: volume provisioner."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator
 
 from kubeloop.devcluster.kubelet import simulated_pod_status
 from kubeloop.devcluster.kubelet.pod_admission import AdmissionRejection, rejection
@@ -38,13 +37,6 @@ class Kubelets:
 
     def get(self, uid: str) -> SimulatedPod | None:
         return self._pods.get(uid)
-
-    def on(self, node: SimulatedNode) -> Iterator[JSON]:
-        """Yield the stored pods that are bound to `node`."""
-        for pod in list(node.pods.values()):
-            current = self._simulation.current_pod(pod.object)
-            if current is not None:
-                yield current
 
     # --- from bound to admitted -------------------------------------------------------------------
 

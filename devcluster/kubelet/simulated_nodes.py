@@ -1,4 +1,4 @@
-"""Simulated nodes: kubelets and the node controllers of a cluster, on one event loop.
+"""Simulated nodes: the kubelets of a cluster, on one event loop.
 
 Every Node in the store has a simulated kubelet, those of `NodeSettings.count` and those that users create; or, without
 `every_node`, those with the annotation (or label) kubeloop.dev/node=simulated or kwok.x-k8s.io/node=fake. The parts
@@ -6,8 +6,6 @@ share one timer queue (`simulation`), so there is no task per pod or node:
 
     Kubelets              pods bound to a node                                          kubelet
     PodStages             instead, or in addition: stages of a file, as in KWOK         stages
-    NodeLifecycle         nodes without heartbeats: conditions, taints, evictions       controllers.node_lifecycle
-    ClientNodes           Nodes without simulated kubelet (with `every_node` only)      controllers.client_nodes
 
 Annotations (or labels) of a pod that control its kubelet; times in seconds:
     kubeloop.dev/start-delay-seconds   overrides the settings' start delay
@@ -31,12 +29,10 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster.api.conditions import is_true
-from kubeloop.devcluster.controllers.client_nodes import ClientNode, ClientNodes
-from kubeloop.devcluster.controllers.node_lifecycle import MONITOR_SECONDS, NodeLifecycle
 from kubeloop.devcluster.kubelet.kubelet import Kubelets
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod, marker
 from kubeloop.devcluster.simulation import node_objects
@@ -90,15 +86,9 @@ class SimulatedNodes:
         self._kubelets = Kubelets(self._simulation, quiet=self._stages is None)
         self._orphans: dict[str, dict[str, JSON]] = {}  # node that does not exist -> its pods by uid
         self._nodes: dict[str, SimulatedNode] = {}
-        self._lifecycle = NodeLifecycle(self._simulation, self._pods_on)
-        self._client_nodes = ClientNodes(self._simulation, self._lifecycle)
         self._next_index = self._settings.count
         self._addresses = NodeAddresses()
         self._inbox: deque[Change] = deque()
-
-    def _pods_on(self, name: str) -> Iterable[JSON]:
-        simulated = self._nodes.get(name)
-        return self._client_nodes.pods_on(name) if simulated is None else self._kubelets.on(simulated)
 
     # --- lifecycle --------------------------------------------------------------------------------
 
@@ -139,25 +129,18 @@ class SimulatedNodes:
         """Run nodes and pods until cancelled."""
         self.register()
         unsubscribe = [self._store.subscribe(NODES, self._receive), self._store.subscribe(PODS, self._receive)]
-        grace = self._settings.monitor_grace_seconds
         try:
             nodes = self._store.list(NODES)
             for node in nodes:
                 self._addresses.take(node)
             for node in nodes:
                 if self._is_simulated(node):
-                    self._add_node(node, record_event=False)
-                else:
-                    self._client_node_changed(node, record_event=False)
+                    self._add_node(node)
             for pod in self._store.list(PODS):
                 if pod["spec"].get("nodeName"):
                     self._inbox.append(Change("ADDED", StoredObject("", pod, 0), None, 0.0))
-            # every 10 s as real kubelets, or more often for a short grace period
-            self._run_slice((0, min(self._settings.lease_renew_seconds, grace / 5), self._nodes, self._renew_lease))
-            self._run_slice((0, self._settings.status_report_seconds, self._nodes, self._report))
-            monitor_seconds = min(MONITOR_SECONDS, grace / 10)
-            self._run_slice((0, monitor_seconds, self._nodes, self._monitor))
-            self._run_slice((0, monitor_seconds, self._client_nodes.nodes, self._monitor))
+            self._run_slice((0, self._settings.lease_renew_seconds, self._renew_lease))
+            self._run_slice((0, self._settings.status_report_seconds, self._report))
             async with asyncio.TaskGroup() as tasks:
                 if self._stages is not None:
                     tasks.create_task(self._stages.run(), name="nodes/stages")
@@ -243,27 +226,16 @@ class SimulatedNodes:
             self._remove_node(simulated, deleted=True)
             simulated = None
         if current is None:
-            if name in self._client_nodes.nodes:
-                self._client_nodes.deleted(name)
             return
         if not self._is_simulated(current):
             if simulated is not None:  # has been marked as not simulated
                 self._remove_node(simulated, deleted=False)
-            self._client_node_changed(current, record_event=simulated is None)
         elif simulated is None:
-            self._client_nodes.forget(name)
-            self._add_node(current, record_event=True)
+            self._add_node(current)
         else:
             self._node_changed(simulated, current)
 
-    def _client_node_changed(self, node: JSON, *, record_event: bool) -> None:
-        if self._settings.every_node:
-            self._client_nodes.changed(node, record_event=record_event)
-        else:
-            self._lifecycle.taint_external(node)
-
-    def _add_node(self, node: JSON, *, record_event: bool) -> None:
-        """Add a node. record_event: record the event RegisteredNode."""
+    def _add_node(self, node: JSON) -> None:
         name = node["metadata"]["name"]
         index = self._index_of(name)
         complete = self._completed(node, index)
@@ -271,9 +243,6 @@ class SimulatedNodes:
             node = self._simulation.update(NODES, complete, quiet=True)
         simulated = self._nodes[name] = SimulatedNode(node, index)
         simulated.failing = ""  # so that a failure is reported as a change
-        if record_event:
-            text = f"Node {name} event: Registered Node {name} in Controller"
-            self._simulation.event(node, "Normal", "RegisteredNode", text, component="node-controller")
         self._node_changed(simulated, node)
         self._renew_lease(simulated)
         for orphan in self._orphans.pop(name, {}).values():
@@ -294,9 +263,6 @@ class SimulatedNodes:
         simulated.refresh(node)
         if simulated.failing != was_failing:
             node = self._failure_changed(simulated, node, was_failing)
-        node = self._lifecycle.observe(node)
-        if node is not simulated.object:
-            simulated.refresh(node)
         if simulated.unschedulable != was_cordoned and not simulated.is_unreachable:
             reason = "NodeNotSchedulable" if simulated.unschedulable else "NodeSchedulable"
             self._node_event(simulated, reason)
@@ -328,13 +294,10 @@ class SimulatedNodes:
     def _remove_node(self, simulated: SimulatedNode, *, deleted: bool) -> None:
         """Remove a node that is deleted, or marked as not simulated."""
         del self._nodes[simulated.name]
-        self._lifecycle.forget(simulated.name)
         if self._stages is not None:
             self._stages.forget(simulated.uid)
         if deleted:
             self._addresses.release(simulated.object)
-            text = f"Node {simulated.name} event: Removing Node {simulated.name} from Controller"
-            self._simulation.event(simulated.object, "Normal", "RemovingNode", text, component="node-controller")
         for pod in list(simulated.pods.values()):
             self._kubelets.forget(pod.uid)
             if self._stages is not None:
@@ -344,14 +307,14 @@ class SimulatedNodes:
 
     # --- leases and reports -----------------------------------------------------------------------
 
-    def _run_slice(self, beat: tuple[int, float, Mapping[str, Any], Callable[[Any], None]]) -> None:
+    def _run_slice(self, beat: tuple[int, float, Callable[[SimulatedNode], None]]) -> None:
         """Call `act` for one slice of the nodes and set a timer for the next: all nodes once per period (seconds)."""
-        number, period, nodes, act = beat
-        slices = max(1, min(_MAX_SLICES, len(nodes)))
-        for name in list(nodes)[number % slices :: slices]:
-            self._guarded(act, nodes[name])
+        number, period, act = beat
+        slices = max(1, min(_MAX_SLICES, len(self._nodes)))
+        for name in list(self._nodes)[number % slices :: slices]:
+            self._guarded(act, self._nodes[name])
         when = self._simulation.now() + period / slices
-        self._simulation.timers.at(when, self._run_slice, ((number + 1) % slices, period, nodes, act))
+        self._simulation.timers.at(when, self._run_slice, ((number + 1) % slices, period, act))
 
     def _renew_lease(self, simulated: SimulatedNode) -> None:
         if simulated.is_unreachable:
@@ -373,9 +336,6 @@ class SimulatedNodes:
         simulated.refresh(
             self._simulation.update(NODES, node_objects.with_reported_conditions(node, self._simulation.wall()))
         )
-
-    def _monitor(self, node: SimulatedNode | ClientNode) -> None:
-        self._lifecycle.check(node.name)
 
     # --- pods -------------------------------------------------------------------------------------
 

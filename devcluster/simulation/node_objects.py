@@ -1,6 +1,6 @@
-"""Node and Lease objects as a kubelet of v1.36 registers them, and the taints that follow from a node's conditions.
+"""Node and Lease objects as a kubelet of v1.36 registers them.
 
-Pure functions on plain JSON; time and identity are arguments. The taints are those of the node lifecycle controller.
+Pure functions on plain JSON; time and identity are arguments.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kubeloop.devcluster.api.conditions import condition_of
+from kubeloop.devcluster.api.conditions import condition_of, is_true
 from kubeloop.devcluster.simulation.node_addresses import DEFAULT_MAX_PODS, NodeAddresses
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
@@ -19,6 +19,10 @@ ANNOTATION_FAIL = "kubeloop.dev/fail"  # one of FAILURE_MODES, while the annotat
 KWOK_NODE = "kwok.x-k8s.io/node"  # "fake": KWOK's annotation of simulated nodes
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_DURATION_SECONDS = 40  # kubelet's nodeLeaseDurationSeconds
+_ADMISSION_TAINT = {
+    "key": "node.kubernetes.io/not-ready",
+    "effect": "NoSchedule",
+}  # of every Node that a client creates
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,6 @@ class NodeSettings:
     stop_delay_seconds: time that containers take to stop, at most the pod's grace period; 0 in a namespace in deletion.
     events: record the kubelet's events (Pulled, Created, Started, Killing); benchmarks may disable them.
     lease_renew_seconds, status_report_seconds: periods of Lease renewals and condition reports per node.
-    monitor_grace_seconds: a node without heartbeat for this time becomes Unknown; kubelets renew >= 5 times in it.
     job_run_seconds: containers of a Job's pod exit with 0 after this time.
     jitter: every delay of a pod varies randomly by up to this fraction.
     declared_features: status.declaredFeatures of every node.
@@ -63,7 +66,6 @@ class NodeSettings:
     events: bool = True
     lease_renew_seconds: float = 10.0
     status_report_seconds: float = 300.0
-    monitor_grace_seconds: float = 50.0
     job_run_seconds: float = 1.0
     declared_features: tuple[str, ...] = ()
     jitter: float = 0.0
@@ -129,7 +131,7 @@ def completed_node(
     """Return `node` with the fields that its kubelet sets at its start; None if no field is missing.
 
     Fields that the creator of the node has set are unchanged: a Node created by a user may have any capacity.
-    conditions: add the kubelet's conditions; False if stages set them.
+    conditions: add the kubelet's conditions, and remove the taint not-ready of admission; False if stages set them.
     """
     name = node["metadata"]["name"]
     spec, status = node.get("spec") or {}, node.get("status") or {}
@@ -142,6 +144,12 @@ def completed_node(
     missing = [condition for condition in healthy_conditions(now) if condition["type"] not in present]
     if missing and conditions:
         added["conditions"] = [*(status.get("conditions") or ()), *missing]
+    if conditions and is_true({"status": {**status, **added}}, "Ready") and _ADMISSION_TAINT in spec.get("taints", ()):
+        # as of a node that has registered ready; no node lifecycle controller needs to run
+        taints = [taint for taint in spec["taints"] if taint != _ADMISSION_TAINT]
+        spec = {name: value for name, value in spec.items() if name != "taints"} | (
+            {"taints": taints} if taints else {}
+        )
     if not status.get("addresses"):
         added["addresses"] = [
             {"type": "InternalIP", "address": addresses.host_ip(index)},
@@ -158,7 +166,7 @@ def completed_node(
     if is_simulated(node) is None:
         annotations = {**(metadata.get("annotations") or {}), ANNOTATION_NODE: "simulated"}
         metadata = {**metadata, "annotations": annotations}
-    if not added and spec.get("podCIDR") and metadata is node["metadata"]:
+    if not added and spec.get("podCIDR") and spec is node["spec"] and metadata is node["metadata"]:
         return None
     if not spec.get("podCIDR"):
         pods = str(added.get("capacity", status.get("capacity") or {}).get("pods", ""))
@@ -276,31 +284,6 @@ def with_reported_conditions(node: JSON, now: str) -> JSON:
     return {**node, "status": {**(node.get("status") or {}), "conditions": conditions}}
 
 
-def with_unknown_conditions(node: JSON, now: str) -> JSON | None:
-    """Return `node` without heartbeats: the kubelet's conditions are Unknown; None if they are already.
-
-    Source: tryUpdateNodeHealth.
-    """
-    conditions = {condition.get("type"): condition for condition in (node.get("status") or {}).get("conditions") or ()}
-    unknown = {}
-    for type_ in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure"):
-        if type_ not in conditions:
-            text = "Kubelet never posted node status."
-            created = {"lastHeartbeatTime": node["metadata"].get("creationTimestamp")}
-            unknown[type_] = _condition(type_, "Unknown", "NodeStatusNeverUpdated", text, now) | created
-        elif conditions[type_].get("status") != "Unknown":
-            unknown[type_] = {
-                **conditions[type_],
-                "status": "Unknown",
-                "lastTransitionTime": now,
-                "reason": "NodeStatusUnknown",
-                "message": "Kubelet stopped posting node status.",
-            }
-    if not unknown:
-        return None
-    return {**node, "status": {**(node.get("status") or {}), "conditions": [*(conditions | unknown).values()]}}
-
-
 def lease_object(node: JSON, *, now: str, now_micro: str, uid: str) -> JSON:
     """Return the Lease that a kubelet renews as its heartbeat. now_micro: a metav1.MicroTime."""
     name = node["metadata"]["name"]
@@ -318,67 +301,3 @@ def lease_object(node: JSON, *, now: str, now_micro: str, uid: str) -> JSON:
         },
         "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_SECONDS, "renewTime": now_micro},
     }
-
-
-_PREFIX = "node.kubernetes.io/"
-_TAINT_KEYS = {  # (condition, status) -> taint key; source: nodelifecycle's nodeConditionToTaintKeyStatusMap
-    ("Ready", "False"): "not-ready",
-    ("Ready", "Unknown"): "unreachable",
-    ("MemoryPressure", "True"): "memory-pressure",
-    ("DiskPressure", "True"): "disk-pressure",
-    ("PIDPressure", "True"): "pid-pressure",
-    ("NetworkUnavailable", "True"): "network-unavailable",
-}
-NOT_READY, UNREACHABLE = _PREFIX + "not-ready", _PREFIX + "unreachable"
-_UNSCHEDULABLE = _PREFIX + "unschedulable"
-_CONDITION_TAINTS = frozenset({_UNSCHEDULABLE, *(_PREFIX + key for key in _TAINT_KEYS.values())})
-
-
-def with_condition_taints(node: JSON, now: str) -> JSON | None:
-    """Return `node` with the NoSchedule taints of its conditions and spec.unschedulable; None if it has them.
-
-    NoExecute taints are set by with_eviction_taint(), at a limited rate.
-    Source: kube-controller-manager, node lifecycle controller.
-    """
-    spec = node.get("spec") or {}
-    missing: list[tuple[str, str]] = []
-    for condition in (node.get("status") or {}).get("conditions") or ():
-        key = _TAINT_KEYS.get((condition.get("type"), condition.get("status")))
-        if key is not None:
-            missing.append((_PREFIX + key, "NoSchedule"))
-    if spec.get("unschedulable"):
-        missing.append((_UNSCHEDULABLE, "NoSchedule"))
-    taints: list[JSON] = spec.get("taints") or []
-    remaining = []
-    for taint in taints:
-        key_effect = (str(taint.get("key")), str(taint.get("effect")))
-        if key_effect[0] not in _CONDITION_TAINTS or key_effect[1] != "NoSchedule":
-            remaining.append(taint)
-        elif key_effect in missing:
-            remaining.append(taint)
-            missing.remove(key_effect)
-    if not missing and len(remaining) == len(taints):
-        return None
-    return _with_taints(node, remaining + [{"key": key, "effect": effect, "timeAdded": now} for key, effect in missing])
-
-
-def with_eviction_taint(node: JSON, key: str, now: str) -> JSON:
-    """Return `node` with the NoExecute taint `key`, NOT_READY or UNREACHABLE, instead of the other."""
-    others = [taint for taint in (node.get("spec") or {}).get("taints") or () if not _is_eviction_taint(taint)]
-    return _with_taints(node, [*others, {"key": key, "effect": "NoExecute", "timeAdded": now}])
-
-
-def without_eviction_taints(node: JSON) -> JSON | None:
-    """Return `node` without the NoExecute taints NOT_READY and UNREACHABLE; None if it has neither."""
-    taints = (node.get("spec") or {}).get("taints") or ()
-    remaining = [taint for taint in taints if not _is_eviction_taint(taint)]
-    return None if len(remaining) == len(taints) else _with_taints(node, remaining)
-
-
-def _is_eviction_taint(taint: JSON) -> bool:
-    return taint.get("effect") == "NoExecute" and taint.get("key") in (NOT_READY, UNREACHABLE)
-
-
-def _with_taints(node: JSON, taints: list[JSON]) -> JSON:
-    rest = {name: value for name, value in (node.get("spec") or {}).items() if name != "taints"}
-    return {**node, "spec": {**rest, "taints": taints} if taints else rest}

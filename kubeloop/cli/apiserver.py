@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kubeloop.devcluster.kubelet.stages.files import Stage
 
 _NODES_WITH_EVENTS = 500  # larger clusters record no kubelet events
+_MIN_RENEW_SECONDS, _RENEW_SECONDS = 0.1, 10.0  # between renewals of a Lease; 10 s is kubelet's default
 
 
 def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: FeatureGateOptions) -> int:
@@ -33,7 +34,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
     gates = gate_options.parsed()
     if not options.supervised:  # the process that starts this one logs them
         log_gate_warnings(gates)
-    settings = node_settings(cluster)
+    settings = node_settings(cluster, options.node_monitor_grace_period)
     stages, answers = _read_stages(cluster.stages)
     faults = parse_faults(options.faults) if options.faults else None
     temporary_kubeconfig = cluster.kubeconfig is None
@@ -60,8 +61,8 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
             path.unlink(missing_ok=True)
 
 
-def node_settings(cluster: DevClusterOptions) -> NodeSettings:
-    """Return the settings of the simulated nodes. Raises UserError."""
+def node_settings(cluster: DevClusterOptions, grace_seconds: float) -> NodeSettings:
+    """Return the settings of the simulated nodes. grace_seconds: --node-monitor-grace-period. Raises UserError."""
     return NodeSettings(
         count=cluster.nodes,
         every_node=cluster.nodes > 0,  # with --nodes 0, Nodes may have other kubelets
@@ -72,7 +73,7 @@ def node_settings(cluster: DevClusterOptions) -> NodeSettings:
         stop_delay_seconds=cluster.stop_delay,
         job_run_seconds=cluster.job_duration,
         probe_delays=cluster.probe_delays,
-        monitor_grace_seconds=cluster.node_monitor_grace_period,
+        lease_renew_seconds=max(_MIN_RENEW_SECONDS, min(_RENEW_SECONDS, grace_seconds / 5)),
         events=cluster.nodes <= _NODES_WITH_EVENTS,
     )
 

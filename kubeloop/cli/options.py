@@ -246,9 +246,6 @@ class DevClusterOptions(msgspec.Struct, frozen=True):
             type=FILE,
         ),
     ] = ()
-    node_monitor_grace_period: Annotated[
-        float, option("Time without a heartbeat after which a node becomes Unknown.", **duration(0.5))
-    ] = 50.0
     service_cluster_ip_range: Annotated[
         IPv4Network | None,
         option("Address range of Services (default: 10.0.0.0/24).", type=_service_range, metavar="RANGE"),
@@ -289,6 +286,14 @@ class ServeOptions(msgspec.Struct, frozen=True):
         float,
         option("Time that old resource versions stay available to watches and lists.", **duration(0.1)),
     ] = 300.0
+    node_monitor_grace_period: Annotated[
+        float,
+        option(
+            "Grace period of the node lifecycle controller. Simulated kubelets renew their Leases every fifth of it,"
+            " and at least every 10 s.",
+            **duration(0),
+        ),
+    ] = 50.0
     log_format: _LogFormat = "text"
     supervised: Annotated[bool, option("", is_flag=True, hidden=True)] = False
     faults: Annotated[

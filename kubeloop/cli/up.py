@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import random
 import signal
@@ -58,7 +59,7 @@ def up(
     log_gate_warnings(gate_options.parsed())
     manifests = read_manifests(files)
     if process.configures_scheduler:
-        _settings(process, controllers, gate_options)
+        _settings(cluster, process, controllers, gate_options)
     try:
         return run_until_interrupted(
             _up(manifests, cluster, process, controllers, display, gate_options), interrupted=130 if display.once else 0
@@ -67,7 +68,12 @@ def up(
         return exited.code  # the cluster's process has printed the reason
 
 
-def _settings(process: ProcessOptions, controllers: msgspec.Struct, gate_options: FeatureGateOptions) -> Settings:
+def _settings(
+    cluster: DevClusterOptions,
+    process: ProcessOptions,
+    controllers: msgspec.Struct,
+    gate_options: FeatureGateOptions,
+) -> Settings:
     from kubeloop.cli.control_plane_settings import control_plane_settings
     from kubeloop.cli.scheduler_options import read_policy_file, read_scheduler_configuration
     from kubeloop.process.controller_table import CONTROLLERS
@@ -80,6 +86,10 @@ def _settings(process: ProcessOptions, controllers: msgspec.Struct, gate_options
         tie_break=process.tie_break,
         gates=gates,
     )
+    if not cluster.nodes:  # Nodes need no kubelet that reports
+        controllers = msgspec.structs.replace(
+            controllers, node_monitor_grace_period=math.inf, node_startup_grace_period=math.inf
+        )
     return control_plane_settings(
         process, frozenset(CONTROLLERS), scheduler, gates, controller_options=controllers, development=True
     )
@@ -98,7 +108,12 @@ async def _up(
     token = read_or_create_token(options.data_dir)
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(open_listener(process.bind_address, process.endpoint_port))
-        arguments = [*arguments_of(options), *arguments_of(gate_options)]
+        grace_seconds = msgspec.structs.asdict(controllers)["node_monitor_grace_period"]
+        arguments = [
+            *arguments_of(options),
+            *arguments_of(gate_options),
+            f"--node-monitor-grace-period={grace_seconds}",
+        ]
         starting = await stack.enter_async_context(starting_api_server(arguments, token=token))
         # the cluster takes as long to start as these imports: run both concurrently
         with importing():
@@ -108,7 +123,7 @@ async def _up(
             from kubeloop.process.metrics.client_metrics import MeasuredTransport
             from kubeloop.process.metrics.process_metrics import new_registry
 
-            settings = _settings(process, controllers, gate_options)
+            settings = _settings(options, process, controllers, gate_options)
             import_components(initial_components(settings.controllers, development=True))
         registry = new_registry()
         endpoint = EndpointServer(registry, clock=clock)

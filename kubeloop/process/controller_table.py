@@ -6,9 +6,12 @@ Imports no controller: options, help and errors of the command line come from th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+
+if TYPE_CHECKING:
+    from kubeloop.kube.objects.api_types import Node
 
 SCHEDULER = "scheduler"
 ROOT_CA_PUBLISHER = "root-ca-cert-publisher"
@@ -63,6 +66,18 @@ class ControllerDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def module(self) -> str:
         return f"kubeloop.controllers.{self.factory.partition(':')[0]}"
+
+
+def _needs_lifecycle(node: Node) -> bool:
+    """Return False for a simulated node without failure, which the node lifecycle controller would leave unchanged."""
+    annotations = node.metadata.annotations
+    return (
+        annotations.get("kubeloop.dev/node") != "simulated"
+        or "kubeloop.dev/fail" in annotations
+        or node.spec.unschedulable
+        or any(taint.key.startswith("node.kubernetes.io/") for taint in node.spec.taints)
+        or any(condition.status != str(condition.type == "Ready") for condition in node.status.conditions)
+    )
 
 
 CONTROLLER_TABLE = (
@@ -290,6 +305,57 @@ CONTROLLER_TABLE = (
                 0.0,
                 "Time by which EndpointSlices follow changes of pods later, to join several changes in one update.",
                 "duration",
+            ),
+        ),
+    ),
+    ControllerDescriptor(
+        name="nodelifecycle",
+        kubernetes_name="node-lifecycle-controller",
+        factory="nodelifecycle.node_lifecycle_controller:NodeLifecycleController",
+        watches="nodes pods leases.coordination.k8s.io",
+        starts_with="nodes",
+        starts_when=_needs_lifecycle,
+        event_component="node-controller",
+        options=(
+            ControllerOption(
+                "node-monitor-period", 5.0, "Interval at which the heartbeats of nodes are checked.", "duration"
+            ),
+            ControllerOption(
+                "node-monitor-grace-period",
+                50.0,
+                "Time without a heartbeat after which a node becomes Unknown.",
+                "duration",
+            ),
+            ControllerOption(
+                "node-startup-grace-period",
+                60.0,
+                "Time without a heartbeat after which a node that has never reported becomes Unknown.",
+                "duration",
+            ),
+            ControllerOption(
+                "node-eviction-rate",
+                0.1,
+                "Number of nodes per second of a healthy zone that get a NoExecute taint.",
+                "number",
+            ),
+            ControllerOption(
+                "secondary-node-eviction-rate",
+                0.01,
+                "Number of nodes per second of an unhealthy zone that get a NoExecute taint; 0 for zones of at most"
+                " --large-cluster-size-threshold nodes.",
+                "number",
+            ),
+            ControllerOption(
+                "large-cluster-size-threshold",
+                50,
+                "Number of nodes above which an unhealthy zone gets NoExecute taints.",
+                "integer",
+            ),
+            ControllerOption(
+                "unhealthy-zone-threshold",
+                0.55,
+                "Fraction of nodes, and at least three, that are not ready in an unhealthy zone.",
+                "number",
             ),
         ),
     ),

@@ -10,8 +10,10 @@ from typing import Any, Self
 
 from msgspec import structs
 
+from kubeloop.controllers.nodelifecycle.node_lifecycle_controller import NodeLifecycleController
 from kubeloop.controllers.podgc.pod_garbage_collector import PodGarbageCollector
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
 from kubeloop.controllers.tainteviction.taint_eviction_controller import TaintEvictionController
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.kubelet.stages.files import Stage
@@ -30,6 +32,7 @@ JSON = dict[str, Any]
 
 
 COMPONENTS: Mapping[Any, str] = {
+    NodeLifecycleController: "node-controller",
     PodGarbageCollector: "pod-garbage-collector-controller",
     TaintEvictionController: "taint-eviction-controller",
 }
@@ -39,7 +42,8 @@ COMPONENTS: Mapping[Any, str] = {
 class SimulatedCluster:
     """A store with simulated nodes, two by default, whose pods start after a second. settings: fields of NodeSettings.
 
-    controllers: functions that return a controller; with any of them, the store is that of a FakeApiServer.
+    controllers: functions that return a controller; with any of them, the store is that of a FakeApiServer. options:
+    their options that have another value than the default. metrics: theirs. server: the FakeApiServer.
     Pods are in namespace "default". Annotations are passed without their prefix "kubeloop.dev/".
     """
 
@@ -50,24 +54,33 @@ class SimulatedCluster:
         data_directory: DataDirectory | None = None,
         gates: FeatureGates = DEFAULT_FEATURE_GATES,
         controllers: Sequence[Callable[[ControllerContext], Any]] = (),
+        options: Mapping[str, Any] | None = None,
+        metrics: ControllerMetrics | None = None,
         **settings: Any,
     ) -> None:
         self.clock = VirtualClock()
         self._runs: list[Callable[[], Coroutine[Any, Any, None]]] = []
         if controllers:
-            server = FakeApiServer(clock=self.clock, gates=gates)
+            server = self.server = FakeApiServer(clock=self.clock, gates=gates)
             self.store = server.store
             events = EventRecorder(server.client, clock=self.clock, rng=random.Random(2))
             self._runs = [server.informers.run, events.run]
             for new_controller in controllers:
                 component = events.for_component(COMPONENTS[new_controller])
-                context = structs.replace(server.context, events=component, options=default_options())
+                context = structs.replace(
+                    server.context, events=component, metrics=metrics, options=default_options() | (options or {})
+                )
                 self._runs.append(new_controller(context).run)
         else:
             self.store = ObjectStore(seconds=asyncio.get_running_loop().time, data_directory=data_directory)
-        options: JSON = {"count": 2, "start_delay_seconds": 1.0, "start_delay_spread_seconds": 0.0, **settings}
+        node_settings: JSON = {"count": 2, "start_delay_seconds": 1.0, "start_delay_spread_seconds": 0.0, **settings}
         self.nodes = SimulatedNodes(
-            self.store, NodeSettings(**options), clock=self.clock, rng=random.Random(1), stages=stages, gates=gates
+            self.store,
+            NodeSettings(**node_settings),
+            clock=self.clock,
+            rng=random.Random(1),
+            stages=stages,
+            gates=gates,
         )
 
     @asynccontextmanager

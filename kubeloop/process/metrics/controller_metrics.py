@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics, QueueMetrics, QueueState
-from kubeloop.process.metrics.metrics_registry import Counter, Histogram, Registerer
+from kubeloop.process.metrics.metrics_registry import Counter, Gauge, Histogram, Registerer
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
+
+F = TypeVar("F")
 
 # Source: k8s.io/component-base/metrics/prometheus/workqueue: ExponentialBuckets(10e-9, 10, 12)
 _QUEUE_BUCKETS = tuple(1e-8 * 10**power for power in range(12))
@@ -22,6 +24,8 @@ class PrometheusControllerMetrics(ControllerMetrics):
     """workqueue_*, reconcile durations and errors, and metrics of the ReplicaSet controller."""
 
     def __init__(self, registry: Registerer) -> None:
+        self._registry = registry
+        self._families: dict[str, Any] = {}
         self._queues = _QueueFamilies(registry)
         self._seconds = Histogram(
             "kubeloop_reconcile_duration_seconds",
@@ -56,6 +60,26 @@ class PrometheusControllerMetrics(ControllerMetrics):
                 "job": "job_controller_stale_sync_skips_total",
             }.items()
         }
+
+    def counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:
+        return self._family(name, lambda: Counter(name, documentation, labels, registry=self._registry))
+
+    def gauge(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Gauge:
+        return self._family(name, lambda: Gauge(name, documentation, labels, registry=self._registry))
+
+    def histogram(
+        self, name: str, documentation: str, labels: Sequence[str] = (), *, buckets: Sequence[float]
+    ) -> Histogram:
+        return self._family(
+            name, lambda: Histogram(name, documentation, labels, buckets=buckets, registry=self._registry)
+        )
+
+    def _family(self, name: str, create: Callable[[], F]) -> F:
+        """Return the family of this name; the first request creates it."""
+        if name not in self._families:
+            self._families[name] = create()
+        family: F = self._families[name]
+        return family
 
     def queue(self, name: str) -> QueueMetrics:
         return _PrometheusQueue(self._queues, name)

@@ -88,22 +88,6 @@ async def test_node_created_by_client_runs_pods():
         assert cluster.ready()
 
 
-async def test_cordon_adds_taint_and_uncordon_removes_it():
-    async with SimulatedCluster().running() as cluster:
-        cluster.change_node("node-0", unschedulable=True)
-        await asyncio.sleep(0.1)
-        node = cluster.store.get(NODES, "", "node-0")
-        assert node is not None
-        assert [(taint["key"], taint["effect"]) for taint in node["spec"]["taints"]] == [
-            ("node.kubernetes.io/unschedulable", "NoSchedule")
-        ]
-        cluster.change_node("node-0", unschedulable=False)
-        await asyncio.sleep(0.1)
-        node = cluster.store.get(NODES, "", "node-0")
-        assert node is not None
-        assert "taints" not in node["spec"]
-
-
 def node_names(store: ObjectStore) -> list[str]:
     return [node["metadata"]["name"] for node in store.list(NODES)]
 

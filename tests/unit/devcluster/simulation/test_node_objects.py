@@ -1,4 +1,4 @@
-"""Node objects of the simulation: registration, reported and unknown conditions, taints, Lease."""
+"""Node objects of the simulation: registration, reported conditions, Lease."""
 
 from __future__ import annotations
 
@@ -9,22 +9,17 @@ import pytest
 from kubeloop.devcluster.simulation.node_addresses import NodeAddresses
 from kubeloop.devcluster.simulation.node_objects import (
     ANNOTATION_FAIL,
-    NOT_READY,
-    UNREACHABLE,
     NodeSettings,
     completed_node,
     failure_mode,
     is_simulated,
     lease_object,
     node_object,
-    with_condition_taints,
-    with_eviction_taint,
     with_reported_conditions,
-    with_unknown_conditions,
-    without_eviction_taints,
 )
 
 JSON = dict[str, Any]
+BOTH_TAINTS = (("own", "NoSchedule"), ("node.kubernetes.io/not-ready", "NoSchedule"))
 BEFORE, NOW = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
 
 
@@ -41,10 +36,6 @@ def registered(settings: NodeSettings | None = None, index: int = 0, **annotatio
 
 def conditions(node: JSON) -> dict[str, str]:
     return {condition["type"]: condition["status"] for condition in node["status"]["conditions"]}
-
-
-def with_condition(type_: str, status: str) -> JSON:
-    return {"metadata": {"name": "node-0"}, "status": {"conditions": [{"type": type_, "status": status}]}}
 
 
 def taints(node: JSON) -> list[tuple[str, str]]:
@@ -132,60 +123,21 @@ def test_report_keeps_conditions_of_clients():
     assert conditions(reported)["DiskPressure"] == "True"
 
 
-def test_unknown_conditions_of_silent_node():
-    node = with_unknown_conditions(registered(), NOW)
-    assert node is not None
-    assert set(conditions(node).values()) == {"Unknown"}
-    assert {condition["reason"] for condition in node["status"]["conditions"]} == {"NodeStatusUnknown"}
-    assert with_unknown_conditions(node, NOW) is None
-
-
-def test_unknown_conditions_of_node_that_never_reported():
-    node = with_unknown_conditions({"metadata": {"name": "node-0", "creationTimestamp": BEFORE}}, NOW)
-    assert node is not None
-    assert len(node["status"]["conditions"]) == 4
-    for condition in node["status"]["conditions"]:
-        assert (condition["reason"], condition["lastHeartbeatTime"]) == ("NodeStatusNeverUpdated", BEFORE)
-
-
 @pytest.mark.parametrize(
-    ("type_", "status", "key"),
+    ("conditions", "existing", "expected"),
     [
-        pytest.param("Ready", "False", "not-ready", id="not ready"),
-        pytest.param("Ready", "Unknown", "unreachable", id="unreachable"),
-        pytest.param("MemoryPressure", "True", "memory-pressure", id="memory pressure"),
-        pytest.param("PIDPressure", "True", "pid-pressure", id="PID pressure"),
-        pytest.param("NetworkUnavailable", "True", "network-unavailable", id="network unavailable"),
+        pytest.param(True, [], [("own", "NoSchedule")], id="its kubelet reports"),
+        pytest.param(True, [{"type": "Ready", "status": "False"}], [*BOTH_TAINTS], id="its creator reports not ready"),
+        pytest.param(False, [], [*BOTH_TAINTS], id="stages report"),
     ],
 )
-def test_condition_taint_is_added_and_removed(type_, status, key):
-    node = with_condition_taints(with_condition(type_, status), NOW)
-    assert node is not None
-    assert taints(node) == [(f"node.kubernetes.io/{key}", "NoSchedule")]
-    assert with_condition_taints(node, NOW) is None
-    recovered = with_condition_taints({**node, "status": {}}, NOW)
-    assert recovered is not None
-    assert "taints" not in recovered["spec"]
-
-
-def test_condition_taints_keep_other_taints():
-    others = [{"key": "dedicated", "effect": "NoSchedule"}, {"key": NOT_READY, "effect": "NoExecute"}]
-    node = with_condition_taints({"metadata": {}, "spec": {"unschedulable": True, "taints": others}}, NOW)
-    assert node is not None
-    assert taints(node)[:2] == [("dedicated", "NoSchedule"), (NOT_READY, "NoExecute")]
-    assert taints(node)[2:] == [("node.kubernetes.io/unschedulable", "NoSchedule")]
-
-
-def test_eviction_taints_replace_each_other():
-    node = with_eviction_taint(
-        {"metadata": {}, "spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, NOT_READY, NOW
-    )
-    node = with_eviction_taint(node, UNREACHABLE, NOW)
-    assert taints(node) == [("a", "NoExecute"), (UNREACHABLE, "NoExecute")]
-    without = without_eviction_taints(node)
-    assert without is not None
-    assert taints(without) == [("a", "NoExecute")]
-    assert without_eviction_taints(without) is None
+def test_taint_of_admission_is_removed_from_a_node_that_is_ready_at_once(conditions, existing, expected):
+    node = node_object(NodeSettings(), 0, now=BEFORE, uid="u")
+    node["spec"] = {"taints": [{"key": key, "effect": effect} for key, effect in BOTH_TAINTS]}
+    node["status"] = {"conditions": existing}
+    completed = completed_node(node, NodeSettings(), 0, NodeAddresses(), now=BEFORE, conditions=conditions)
+    assert completed is not None
+    assert taints(completed) == expected
 
 
 def test_lease_is_owned_by_its_node():

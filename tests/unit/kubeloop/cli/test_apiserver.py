@@ -25,7 +25,7 @@ def test_missing_stage_file_is_rejected_before_the_start(tmp_path):
 
 
 def test_options_set_the_behaviour_of_simulated_pods():
-    settings = node_settings(DevClusterOptions(start_delay=2.0, start_spread=3.0, probe_delays=True))
+    settings = node_settings(DevClusterOptions(start_delay=2.0, start_spread=3.0, probe_delays=True), 50.0)
     assert (settings.start_delay_seconds, settings.start_delay_spread_seconds) == (2.0, 2.0)
     assert settings.stop_delay_seconds == 1.0
     assert settings.probe_delays

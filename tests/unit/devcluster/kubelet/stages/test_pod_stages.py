@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.controllers.nodelifecycle.node_lifecycle_controller import NodeLifecycleController
 from kubeloop.devcluster.kubelet.stages.pod_stages import PodStages
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, NodeSettings
 from kubeloop.devcluster.simulation.simulation import Simulation
@@ -151,7 +152,8 @@ async def test_add_to_annotation_keeps_built_in_behaviour(read_stage_texts):
 
 @pytest.mark.virtual_time
 async def test_node_stage_sets_ready_at_start_and_after_recovery(read_stage_texts):
-    async with SimulatedCluster(stages=read_stage_texts(NODE_STARTS)).running() as cluster:
+    stages = read_stage_texts(NODE_STARTS)
+    async with SimulatedCluster(stages=stages, controllers=[NodeLifecycleController]).running() as cluster:
 
         def ready_status() -> str:
             node = cluster.store.get(NODES, "", "node-0")

@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.controllers.node_lifecycle import evictions_per_second, zone_state
+from kubeloop.controllers.nodelifecycle.node_lifecycle_controller import NodeLifecycleController
+from kubeloop.controllers.podgc.pod_garbage_collector import PodGarbageCollector
+from kubeloop.controllers.tainteviction.taint_eviction_controller import TaintEvictionController
+from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL
 from kubeloop.kube.objects.resources import EVENTS, LEASES, NODES, PODS
-from support.simulated_cluster import COMPONENTS, SimulatedCluster
+from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
+from kubeloop.process.metrics.metrics_registry import MetricsRegistry
+from support.simulated_cluster import SimulatedCluster
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]
+CONTROLLERS = (NodeLifecycleController, TaintEvictionController, PodGarbageCollector)
 DEFAULT_TOLERATIONS = [
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
     for key in ("not-ready", "unreachable")
@@ -24,7 +30,7 @@ class FailingCluster(SimulatedCluster):
     """Three nodes that tests make fail; pods have the default tolerations of 300 s."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"count": 3, "start_delay_seconds": 0.1, "controllers": [*COMPONENTS], **settings})
+        super().__init__(**{"count": 3, "start_delay_seconds": 0.1, "controllers": CONTROLLERS, **settings})
 
     def bind(self, name: str = "web", **fields: Any) -> JSON:
         return super().bind(name, **{"tolerations": DEFAULT_TOLERATIONS, **fields})
@@ -70,7 +76,7 @@ async def test_unreachable_node_is_unknown_after_grace_period():
         assert cluster.node_ready() == ("True", "KubeletReady")
         assert cluster.taints() == set()
         assert cluster.pod_ready() == "True"
-        await asyncio.sleep(17)  # nodes are checked every 5 s
+        await asyncio.sleep(22)  # nodes are checked every 5 s
         assert cluster.node_ready() == ("Unknown", "NodeStatusUnknown")
         conditions = {condition["type"]: condition["status"] for condition in cluster.node()["status"]["conditions"]}
         assert set(conditions.values()) == {"Unknown"}
@@ -98,7 +104,7 @@ async def test_evicted_pods_terminate_when_unreachable_node_recovers():
         await asyncio.sleep(3600)  # no kubelet confirms that it has stopped
         assert cluster.terminating()
         cluster.set_failure("node-0", None)
-        await asyncio.sleep(1)
+        await asyncio.sleep(6)
         assert cluster.node_ready() == ("True", "KubeletReady")
         assert cluster.taints() == set()
         assert cluster.pod() is None
@@ -181,7 +187,7 @@ async def test_not_ready_node_starts_only_host_network_pods():
         await asyncio.sleep(320)
         assert cluster.pod("before") is None  # evicted, and its kubelet has confirmed the stop
         cluster.set_failure("node-0", None)
-        await asyncio.sleep(1)
+        await asyncio.sleep(6)
         assert cluster.node_ready() == ("True", "KubeletReady")
         assert cluster.taints() == set()
         assert cluster.pod_ready("after") == "True"
@@ -246,8 +252,9 @@ async def test_node_created_with_failure_mode_reports_it():
         assert cluster.node_ready("late") == ("False", "KubeletNotReady")
 
 
-async def test_shorter_grace_period_makes_kubelets_renew_more_often():
-    async with FailingCluster(monitor_grace_seconds=2.0).running() as cluster:
+async def test_grace_period_and_monitor_period_are_options():
+    options = {"node_monitor_grace_period": 2.0, "node_monitor_period": 0.2}
+    async with FailingCluster(lease_renew_seconds=0.4, options=options).running() as cluster:
         await asyncio.sleep(30)
         assert cluster.node_ready() == ("True", "KubeletReady")
         cluster.set_failure("node-0", "unreachable")
@@ -368,13 +375,15 @@ async def test_node_marked_as_external_is_not_simulated():
         assert pod["status"]["phase"] == "Pending"
 
 
-async def test_kubelet_records_event_when_node_is_cordoned():
+async def test_cordoned_node_has_a_taint_and_an_event_of_its_kubelet():
     async with FailingCluster().running() as cluster:
-        node = cluster.node()
-        cluster.store.update(NODES, {**node, "spec": {**node["spec"], "unschedulable": True}})
+        cluster.change_node("node-0", unschedulable=True)
         await asyncio.sleep(0.1)
         assert ("node-0", "NodeNotSchedulable", "kubelet") in cluster.event_sources()
         assert cluster.taints() == {"unschedulable:NoSchedule"}
+        cluster.change_node("node-0", unschedulable=False)
+        await asyncio.sleep(0.1)
+        assert cluster.taints() == set()
 
 
 async def test_same_seed_gives_same_events():
@@ -393,70 +402,97 @@ async def test_same_seed_gives_same_events():
     assert len(first) > 10
 
 
-@pytest.mark.parametrize(
-    ("ready", "not_ready", "state"),
-    [
-        pytest.param(0, 1, "full disruption", id="no ready node"),
-        pytest.param(2, 3, "partial disruption", id="more than 55% and more than two not ready"),
-        pytest.param(1, 2, "normal", id="only two not ready"),
-        pytest.param(5, 4, "normal", id="less than 55% not ready"),
-        pytest.param(0, 0, "normal", id="no nodes"),
-    ],
-)
-def test_zone_state(ready, not_ready, state):
-    assert zone_state(ready, not_ready) == state
-
-
-def test_eviction_rate_depends_on_zone_state_and_size():
-    assert evictions_per_second("normal", 5) == 0.1
-    assert evictions_per_second("full disruption", 5) == 0.1
-    assert evictions_per_second("partial disruption", 50) == 0.0
-    assert evictions_per_second("partial disruption", 51) == 0.01
-
-
 async def test_suspended_process_does_not_mark_nodes_unknown():
     async with FailingCluster().running() as cluster:
         await asyncio.sleep(20)
-        simulation = cluster.nodes._simulation
-        loop_time, suspended_seconds = simulation.now, 0.0
-        simulation.now = lambda: loop_time() + suspended_seconds
-        suspended_seconds = 600.0  # as after SIGSTOP and SIGCONT: monitor and kubelets continue in any order
-        for name in ("node-0", "node-1", "node-2"):
-            cluster.nodes._lifecycle.check(name)
+        asyncio.get_running_loop().advance(600.0)  # as after SIGSTOP and SIGCONT
+        await asyncio.sleep(1)
         assert [cluster.node_ready(f"node-{index}")[0] for index in range(3)] == ["True"] * 3
-        suspended_seconds = 700.0
-        for _ in range(12):
-            suspended_seconds += 9.0  # no renewal in these steps: the node is unreachable
-            cluster.nodes._lifecycle.check("node-0")
+        cluster.set_failure("node-0", "unreachable")
+        await asyncio.sleep(61)
         assert cluster.node_ready()[0] == "Unknown"
 
 
-@pytest.mark.parametrize(
-    ("conditions", "taints"),
-    [
-        ([{"type": "Ready", "status": "True"}], {"own:NoSchedule"}),
-        ([{"type": "Ready", "status": "False"}], {"own:NoSchedule", "not-ready:NoSchedule", "not-ready:NoExecute"}),
-        (
-            [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "True"}],
-            {"own:NoSchedule", "disk-pressure:NoSchedule"},
-        ),
-        ([], {"own:NoSchedule", "not-ready:NoSchedule", "not-ready:NoExecute"}),
-    ],
-    ids=["ready", "not ready", "disk pressure", "never reported"],
-)
-@pytest.mark.parametrize("existed", [False, True], ids=["created", "existed at the start"])
-async def test_conditions_set_taints_without_node_controllers(existed: bool, conditions: list[JSON], taints: set[str]):
-    not_ready = [{"key": "node.kubernetes.io/not-ready", "effect": effect} for effect in ("NoSchedule", "NoExecute")]
-    metadata = {"name": "mine", "uid": "u", "annotations": {"kubeloop.dev/node": "external"}}
-    node = {"kind": "Node", "apiVersion": "v1", "metadata": metadata}
-    node["spec"] = {"taints": [{"key": "own", "effect": "NoSchedule"}, *not_ready]}
-    node["status"] = {"conditions": conditions if existed else []}
-    cluster = FailingCluster(count=0, every_node=False, controllers=())
-    cluster.store.create(NODES, node)
-    async with cluster.running():
-        if not existed:
-            cluster.store.update(NODES, {**cluster.node("mine"), "status": {"conditions": conditions}})
+async def test_pod_bound_to_a_lost_node_is_marked_not_ready():
+    async with FailingCluster().running() as cluster:
+        cluster.set_failure("node-0", "unreachable")
+        await asyncio.sleep(70)
+        pod = cluster.bind(tolerations=[{"operator": "Exists"}])
+        cluster.store.update(PODS, {**pod, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
         await asyncio.sleep(1)
-        assert cluster.taints("mine") == taints
-        await asyncio.sleep(1000)
-        assert cluster.taints("mine") == taints  # heartbeats are not checked
+        assert cluster.pod_ready() == "False"
+        assert ("web", "NodeNotReady", "node-controller") in cluster.event_sources()
+
+
+async def test_excluded_nodes_do_not_count_in_their_zone():
+    async with FailingCluster(count=4, zones=("a",)).running() as cluster:
+        for name in ("node-1", "node-2", "node-3"):
+            labels = {**cluster.node(name)["metadata"]["labels"], "node.kubernetes.io/exclude-disruption": ""}
+            cluster.change_metadata(NODES, name, labels=labels)
+            cluster.set_failure(name, "not-ready")
+        await asyncio.sleep(40)
+        assert all("not-ready:NoExecute" in cluster.taints(name) for name in ("node-1", "node-2", "node-3"))
+
+
+async def test_beta_label_follows_the_stable_label():
+    async with FailingCluster().running() as cluster:
+        labels = {**cluster.node()["metadata"]["labels"], "beta.kubernetes.io/os": "windows"}
+        cluster.change_metadata(NODES, "node-0", labels=labels)
+        await asyncio.sleep(1)
+        assert cluster.node()["metadata"]["labels"]["beta.kubernetes.io/os"] == "linux"
+
+
+async def test_pods_are_marked_again_after_a_failed_write():
+    async with FailingCluster().running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(5)
+        transport = cluster.server.transport
+        transport.reject = lambda method, path: (
+            errors.forbidden(PODS, "", "no") if method == "PATCH" and "/pods/" in path else None
+        )
+        cluster.set_failure("node-0", "unreachable")
+        await asyncio.sleep(70)
+        assert cluster.node_ready()[0] == "Unknown"
+        assert cluster.pod_ready() == "True"
+        transport.reject = lambda _method, _path: None
+        await asyncio.sleep(6)
+        assert cluster.pod_ready() == "False"
+
+
+async def test_node_write_is_repeated_after_a_conflict():
+    async with FailingCluster().running() as cluster:
+        rejected = []
+
+        def reject(method: str, path: str) -> Any:
+            if method == "PATCH" and path.endswith("/nodes/node-0") and len(rejected) < 3:
+                rejected.append(path)
+                return errors.conflict(NODES, "node-0", "the object has been modified")
+            return None
+
+        cluster.server.transport.reject = reject
+        cluster.change_node("node-0", unschedulable=True)
+        await asyncio.sleep(0.1)
+        assert len(rejected) == 3
+        assert cluster.taints() == {"unschedulable:NoSchedule"}
+
+
+async def test_metrics_count_nodes_and_evictions_by_zone():
+    registry = MetricsRegistry()
+    cluster = FailingCluster(zones=("a",), region="", metrics=PrometheusControllerMetrics(registry))
+    async with cluster.running():
+        cluster.set_failure("node-0", "not-ready")
+        await asyncio.sleep(20)
+    zone = ":\x00:a"
+    samples = {
+        sample.name: sample.value
+        for family in registry.collect()
+        if family.name.startswith("node_collector")
+        for sample in family.samples
+        if sample.labels == {"zone": zone}
+    }
+    assert samples == {
+        "node_collector_zone_size": 3,
+        "node_collector_zone_health": pytest.approx(200 / 3),
+        "node_collector_unhealthy_nodes_in_zone": 1,
+        "node_collector_evictions_total": 1,
+    }

@@ -1,0 +1,76 @@
+"""Heartbeats of a node, and the conditions of a node without heartbeats.
+
+Pure but for the record `NodeHealth`. Source: tryUpdateNodeHealth in
+pkg/controller/nodelifecycle/node_lifecycle_controller.go.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.objects.api_types import Condition, JSONValue, Lease, Node
+from kubeloop.kube.objects.object_fields import condition_of
+
+_KUBELET_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")  # NetworkUnavailable is no kubelet's
+
+
+class NodeHealth:
+    """The last heartbeat of one node that the controller has observed.
+
+    ready: the condition Ready of that time. probed_at: loop time of the observation; clocks of nodes do not count.
+    """
+
+    __slots__ = ("probed_at", "ready", "renewed", "uid")
+
+    def __init__(self, node: Node, now: float, wall: datetime) -> None:
+        """A node that has never reported counts from its creation, any other from now."""
+        self.uid = node.metadata.uid
+        self.ready = condition_of(node.status.conditions, "Ready")
+        self.renewed: datetime | None = None
+        self.probed_at = now
+        created = node.metadata.creation_timestamp
+        if self.ready is None and created is not None:
+            self.probed_at -= max(0.0, (wall - created).total_seconds())
+
+    def observe(self, node: Node, lease: Lease | None, now: float) -> None:
+        """Record the heartbeats of this version of the node: a status report, or a renewal of its Lease."""
+        ready, before = condition_of(node.status.conditions, "Ready"), self.ready
+        if _heartbeat(ready) != _heartbeat(before):
+            self.probed_at = now
+        self.ready = ready
+        renewed = None if lease is None else lease.spec.renew_time
+        if renewed is not None and (self.renewed is None or self.renewed < renewed):
+            self.renewed, self.probed_at = renewed, now
+
+    def is_lost(self, now: float, *, grace: float, startup_grace: float) -> bool:
+        """Return True if the grace period has passed since the last heartbeat (seconds)."""
+        return now > self.probed_at + (startup_grace if self.ready is None else grace)
+
+
+def _heartbeat(condition: Condition | None) -> tuple[bool, datetime | None]:
+    return (False, None) if condition is None else (True, condition.last_heartbeat_time)
+
+
+def unknown_conditions(node: Node, now: datetime) -> list[JSONValue]:
+    """Return the conditions, as JSON, that become Unknown when the node's heartbeats are missing.
+
+    Empty if Ready is Unknown already.
+    """
+    ready = condition_of(node.status.conditions, "Ready")
+    if ready is not None and ready.status == "Unknown":
+        return []
+    changed: list[JSONValue] = []
+    for type_ in _KUBELET_CONDITIONS:
+        condition = condition_of(node.status.conditions, type_)
+        if condition is not None and condition.status == "Unknown":
+            continue
+        unknown: dict[str, JSONValue] = {"type": type_, "status": "Unknown", "lastTransitionTime": rfc3339(now)}
+        if condition is None:
+            created = node.metadata.creation_timestamp
+            unknown["lastHeartbeatTime"] = None if created is None else rfc3339(created)
+            unknown["reason"], unknown["message"] = "NodeStatusNeverUpdated", "Kubelet never posted node status."
+        else:
+            unknown["reason"], unknown["message"] = "NodeStatusUnknown", "Kubelet stopped posting node status."
+        changed.append(unknown)
+    return changed

@@ -1,0 +1,463 @@
+"""Node lifecycle controller: nodes without heartbeats get conditions and taints, and their pods are not ready.
+
+    Lease renewed, or status reported ----> healthy
+    nothing for the grace period ---------> Ready=Unknown, its pods Ready=False, taint unreachable:NoSchedule
+    in the same check --------------------> in its zone's queue --rate--> taint unreachable:NoExecute
+    Ready=False (reported by kubelet) ----> likewise with the taint not-ready
+    Ready=True ---------------------------> both taints removed, out of the queue
+
+Evictions themselves are the work of the taint eviction controller. Source: v1.36
+pkg/controller/nodelifecycle/node_lifecycle_controller.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from kubeloop.controllers.nodelifecycle.node_health import NodeHealth, unknown_conditions
+from kubeloop.controllers.nodelifecycle.node_taints import (
+    eviction_taint_key,
+    has_eviction_taint,
+    has_taint,
+    missing_labels,
+    with_condition_taints,
+    with_eviction_taint,
+    without_eviction_taints,
+)
+from kubeloop.controllers.nodelifecycle.zones import EvictionRates, TaintQueue, ZoneState, count_ready, plan_disruption
+from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
+from kubeloop.kube.objects.api_types import Condition, JSONValue, Node, ObjectReference, Pod, Taint, to_json
+from kubeloop.kube.objects.object_fields import condition_of, zone_key
+from kubeloop.kube.objects.resources import LEASES, NODES, PODS
+from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE
+
+log = logging.getLogger(__name__)
+
+_NODE_WORKERS, _POD_WORKERS = 8, 4
+_TRIES = 5  # of a write that conflicts
+_BATCH = 200  # healthy nodes per turn of the event loop: about 1 ms
+_EXCLUDED = "node.kubernetes.io/exclude-disruption"
+_LEASE_NAMESPACE = "kube-node-lease"
+
+_Plan = Callable[[Node], JSONValue]
+"""Returns the patch of a version of a Node; None if there is nothing to write."""
+
+
+class NodeLifecycleController:
+    """Checks the heartbeats of Nodes every monitor period; `run()` works until cancelled."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        self._clock = context.clock
+        self._events = context.events
+        self._seconds = context.seconds
+        options = context.options
+        self._period: float = options["node_monitor_period"]
+        self._grace: float = options["node_monitor_grace_period"]
+        self._startup_grace: float = options["node_startup_grace_period"]
+        self._rates = EvictionRates(
+            options["node_eviction_rate"],
+            options["secondary_node_eviction_rate"],
+            options["large_cluster_size_threshold"],
+            options["unhealthy_zone_threshold"],
+        )
+        self._metrics = _Metrics(context)
+        nodes, pods, leases = (context.informers.informer(resource) for resource in (NODES, PODS, LEASES))
+        self._nodes, self._pods, self._leases = nodes.store, pods.store, leases.store
+        self._pods.add_index("node")
+        self._known: dict[str, str] = {}  # name of each Node of the last check -> its UID
+        self._health: dict[str, NodeHealth] = {}
+        self._zone_states: dict[str, ZoneState] = {}
+        self._taint_queues: dict[str, TaintQueue] = {}  # by zone
+        self._taint_queued = asyncio.Event()
+        self._pods_to_retry: set[str] = set()  # Nodes with pods that could not be marked as not ready
+        node_queue = context.new_queue("node_lifecycle_controller")
+        pod_queue = context.new_queue("node_lifecycle_controller_pods")
+        self._pod_queue = pod_queue
+        self._node_controller = Controller("node-lifecycle", self.reconcile, node_queue, _NODE_WORKERS, context)
+        self._pod_controller = Controller("node-lifecycle-pods", self.reconcile_pod, pod_queue, _POD_WORKERS, context)
+        self._node_registration = nodes.add_handler(
+            ResourceEventHandlerFuncs(
+                on_add=lambda node, _initial: node_queue.add(node.metadata.name),
+                on_update=lambda _old, node: node_queue.add(node.metadata.name),
+                on_delete=lambda node, _unknown: self._pods_to_retry.discard(node.metadata.name),
+            )
+        )
+        self._pod_registration = pods.add_handler(
+            ResourceEventHandlerFuncs(on_add=lambda pod, _initial: self.on_pod(None, pod), on_update=self.on_pod)
+        )
+        self._lease_informer = leases
+
+    async def run(self) -> None:
+        """Check and taint nodes until cancelled."""
+        await self._lease_informer.wait_synced()
+        await self._pod_registration.wait_synced()
+        await self._node_registration.wait_synced()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._node_controller.run(), name="node-lifecycle/nodes")
+            tasks.create_task(self._pod_controller.run(), name="node-lifecycle/pods")
+            tasks.create_task(self._taint_queued_nodes(), name="node-lifecycle/taints")
+            tasks.create_task(self._monitor(), name="node-lifecycle/monitor")
+
+    # --- taints and labels by condition ----------------------------------------------------------------------------
+
+    async def reconcile(self, name: str) -> None:
+        """Write the NoSchedule taints and the labels of a Node. An exception means: retry with backoff."""
+        node = self._nodes.get(name)
+        if node is None:
+            return
+        node = await self._patch(node, self._condition_taints_patch)
+        await self._patch(node, _labels_patch)
+
+    def _condition_taints_patch(self, node: Node) -> JSONValue:
+        taints = with_condition_taints(node, self._now())
+        return None if taints is None else _taints_patch(node, taints)
+
+    # --- pods that are bound to a node that is not ready -----------------------------------------------------------
+
+    def on_pod(self, old: Pod | None, pod: Pod) -> None:
+        node = pod.spec.node_name
+        if node and (old is None or old.spec.node_name != node) and self._is_known_not_ready(node):
+            self._pod_queue.add(pod.key)
+
+    def _is_known_not_ready(self, name: str) -> bool:
+        health = self._health.get(name)
+        return health is not None and health.ready is not None and health.ready.status != "True"
+
+    async def reconcile_pod(self, key: str) -> None:
+        """Mark a Pod of a node that is not ready. An exception means: retry with backoff."""
+        pod = self._pods.get(key)
+        if pod is not None and self._is_known_not_ready(pod.spec.node_name):
+            await self._mark_pod_not_ready(pod)
+
+    async def _mark_pods_not_ready(self, name: str) -> None:
+        """Mark all Pods of a node; those that could not be marked are tried again at the next check."""
+        self._pods_to_retry.discard(name)
+        for pod in self._pods.by_index("node", name):
+            try:
+                await self._mark_pod_not_ready(pod)
+            except (ApiError, ServerUnreachable) as error:
+                log.warning("could not mark pod %s as not ready: %s", pod.key, error)
+                self._pods_to_retry.add(name)
+
+    async def _mark_pod_not_ready(self, pod: Pod) -> None:
+        ready = condition_of(pod.status.conditions, "Ready")
+        if ready is None or ready.status == "False":
+            return
+        condition: JSONValue = {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(self._clock.now())}
+        metadata = pod.metadata
+        patch = {
+            "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+            "status": {"conditions": [condition]},
+        }
+        try:
+            await self._client.patch(
+                PODS, metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
+            )
+        except NotFound:
+            return
+        self._events.event(pod, "Warning", "NodeNotReady", "Node is not ready")
+
+    # --- heartbeats ------------------------------------------------------------------------------------------------
+
+    async def _monitor(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self.check_nodes()
+            due = loop.time() + self._period
+            await asyncio.sleep(self._period)
+            late = loop.time() - due
+            if late > self._grace / 4:
+                # This process was suspended. The heartbeats of that time have not been read yet.
+                for health in self._health.values():
+                    health.probed_at += late
+
+    async def check_nodes(self) -> None:
+        """Check the heartbeats of all nodes, and the states of their zones. Failures are logged."""
+        started_at = self._seconds()
+        nodes = self._nodes.list()
+        await self._register(nodes)
+        ready_by_zone: dict[str, list[Condition | None]] = {}
+        unhealthy = []
+        for number, node in enumerate(nodes, 1):
+            node_started_at = self._seconds()
+            if self._is_healthy(node):
+                _count(ready_by_zone, node)
+                self._metrics.node_seconds.observe(self._seconds() - node_started_at)
+            else:
+                unhealthy.append(node)
+            if number % _BATCH == 0:
+                await asyncio.sleep(0)
+        remaining = iter(unhealthy)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(_NODE_WORKERS, len(unhealthy))):
+                tasks.create_task(self._check_unhealthy(remaining, ready_by_zone))
+        await self._handle_disruption(nodes, ready_by_zone)
+        self._metrics.all_nodes_seconds.observe(self._seconds() - started_at)
+
+    async def _register(self, nodes: list[Node]) -> None:
+        """Record new and deleted nodes. The eviction of a new node starts anew."""
+        for node in nodes:
+            name, uid = node.metadata.name, node.metadata.uid
+            if name not in self._known:
+                self._node_event(name, uid, "RegisteredNode", f"event: Registered Node {name} in Controller")
+                await self._guarded(node, self._mark_reachable(node))
+                self._known[name] = uid
+        for name in self._known.keys() - self._nodes.keys():
+            uid = self._known.pop(name)
+            self._health.pop(name, None)
+            self._node_event(name, uid, "RemovingNode", f"event: Removing Node {name} from Controller")
+
+    def _is_healthy(self, node: Node) -> bool:
+        """Return True if the node is ready, and there is nothing to write."""
+        health = self._observe(node)
+        return (
+            health.ready is not None
+            and health.ready.status == "True"
+            and not self._is_lost(health)
+            and not has_eviction_taint(node)
+            and node.metadata.name not in self._pods_to_retry
+            and not self._queue_of(node).contains(node.metadata.name)
+        )
+
+    def _observe(self, node: Node) -> NodeHealth:
+        name, now = node.metadata.name, asyncio.get_running_loop().time()
+        health = self._health.get(name)
+        if health is None or health.uid != node.metadata.uid:
+            health = self._health[name] = NodeHealth(node, now, self._clock.now())
+        health.observe(node, self._leases.get(f"{_LEASE_NAMESPACE}/{name}"), now)
+        return health
+
+    def _is_lost(self, health: NodeHealth) -> bool:
+        now = asyncio.get_running_loop().time()
+        return health.is_lost(now, grace=self._grace, startup_grace=self._startup_grace)
+
+    async def _check_unhealthy(self, nodes: Iterable[Node], ready_by_zone: dict[str, list[Condition | None]]) -> None:
+        for node in nodes:
+            started_at = self._seconds()
+            await self._guarded(node, self._check_node(node, ready_by_zone))
+            self._metrics.node_seconds.observe(self._seconds() - started_at)
+
+    async def _check_node(self, node: Node, ready_by_zone: dict[str, list[Condition | None]]) -> None:
+        was_ready = _is_ready(node)
+        node = await self._patch(node, self._unknown_conditions_patch, subresource="status")
+        health = self._observe_own_write(node)
+        _count(ready_by_zone, node)
+        if health.ready is None:
+            return
+        name, is_ready = node.metadata.name, health.ready.status == "True"
+        await self._plan_eviction(node, health.ready.status)
+        if is_ready:
+            self._pods_to_retry.discard(name)
+            return
+        if was_ready:
+            self._node_event(name, node.metadata.uid, "NodeNotReady", "status is now: NodeNotReady")
+        if was_ready or name in self._pods_to_retry:
+            await self._mark_pods_not_ready(name)
+
+    def _unknown_conditions_patch(self, node: Node) -> JSONValue:
+        """Return the patch of a node whose grace period is over. Another version may have a new heartbeat."""
+        if not self._is_lost(self._observe(node)):
+            return None
+        conditions = unknown_conditions(node, self._clock.now())
+        if not conditions:
+            return None
+        return {
+            "metadata": {"resourceVersion": node.metadata.resource_version},
+            "status": {"conditions": conditions},
+        }
+
+    def _observe_own_write(self, node: Node) -> NodeHealth:
+        """Return the health with the condition Ready of this version, which is no heartbeat."""
+        health = self._health[node.metadata.name]
+        health.ready = condition_of(node.status.conditions, "Ready")
+        return health
+
+    # --- evictions -------------------------------------------------------------------------------------------------
+
+    async def _plan_eviction(self, node: Node, ready: str) -> None:
+        """Queue a node for the NoExecute taint of its condition Ready, replace the taint, or remove it."""
+        key = eviction_taint_key(ready)
+        if key is None:
+            await self._mark_reachable(node)
+        elif has_taint(node, key, NO_EXECUTE):
+            self._queue_of(node).remove(node.metadata.name)
+        elif has_eviction_taint(node):
+            await self._patch(node, self._eviction_taint_patch)
+        else:
+            self._queue_of(node).add(node.metadata.name)  # taken once the state of the zone is known
+
+    def _queue_of(self, node: Node) -> TaintQueue:
+        zone = zone_key(node.metadata.labels)
+        if zone not in self._taint_queues:
+            self._taint_queues[zone] = TaintQueue(self._rates.normal)
+            self._metrics.evictions.labels(zone)
+        return self._taint_queues[zone]
+
+    async def _mark_reachable(self, node: Node) -> None:
+        """Remove the NoExecute taints of a node, and take it out of the queue."""
+        self._queue_of(node).remove(node.metadata.name)
+        await self._patch(node, _reachable_patch)
+
+    def _eviction_taint_patch(self, node: Node) -> JSONValue:
+        ready = condition_of(node.status.conditions, "Ready")
+        key = None if ready is None else eviction_taint_key(ready.status)
+        if key is None or has_taint(node, key, NO_EXECUTE):
+            return None
+        return _taints_patch(node, with_eviction_taint(node.spec.taints, key, self._now()))
+
+    async def _taint_queued_nodes(self) -> None:
+        """Taint the queued nodes of all zones at the rates of their zones, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._taint_queued.clear()
+            for zone, queue in list(self._taint_queues.items()):
+                while (name := queue.pop(loop.time())) is not None:
+                    await self._taint(name, zone, queue)
+            seconds = [queue.seconds_until_next(loop.time()) for queue in self._taint_queues.values()]
+            try:
+                async with asyncio.timeout(min((it for it in seconds if it is not None), default=None)):
+                    await self._taint_queued.wait()
+            except TimeoutError:
+                continue
+
+    async def _taint(self, name: str, zone: str, queue: TaintQueue) -> None:
+        node = self._nodes.get(name)
+        if node is None:
+            return
+        try:
+            tainted = await self._patch(node, self._eviction_taint_patch)
+        except NotFound:
+            return
+        except (ApiError, ServerUnreachable) as error:
+            log.warning("could not taint node %s: %s", name, error)
+            queue.add(name)
+            return
+        if tainted is not node:
+            self._metrics.evictions.labels(zone).inc()
+
+    async def _handle_disruption(self, nodes: Iterable[Node], ready_by_zone: dict[str, list[Condition | None]]) -> None:
+        """Set the rate of each zone by its state."""
+        for zone in self._zone_states.keys() - ready_by_zone.keys():
+            self._metrics.set_zone(zone, 0, 0)
+        for zone, conditions in ready_by_zone.items():
+            self._metrics.set_zone(zone, len(conditions), count_ready(conditions))
+        plan = plan_disruption(self._zone_states, ready_by_zone, self._rates)
+        self._zone_states = dict(plan.states)
+        now = asyncio.get_running_loop().time()
+        if plan.enters_full:
+            log.warning("no node of any zone is ready: evictions stop")
+            for node in nodes:
+                await self._guarded(node, self._mark_reachable(node))
+        if plan.leaves_full:  # the other nodes get a full grace period after the first heartbeat
+            log.warning("a node is ready again: evictions resume")
+            for health in self._health.values():
+                health.probed_at = now
+        for zone, rate in plan.rates.items():
+            self._taint_queues[zone].set_rate(rate, now)
+        self._taint_queued.set()
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def _now(self) -> datetime:
+        return self._clock.now().replace(microsecond=0)
+
+    async def _guarded(self, node: Node, work: Any) -> None:
+        """Await the work on one node. A failure is logged, and must not stop the check of the others."""
+        try:
+            await work
+        except NotFound:
+            return
+        except (ApiError, ServerUnreachable) as error:
+            log.warning("could not update node %s: %s", node.metadata.name, error)
+
+    async def _patch(self, node: Node, plan: _Plan, *, subresource: str = "") -> Node:
+        """Patch a Node as planned, after a conflict its current version. Return the version that the plan holds for."""
+        name, uid = node.metadata.name, node.metadata.uid
+        for tries_left in reversed(range(_TRIES)):
+            patch = plan(node)
+            if patch is None or node.metadata.uid != uid:
+                return node
+            patch_type = PatchType.STRATEGIC if subresource else PatchType.MERGE
+            try:
+                return await self._client.patch(NODES, name, patch, patch_type, subresource=subresource)
+            except Conflict:
+                if not tries_left:
+                    raise
+                node = await self._client.get(NODES, name)
+        raise AssertionError("unreachable: the last conflict is raised")
+
+    def _node_event(self, name: str, uid: str, reason: str, message: str) -> None:
+        reference = ObjectReference(api_version="v1", kind="Node", name=name, uid=uid)
+        self._events.event(reference, "Normal", reason, f"Node {name} {message}")
+
+
+class _Metrics:
+    """node_collector_*. Source: pkg/controller/nodelifecycle/metrics.go."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        metrics = context.families
+        self._health = metrics.gauge(
+            "node_collector_zone_health", "Gauge measuring percentage of healthy nodes per zone.", ("zone",)
+        )
+        self._size = metrics.gauge(
+            "node_collector_zone_size", "Gauge measuring number of registered Nodes per zones.", ("zone",)
+        )
+        self._unhealthy = metrics.gauge(
+            "node_collector_unhealthy_nodes_in_zone", "Gauge measuring number of not Ready Nodes per zones.", ("zone",)
+        )
+        self.evictions = metrics.counter(
+            "node_collector_evictions_total",
+            "Number of Node evictions that happened since current instance of NodeController started.",
+            ("zone",),
+        )
+        self.node_seconds = metrics.histogram(
+            "node_collector_update_node_health_duration_seconds",
+            "Duration in seconds for NodeController to update the health of a single node.",
+            buckets=[0.001 * 4**power for power in range(8)],
+        ).labels()
+        self.all_nodes_seconds = metrics.histogram(
+            "node_collector_update_all_nodes_health_duration_seconds",
+            "Duration in seconds for NodeController to update the health of all nodes.",
+            buckets=[0.01 * 4**power for power in range(8)],
+        ).labels()
+
+    def set_zone(self, zone: str, size: int, ready: int) -> None:
+        self._size.labels(zone).set(size)
+        self._health.labels(zone).set(100 * ready / size if size else 100)
+        self._unhealthy.labels(zone).set(size - ready)
+
+
+def _is_ready(node: Node) -> bool:
+    ready = condition_of(node.status.conditions, "Ready")
+    return ready is not None and ready.status == "True"
+
+
+def _count(ready_by_zone: dict[str, list[Condition | None]], node: Node) -> None:
+    """Add the node's condition Ready to its zone, unless a label excludes it."""
+    labels = node.metadata.labels
+    if _EXCLUDED not in labels:
+        ready_by_zone.setdefault(zone_key(labels), []).append(condition_of(node.status.conditions, "Ready"))
+
+
+def _taints_patch(node: Node, taints: Iterable[Taint]) -> JSONValue:
+    values = [to_json(taint) for taint in taints]
+    return {"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": values or None}}
+
+
+def _reachable_patch(node: Node) -> JSONValue:
+    return _taints_patch(node, without_eviction_taints(node.spec.taints)) if has_eviction_taint(node) else None
+
+
+def _labels_patch(node: Node) -> JSONValue:
+    labels = missing_labels(node.metadata.labels)
+    return {"metadata": {"labels": labels}} if labels else None
