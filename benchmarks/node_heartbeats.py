@@ -1,4 +1,4 @@
-"""CPU of idle simulated nodes: Leases, status reports and the node lifecycle controller, in one process.
+"""CPU of idle simulated nodes: Leases and status reports, in one process.
 
     python benchmarks/node_heartbeats.py [--nodes 5000] [--seconds 20]
 

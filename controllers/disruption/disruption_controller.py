@@ -210,7 +210,7 @@ class DisruptionController:
             "reason": None,
             "message": None,
         }
-        patch = pod_status_patch(pod, conditions=[condition])
+        patch = pod_status_patch(pod, condition)
         name, namespace = pod.metadata.name, pod.metadata.namespace
         with suppress(NotFound, Conflict):  # deleted, or another pod has its name
             await self._client.patch(PODS, name, patch, PatchType.STRATEGIC, namespace, subresource="status")

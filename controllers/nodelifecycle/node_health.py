@@ -53,24 +53,37 @@ def _heartbeat(condition: Condition | None) -> tuple[bool, datetime | None]:
 
 
 def unknown_conditions(node: Node, now: datetime) -> list[JSONValue]:
-    """Return the conditions, as JSON, that become Unknown when the node's heartbeats are missing.
+    """Return the patch of the conditions that become Unknown when the node's heartbeats are missing.
 
     Empty if Ready is Unknown already.
     """
     ready = condition_of(node.status.conditions, "Ready")
     if ready is not None and ready.status == "Unknown":
         return []
-    changed: list[JSONValue] = []
+    # In the node's order: a strategic merge patch would apply its own.
+    changed = {condition.type: _unknown(condition, now) for condition in node.status.conditions}
+    created = node.metadata.creation_timestamp
     for type_ in _KUBELET_CONDITIONS:
-        condition = condition_of(node.status.conditions, type_)
-        if condition is not None and condition.status == "Unknown":
-            continue
-        unknown: dict[str, JSONValue] = {"type": type_, "status": "Unknown", "lastTransitionTime": rfc3339(now)}
-        if condition is None:
-            created = node.metadata.creation_timestamp
-            unknown["lastHeartbeatTime"] = None if created is None else rfc3339(created)
-            unknown["reason"], unknown["message"] = "NodeStatusNeverUpdated", "Kubelet never posted node status."
-        else:
-            unknown["reason"], unknown["message"] = "NodeStatusUnknown", "Kubelet stopped posting node status."
-        changed.append(unknown)
-    return changed
+        if type_ not in changed:
+            changed[type_] = {
+                "type": type_,
+                "status": "Unknown",
+                "reason": "NodeStatusNeverUpdated",
+                "message": "Kubelet never posted node status.",
+                "lastHeartbeatTime": None if created is None else rfc3339(created),
+                "lastTransitionTime": rfc3339(now),
+            }
+    return list(changed.values())
+
+
+def _unknown(condition: Condition, now: datetime) -> JSONValue:
+    """Return the patch of a condition; of one that does not change, the key of the merge."""
+    if condition.type not in _KUBELET_CONDITIONS or condition.status == "Unknown":
+        return {"type": condition.type}
+    return {
+        "type": condition.type,
+        "status": "Unknown",
+        "reason": "NodeStatusUnknown",
+        "message": "Kubelet stopped posting node status.",
+        "lastTransitionTime": rfc3339(now),
+    }

@@ -101,11 +101,10 @@ class PodGarbageCollector:
         metadata = pod.metadata
         try:
             if not is_finished(pod):
-                status = {"phase": "Failed", "observedGeneration": metadata.generation}
+                conditions = []
                 if disruption:
-                    condition = disruption_target(pod, "DeletionByPodGC", disruption, self._clock.now())
-                    status["conditions"] = [condition]
-                patch = pod_status_patch(pod, **status)
+                    conditions = [disruption_target(pod, "DeletionByPodGC", disruption, self._clock.now())]
+                patch = pod_status_patch(pod, *conditions, phase="Failed", observedGeneration=metadata.generation)
                 await self._client.patch(
                     PODS, metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
                 )

@@ -30,6 +30,13 @@ def disruption_target(pod: Pod, reason: str, message: str, now: datetime) -> JSO
     }
 
 
-def pod_status_patch(pod: Pod, **status: JSONValue) -> JSONValue:
-    """Return the strategic merge patch of these fields of a Pod's status, with the UID as precondition."""
+def pod_status_patch(pod: Pod, *conditions: JSONValue, **status: JSONValue) -> JSONValue:
+    """Return the strategic merge patch of conditions and other fields of a Pod's status, with the UID as precondition.
+
+    New conditions come last.
+    """
+    if conditions:
+        types = dict.fromkeys([*(it.type for it in pod.status.conditions), *(it["type"] for it in conditions)])
+        status["$setElementOrder/conditions"] = [{"type": type_} for type_ in types]
+        status["conditions"] = list(conditions)
     return {"metadata": {"uid": pod.metadata.uid}, "status": status}

@@ -149,7 +149,7 @@ class TaintEvictionController:
         message = "Taint manager: deleting due to NoExecute taint"
         condition = disruption_target(pod, "DeletionByTaintManager", message, self._clock.now())
         metadata = pod.metadata
-        patch = pod_status_patch(pod, conditions=[condition])
+        patch = pod_status_patch(pod, condition)
         await self._client.patch(
             PODS, metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
         )

@@ -83,7 +83,13 @@ def test_kubelet_conditions_become_unknown_and_others_stay():
         "reason": "NodeStatusNeverUpdated",
         "message": "Kubelet never posted node status.",
     }
-    assert conditions == [stopped, {"type": "MemoryPressure", **never}, {"type": "PIDPressure", **never}]
+    assert conditions == [
+        stopped,
+        {"type": "NetworkUnavailable"},
+        {"type": "DiskPressure"},
+        {"type": "MemoryPressure", **never},
+        {"type": "PIDPressure", **never},
+    ]
 
 
 def test_node_with_unknown_ready_is_not_written_again():

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kubeloop.controllers.runtime.disruption_target import disruption_target, pod_status_patch
-from kubeloop.kube.objects.api_types import Pod, convert
+from kubeloop.kube.objects.api_types import Condition, Pod, PodStatus, convert
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -31,3 +31,12 @@ def test_condition_keeps_the_time_of_a_true_one(status, since):
         "lastTransitionTime": since,
     }
     assert pod_status_patch(pod, phase="Failed") == {"metadata": {"uid": "u"}, "status": {"phase": "Failed"}}
+
+
+def test_patch_appends_new_conditions():
+    pod = Pod(status=PodStatus(conditions=(Condition(type="Ready"), Condition(type="PodScheduled"))))
+    patch = pod_status_patch(pod, {"type": "DisruptionTarget"}, {"type": "Ready", "status": "False"})
+    assert patch["status"] == {
+        "$setElementOrder/conditions": [{"type": "Ready"}, {"type": "PodScheduled"}, {"type": "DisruptionTarget"}],
+        "conditions": [{"type": "DisruptionTarget"}, {"type": "Ready", "status": "False"}],
+    }

@@ -9,10 +9,13 @@ from collections import Counter
 
 import pytest
 
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.api_types import Node, convert
 from kubeloop.kube.objects.resources import BY_GROUP_RESOURCE
 from kubeloop.process.controller_table import (
     CONTROLLER_TABLE,
     CONTROLLERS,
+    CONTROLLERS_BY_NAME,
     ControllerDescriptor,
     controller_options,
     default_options,
@@ -47,3 +50,35 @@ def test_table_imports_no_controller():
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout.split() == []
+
+
+def simulated_node(**changes: JSON) -> Node:
+    """Return a healthy simulated Node, with these fields of another value."""
+    condition_statuses = {"MemoryPressure": "False", "Ready": "True"} | changes.get("conditions", {})
+    conditions = [{"type": type_, "status": status} for type_, status in condition_statuses.items()]
+    return convert(
+        {
+            "metadata": {"annotations": {"kubeloop.dev/node": "simulated", **changes.get("annotations", {})}},
+            "spec": {"taints": [{"key": "dedicated", "effect": "NoSchedule"}], **changes.get("spec", {})},
+            "status": {"conditions": conditions},
+        },
+        Node,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "starts"),
+    [
+        pytest.param({}, False, id="healthy"),
+        pytest.param({"annotations": {"kubeloop.dev/node": "external"}}, True, id="external"),
+        pytest.param({"annotations": {"kubeloop.dev/fail": "unreachable"}}, True, id="failing"),
+        pytest.param({"spec": {"unschedulable": True}}, True, id="cordoned"),
+        pytest.param({"spec": {"taints": [{"key": "node.kubernetes.io/not-ready"}]}}, True, id="tainted"),
+        pytest.param({"conditions": {"Ready": "Unknown"}}, True, id="not ready"),
+        pytest.param({"conditions": {"DiskPressure": "True"}}, True, id="pressure"),
+    ],
+)
+def test_node_lifecycle_controller_starts_with_a_node_that_needs_it(changes: JSON, starts: bool):
+    starts_when = CONTROLLERS_BY_NAME["nodelifecycle"].starts_when
+    assert starts_when is not None
+    assert starts_when(simulated_node(**changes)) is starts
