@@ -57,12 +57,12 @@ def simulated_node(**changes: JSON) -> Node:
     condition_statuses = {"MemoryPressure": "False", "Ready": "True"} | changes.get("conditions", {})
     conditions = [{"type": type_, "status": status} for type_, status in condition_statuses.items()]
     return convert(
+        Node,
         {
             "metadata": {"annotations": {"kubeloop.dev/node": "simulated", **changes.get("annotations", {})}},
             "spec": {"taints": [{"key": "dedicated", "effect": "NoSchedule"}], **changes.get("spec", {})},
             "status": {"conditions": conditions},
         },
-        Node,
     )
 
 
