@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from kubeloop.controllers.cronjob.schedule_times import job_name
-from kubeloop.controllers.runtime.owner_references import controller_reference
 from kubeloop.kube.objects.api_types import CronJob, Job, JSONValue
-from kubeloop.kube.objects.object_fields import job_finished_condition
+from kubeloop.kube.objects.object_fields import controller_reference, job_finished_condition
 
 SCHEDULED_TIMESTAMP = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 

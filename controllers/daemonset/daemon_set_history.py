@@ -20,12 +20,12 @@ from kubeloop.controllers.runtime.controller_history import (
     sorted_revisions,
     surplus_revisions,
 )
-from kubeloop.controllers.runtime.owner_references import controller_reference
 from kubeloop.controllers.runtime.pod_template_hash import pod_template_hash
 from kubeloop.controllers.runtime.status_patch import versioned_merge_patch
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import AlreadyExists
 from kubeloop.kube.objects.api_types import ControllerRevision, DaemonSet, JSONValue, Object, Pod
+from kubeloop.kube.objects.object_fields import controller_reference
 from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
 from kubeloop.kube.selectors import Selector
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile

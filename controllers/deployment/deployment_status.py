@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from kubeloop.controllers.deployment import replica_sets
 from kubeloop.controllers.deployment.rolling_update import max_unavailable
 from kubeloop.controllers.runtime.integers import MAX_INT32
 from kubeloop.kube.objects.api_types import Condition, Deployment, DeploymentStatus, ReplicaSet
@@ -64,11 +63,6 @@ def has_progress_deadline(deployment: Deployment) -> bool:
     return deadline is not None and deadline != MAX_INT32
 
 
-def has_revision_history_limit(deployment: Deployment) -> bool:
-    limit = deployment.spec.revision_history_limit
-    return limit is not None and limit != MAX_INT32
-
-
 def is_complete(deployment: Deployment, status: DeploymentStatus) -> bool:
     """Return True if all replicas are updated and available, no old Pod is left, and the last spec was observed."""
     desired = replicas_of(deployment)
@@ -117,30 +111,29 @@ def seconds_until_progress_deadline(
     return (deadline - now).total_seconds()
 
 
-def paused_condition(deployment: Deployment, now: datetime) -> Condition | None:
-    """Return the Progressing condition to set after the Deployment was paused or resumed, if any.
+def with_paused_condition(deployment: Deployment, now: datetime) -> DeploymentStatus:
+    """Return the status with the Progressing condition of a Deployment that was paused or resumed since; else as it is.
 
     The time during which it is paused must not count towards the progress deadline. A rollout that has timed out
     already keeps its condition.
     """
-    if not has_progress_deadline(deployment):
-        return None
-    current = condition_of(deployment.status.conditions, PROGRESSING)
-    if current is not None and current.reason == TIMED_OUT:
-        return None
+    status = deployment.status
+    current = condition_of(status.conditions, PROGRESSING)
+    if not has_progress_deadline(deployment) or (current is not None and current.reason == TIMED_OUT):
+        return status
     was_paused = current is not None and current.reason == PAUSED
     if deployment.spec.paused and not was_paused:
-        return new_condition(PROGRESSING, "Unknown", PAUSED, "Deployment is paused", now)
+        return with_condition(status, new_condition(PROGRESSING, "Unknown", PAUSED, "Deployment is paused", now))
     if not deployment.spec.paused and was_paused:
-        return new_condition(PROGRESSING, "Unknown", RESUMED, "Deployment is resumed", now)
-    return None
+        return with_condition(status, new_condition(PROGRESSING, "Unknown", RESUMED, "Deployment is resumed", now))
+    return status
 
 
-def replica_failures(all_rss: Sequence[ReplicaSet | None], new_rs: ReplicaSet | None) -> list[Condition]:
+def replica_failures(all_rss: Sequence[ReplicaSet], new_rs: ReplicaSet | None) -> list[Condition]:
     """Return the ReplicaFailure conditions of the new ReplicaSet, or else of all, as conditions of the Deployment."""
     if new_rs is not None and (failures := _failures(new_rs)):
         return failures
-    return [condition for rs in all_rss if rs is not None for condition in _failures(rs)]
+    return [condition for rs in all_rss for condition in _failures(rs)]
 
 
 def _failures(rs: ReplicaSet) -> list[Condition]:
@@ -153,7 +146,7 @@ def _failures(rs: ReplicaSet) -> list[Condition]:
 
 def calculate_status(
     deployment: Deployment,
-    all_rss: Sequence[ReplicaSet | None],
+    all_rss: Sequence[ReplicaSet],
     new_rs: ReplicaSet | None,
     now: datetime,
     *,
@@ -163,16 +156,16 @@ def calculate_status(
 
     counts_terminating: False to leave out terminatingReplicas.
     """
-    available = replica_sets.available_replicas_sum(all_rss)
+    available = sum(rs.status.available_replicas for rs in all_rss)
     status = DeploymentStatus(
         observed_generation=deployment.metadata.generation,
-        replicas=replica_sets.actual_replicas_sum(all_rss),
-        updated_replicas=replica_sets.actual_replicas_sum([new_rs]),
-        ready_replicas=replica_sets.ready_replicas_sum(all_rss),
+        replicas=sum(rs.status.replicas for rs in all_rss),
+        updated_replicas=0 if new_rs is None else new_rs.status.replicas,
+        ready_replicas=sum(rs.status.ready_replicas for rs in all_rss),
         available_replicas=available,
         # negative while more Pods than spec.replicas are available
-        unavailable_replicas=max(0, replica_sets.spec_replicas_sum(all_rss) - available),
-        terminating_replicas=replica_sets.terminating_replicas_sum(all_rss) if counts_terminating else None,
+        unavailable_replicas=max(0, sum(map(replicas_of, all_rss)) - available),
+        terminating_replicas=_terminating_replicas(all_rss) if counts_terminating else None,
         conditions=deployment.status.conditions,
         collision_count=deployment.status.collision_count,
     )
@@ -183,9 +176,20 @@ def calculate_status(
     return with_condition(status, new_condition(AVAILABLE, state, reason, message, now))
 
 
+def _terminating_replicas(all_rss: Sequence[ReplicaSet]) -> int | None:
+    """Return the sum; None if a ReplicaSet was synced by a controller without support for terminatingReplicas."""
+    total = 0
+    for rs in all_rss:
+        if rs.status.terminating_replicas is not None:
+            total += rs.status.terminating_replicas
+        elif rs.status.observed_generation != 0:
+            return None
+    return total
+
+
 def rollout_status(
     deployment: Deployment,
-    all_rss: Sequence[ReplicaSet | None],
+    all_rss: Sequence[ReplicaSet],
     new_rs: ReplicaSet | None,
     now: datetime,
     *,

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kubeloop.controllers.deployment.replica_sets import NOT_COPIED, REVISION, REVISION_HISTORY, replicas_annotations
-from kubeloop.controllers.deployment.rolling_update import max_surge, new_rs_new_replicas
+from kubeloop.controllers.deployment.replica_sets import NOT_COPIED, REVISION, REVISION_HISTORY
+from kubeloop.controllers.deployment.rolling_update import new_rs_new_replicas, replicas_annotations
 from kubeloop.controllers.runtime.integers import int_or_none
-from kubeloop.controllers.runtime.owner_references import controller_reference
 from kubeloop.controllers.runtime.pod_template_hash import pod_template_hash, with_hash_label
 from kubeloop.kube.objects.api_types import Deployment, JSONValue, ReplicaSet, to_json
-from kubeloop.kube.objects.object_fields import POD_TEMPLATE_HASH_LABEL, replicas_of
+from kubeloop.kube.objects.object_fields import POD_TEMPLATE_HASH_LABEL, controller_reference
 from kubeloop.kube.objects.resources import REPLICA_SETS
 
 MAX_NAME_LENGTH = 253
@@ -34,9 +33,8 @@ def new_replica_set(
     selector = to_json(spec.selector) if spec.selector is not None else {}
     selector["matchLabels"] = {**selector.get("matchLabels", {}), POD_TEMPLATE_HASH_LABEL: template_hash}
     size = new_rs_new_replicas(deployment, old_rss, 0)
-    desired = replicas_of(deployment)
     annotations, _ = new_replica_set_annotations(
-        deployment.metadata.annotations, {}, revision, replicas=(desired, desired + max_surge(deployment))
+        deployment.metadata.annotations, {}, revision, replicas=replicas_annotations(deployment)
     )
     name = replica_set_name(deployment.metadata.name, template_hash)
     body: dict[str, JSONValue] = {
@@ -66,14 +64,13 @@ def new_replica_set_annotations(
     annotations: Mapping[str, str],
     new_revision: str,
     *,
-    replicas: tuple[int, int] | None,
+    replicas: Mapping[str, str],
     max_history_chars: int = MAX_REVISION_HISTORY_CHARS,
 ) -> tuple[dict[str, str], bool]:
     """Return the annotations of the new ReplicaSet, and True if a write is needed.
 
     Copies the Deployment's annotations and raises the revision; the former revision of a ReplicaSet that is rolled
-    back to is added to its revision history. `replicas`, (desired, maximum), is passed for one that is about to be
-    created.
+    back to is added to its revision history. replicas: the size annotations of one that is about to be created.
     """
     result = dict(annotations)
     changed = False
@@ -91,11 +88,10 @@ def new_replica_set_annotations(
         changed = True
         if old_text is not None:
             _append_revision_history(result, old_text, max_history_chars)
-    if replicas is not None:
-        for name, value in replicas_annotations(*replicas).items():
-            if result.get(name) != value:
-                result[name] = value
-                changed = True
+    for name, value in replicas.items():
+        if result.get(name) != value:
+            result[name] = value
+            changed = True
     return result, changed
 
 

@@ -1,4 +1,4 @@
-"""ReplicaSets of a Deployment: new and old ones, order, revisions and revision history, annotations.
+"""ReplicaSets of a Deployment: new and old ones, their order, revisions and annotations.
 
 Pure functions. Source: pkg/controller/deployment/util/deployment_util.go, pkg/controller/controller_utils.go.
 """
@@ -6,10 +6,10 @@ Pure functions. Source: pkg/controller/deployment/util/deployment_util.go, pkg/c
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from kubeloop.controllers.runtime.integers import InvalidInteger, non_negative_int32, parse_int
+from kubeloop.controllers.runtime.integers import InvalidInteger, parse_int
 from kubeloop.controllers.runtime.pod_template_hash import equal_ignore_hash
 from kubeloop.kube.objects.api_types import Deployment, Object, ReplicaSet
 from kubeloop.kube.objects.object_fields import replicas_of
@@ -103,67 +103,6 @@ def find_old_replica_sets(new_rs: ReplicaSet | None, replica_sets: Iterable[Repl
     """Return all ReplicaSets except the new one, oldest first."""
     new_uid = None if new_rs is None else new_rs.metadata.uid
     return [rs for rs in sort_by_creation(replica_sets) if rs.metadata.uid != new_uid]
-
-
-def filter_active(replica_sets: Iterable[ReplicaSet | None]) -> list[ReplicaSet]:
-    """Return the ReplicaSets with spec.replicas greater than 0."""
-    return [rs for rs in replica_sets if rs is not None and replicas_of(rs) > 0]
-
-
-def find_active_or_latest(new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet]) -> ReplicaSet | None:
-    """Return the only active ReplicaSet; if none is active, the new or else the newest one; if several are, None."""
-    if new_rs is None and not old_rss:
-        return None
-    newest_first = sort_by_creation(old_rss)[::-1]
-    candidates = filter_active([*newest_first, new_rs])
-    if not candidates:
-        return new_rs if new_rs is not None else newest_first[0]
-    return candidates[0] if len(candidates) == 1 else None
-
-
-def spec_replicas_sum(replica_sets: Iterable[ReplicaSet | None]) -> int:
-    return sum(replicas_of(rs) for rs in replica_sets if rs is not None)
-
-
-def actual_replicas_sum(replica_sets: Iterable[ReplicaSet | None]) -> int:
-    return sum(rs.status.replicas for rs in replica_sets if rs is not None)
-
-
-def ready_replicas_sum(replica_sets: Iterable[ReplicaSet | None]) -> int:
-    return sum(rs.status.ready_replicas for rs in replica_sets if rs is not None)
-
-
-def available_replicas_sum(replica_sets: Iterable[ReplicaSet | None]) -> int:
-    return sum(rs.status.available_replicas for rs in replica_sets if rs is not None)
-
-
-def terminating_replicas_sum(replica_sets: Iterable[ReplicaSet | None]) -> int | None:
-    """Return the sum; None if a ReplicaSet was synced by a controller without support for terminatingReplicas."""
-    total = 0
-    for rs in replica_sets:
-        if rs is None:
-            continue
-        if rs.status.terminating_replicas is not None:
-            total += rs.status.terminating_replicas
-        elif rs.status.observed_generation != 0:
-            return None
-    return total
-
-
-# --- annotations ---------------------------------------------------------------------------------------------------
-
-
-def desired_replicas_annotation(rs: ReplicaSet) -> int | None:
-    return non_negative_int32(rs.metadata.annotations.get(DESIRED_REPLICAS))
-
-
-def max_replicas_annotation(rs: ReplicaSet) -> int | None:
-    return non_negative_int32(rs.metadata.annotations.get(MAX_REPLICAS))
-
-
-def replicas_annotations(desired: int, maximum: int) -> dict[str, str]:
-    """Return the annotations that record the Deployment's size when a ReplicaSet was last scaled."""
-    return {DESIRED_REPLICAS: str(desired), MAX_REPLICAS: str(maximum)}
 
 
 def rolled_back_annotations(deployment: Mapping[str, str], rs: Mapping[str, str]) -> dict[str, str]:

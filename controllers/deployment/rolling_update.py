@@ -5,27 +5,22 @@ Pure functions. Source: pkg/controller/deployment/{rolling,sync}.go and util/dep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from kubeloop.controllers.deployment.replica_sets import (
     DESIRED_REPLICAS,
-    available_replicas_sum,
-    desired_replicas_annotation,
-    filter_active,
-    find_active_or_latest,
-    max_replicas_annotation,
-    replicas_annotations,
+    MAX_REPLICAS,
     sort_by_creation,
     sort_by_size_newer,
     sort_by_size_older,
-    spec_replicas_sum,
 )
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.integers import (
     InvalidIntOrPercent,
     int_or_none,
+    non_negative_int32,
     round_half_away_from_zero,
     scaled_value,
     wrap_int32,
@@ -81,7 +76,7 @@ def max_unavailable(deployment: Deployment) -> int:
     return min(_limits(deployment.spec, replicas)[1], replicas)
 
 
-def new_rs_new_replicas(deployment: Deployment, all_rss: Sequence[ReplicaSet | None], new_rs_replicas: int) -> int:
+def new_rs_new_replicas(deployment: Deployment, all_rss: Sequence[ReplicaSet], new_rs_replicas: int) -> int:
     """Return the size of the new ReplicaSet that maxSurge allows now. `all_rss` includes the new ReplicaSet.
 
     Raises InvalidIntOrPercent, UnsupportedStrategy.
@@ -94,10 +89,15 @@ def new_rs_new_replicas(deployment: Deployment, all_rss: Sequence[ReplicaSet | N
         raise UnsupportedStrategy(f"deployment type {strategy.type} isn't supported")
     rolling_update = strategy.rolling_update or RollingUpdateDeployment()
     max_total = desired + scaled_value(rolling_update.max_surge, desired, round_up=True)
-    current = spec_replicas_sum(all_rss)
+    current = sum(map(replicas_of, all_rss))
     if current >= max_total:
         return new_rs_replicas
     return new_rs_replicas + min(max_total - current, desired - new_rs_replicas)
+
+
+def filter_active(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
+    """Return the ReplicaSets with spec.replicas greater than 0."""
+    return [rs for rs in replica_sets if replicas_of(rs) > 0]
 
 
 class Resize(msgspec.Struct, frozen=True):
@@ -108,7 +108,7 @@ class Resize(msgspec.Struct, frozen=True):
 
 
 def plan_scale_down_budget(
-    deployment: Deployment, all_rss: Sequence[ReplicaSet | None], old_rss: Sequence[ReplicaSet], new_rs: ReplicaSet
+    deployment: Deployment, all_rss: Sequence[ReplicaSet], old_rss: Sequence[ReplicaSet], new_rs: ReplicaSet
 ) -> int:
     """Return the number of old Pods that may be removed now, healthy or not; 0 or less means none.
 
@@ -116,11 +116,11 @@ def plan_scale_down_budget(
     new ones that never become available. Example: 10 replicas, maxUnavailable 2, maxSurge 3; while 5 new Pods crash,
     13 - 8 - 5 = 0 old ones may be removed.
     """
-    if spec_replicas_sum(old_rss) == 0:
+    if sum(map(replicas_of, old_rss)) == 0:
         return 0
     new_unavailable = replicas_of(new_rs) - new_rs.status.available_replicas
     minimum = replicas_of(deployment) - max_unavailable(deployment)
-    return spec_replicas_sum(all_rss) - minimum - new_unavailable
+    return sum(map(replicas_of, all_rss)) - minimum - new_unavailable
 
 
 def plan_unhealthy_cleanup(old_rss: Sequence[ReplicaSet], budget: int) -> Iterator[Resize]:
@@ -144,11 +144,11 @@ def plan_unhealthy_cleanup(old_rss: Sequence[ReplicaSet], budget: int) -> Iterat
 
 
 def plan_old_scale_down(
-    deployment: Deployment, all_rss: Sequence[ReplicaSet | None], old_rss: Sequence[ReplicaSet]
+    deployment: Deployment, all_rss: Sequence[ReplicaSet], old_rss: Sequence[ReplicaSet]
 ) -> Iterator[Resize]:
     """Yield the removal of old Pods above the minimum that must be available, oldest ReplicaSet first."""
     minimum = replicas_of(deployment) - max_unavailable(deployment)
-    surplus = available_replicas_sum(all_rss) - minimum
+    surplus = sum(rs.status.available_replicas for rs in all_rss) - minimum
     removed = 0
     for rs in old_rss:
         if removed >= surplus:
@@ -159,6 +159,14 @@ def plan_old_scale_down(
         count = min(size, surplus - removed)
         removed += count
         yield Resize(rs, size - count)
+
+
+def desired_replicas_annotation(rs: ReplicaSet) -> int | None:
+    return non_negative_int32(rs.metadata.annotations.get(DESIRED_REPLICAS))
+
+
+def max_replicas_annotation(rs: ReplicaSet) -> int | None:
+    return non_negative_int32(rs.metadata.annotations.get(MAX_REPLICAS))
 
 
 def is_saturated(deployment: Deployment, rs: ReplicaSet | None) -> bool:
@@ -207,6 +215,17 @@ class Scaling(msgspec.Struct, frozen=True):
     forced: bool = False
 
 
+def find_active_or_latest(new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet]) -> ReplicaSet | None:
+    """Return the only active ReplicaSet; if none is active, the new or else the newest one; if several are, None."""
+    if new_rs is None and not old_rss:
+        return None
+    newest_first = sort_by_creation(old_rss)[::-1]
+    candidates = filter_active(newest_first if new_rs is None else [*newest_first, new_rs])
+    if not candidates:
+        return new_rs if new_rs is not None else newest_first[0]
+    return candidates[0] if len(candidates) == 1 else None
+
+
 def plan_scaling(deployment: Deployment, new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet]) -> Scaling:
     """Distribute a change of spec.replicas over the ReplicaSets, in proportion to their sizes."""
     desired = replicas_of(deployment)
@@ -219,9 +238,9 @@ def plan_scaling(deployment: Deployment, new_rs: ReplicaSet | None, old_rss: Seq
         return Scaling(tuple(Resize(rs, 0) for rs in filter_active(old_rss)))
     if not is_rolling_update(deployment):
         return Scaling()
-    all_rss = filter_active([*old_rss, new_rs])
+    all_rss = filter_active(old_rss if new_rs is None else [*old_rss, new_rs])
     allowed = desired + max_surge(deployment) if desired > 0 else 0
-    to_add = allowed - spec_replicas_sum(all_rss)
+    to_add = allowed - sum(map(replicas_of, all_rss))
     if to_add > 0:
         all_rss = sort_by_size_newer(all_rss)
     elif to_add < 0:
@@ -237,7 +256,7 @@ def plan_scaling(deployment: Deployment, new_rs: ReplicaSet | None, old_rss: Seq
     return Scaling(tuple(Resize(rs, size) for rs, size in zip(all_rss, sizes, strict=True)), forced=True)
 
 
-def is_scaling_event(deployment: Deployment, all_rss: Sequence[ReplicaSet | None]) -> bool:
+def is_scaling_event(deployment: Deployment, all_rss: Sequence[ReplicaSet]) -> bool:
     """Return True if spec.replicas differs from the size for which an active ReplicaSet was last scaled."""
     desired = replicas_of(deployment)
     return any(
@@ -246,9 +265,14 @@ def is_scaling_event(deployment: Deployment, all_rss: Sequence[ReplicaSet | None
     )
 
 
+def replicas_annotations(deployment: Deployment) -> dict[str, str]:
+    """Return the annotations that record the Deployment's size when a ReplicaSet was last scaled."""
+    desired = replicas_of(deployment)
+    return {DESIRED_REPLICAS: str(desired), MAX_REPLICAS: str(desired + max_surge(deployment))}
+
+
 def changed_replicas_annotations(deployment: Deployment, rs: ReplicaSet) -> dict[str, str]:
     """Return the annotations of the Deployment's size that `rs` lacks or has with another value."""
-    desired = replicas_of(deployment)
     annotations = rs.metadata.annotations
-    replicas = replicas_annotations(desired, desired + max_surge(deployment))
+    replicas = replicas_annotations(deployment)
     return {name: value for name, value in replicas.items() if annotations.get(name) != value}

@@ -20,8 +20,6 @@ from kubeloop.controllers.deployment.new_replica_set import new_replica_set, new
 from kubeloop.controllers.deployment.replica_sets import (
     REVISION,
     ROLLBACK_TO,
-    actual_replicas_sum,
-    filter_active,
     find_new_replica_set,
     find_old_replica_sets,
     last_revision,
@@ -34,7 +32,7 @@ from kubeloop.controllers.deployment.replica_sets import (
 from kubeloop.controllers.deployment.rolling_update import RECREATE, ROLLING_UPDATE, UnsupportedStrategy
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.integers import InvalidInteger, int_or_none
+from kubeloop.controllers.runtime.integers import MAX_INT32, InvalidInteger, int_or_none
 from kubeloop.controllers.runtime.owner_references import CONTROLLER_INDEX, controller_index_key
 from kubeloop.controllers.runtime.pod_template_hash import (
     equal_ignore_hash,
@@ -63,8 +61,6 @@ from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 log = logging.getLogger(__name__)
 
-AllReplicaSets = Sequence[ReplicaSet | None]
-
 
 class UnwrittenProgress(NamedTuple):
     """Progressing condition of a Deployment whose status write was postponed."""
@@ -75,7 +71,13 @@ class UnwrittenProgress(NamedTuple):
 
 def rollback_revision(deployment: Deployment) -> int | None:
     """Return the revision in the deprecated rollback annotation (0: the previous one); None without a valid one."""
-    return int_or_none(deployment.metadata.annotations.get(ROLLBACK_TO))
+    revision = deployment.metadata.annotations.get(ROLLBACK_TO)
+    return None if revision is None else int_or_none(revision)
+
+
+def all_replica_sets(new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet]) -> list[ReplicaSet]:
+    """Return the ReplicaSets of the Deployment, the new one last."""
+    return [*old_rss] if new_rs is None else [*old_rss, new_rs]
 
 
 def pods_by_replica_set(
@@ -99,7 +101,7 @@ def old_pods_running(
     new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet], pods_by_rs: Iterable[tuple[str, Sequence[Pod]]]
 ) -> bool:
     """Return True if a Pod of an old template may still run; a Recreate then creates no new Pods yet."""
-    if actual_replicas_sum(old_rss) > 0:
+    if any(rs.status.replicas > 0 for rs in old_rss):
         return True
     new_uid = None if new_rs is None else new_rs.metadata.uid
     return any(not is_finished(pod) for uid, pods in pods_by_rs if uid != new_uid for pod in pods)
@@ -108,7 +110,7 @@ def old_pods_running(
 def replica_sets_to_clean_up(deployment: Deployment, old_rss: Sequence[ReplicaSet]) -> list[ReplicaSet]:
     """Return the old ReplicaSets beyond revisionHistoryLimit that have no Pods, lowest revision first."""
     limit = deployment.spec.revision_history_limit
-    if limit is None or not statuses.has_revision_history_limit(deployment):
+    if limit is None or limit == MAX_INT32:
         return []
     candidates = [rs for rs in old_rss if rs.metadata.deletion_timestamp is None]
     surplus = len(candidates) - limit
@@ -165,12 +167,12 @@ class DeploymentSync:
         deployment = self._deployment
         if deployment.metadata.deletion_timestamp is not None:
             new_rs, old_rss = await self._get_replica_sets(create=False)
-            await self._sync_status([*old_rss, new_rs], new_rs)
+            await self._sync_status(old_rss, new_rs)
             return
         # First, so that a rollout that was paused for long does not time out at the moment it is resumed.
-        condition = statuses.paused_condition(deployment, self._now)
-        if condition is not None:
-            await self._write_condition(condition)
+        status = statuses.with_paused_condition(deployment, self._now)
+        if status is not deployment.status:
+            await self._write_status(status)
         if deployment.spec.paused:
             await self._scale()
         elif rollback_revision(deployment) is not None:
@@ -200,7 +202,7 @@ class DeploymentSync:
     async def _update_new_rs(self, rs: ReplicaSet, revision: str) -> ReplicaSet:
         min_ready_seconds = self._deployment.spec.min_ready_seconds
         annotations, changed = new_replica_set_annotations(
-            self._deployment.metadata.annotations, rs.metadata.annotations, revision, replicas=None
+            self._deployment.metadata.annotations, rs.metadata.annotations, revision, replicas={}
         )
         changes = _annotation_changes(rs.metadata.annotations, annotations)
         if changed or rs.spec.min_ready_seconds != min_ready_seconds:
@@ -290,14 +292,12 @@ class DeploymentSync:
         new_rs, old_rss = await self._get_replica_sets(create=True)
         assert new_rs is not None
         all_rss = [*old_rss, new_rs]
-        if not (
-            await self._reconcile_new_replica_set(all_rss, new_rs)
-            or await self._reconcile_old_replica_sets(all_rss, filter_active(old_rss), new_rs)
-        ) and statuses.is_complete(self._deployment, self._deployment.status):
-            await self._cleanup_old_replica_sets(old_rss)
-        await self._sync_rollout_status(all_rss, new_rs)
+        scaled = await self._reconcile_new_replica_set(all_rss, new_rs) or await self._reconcile_old_replica_sets(
+            all_rss, old_rss, new_rs
+        )
+        await self._sync_rollout_status(old_rss, new_rs, clean_up=not scaled)
 
-    async def _reconcile_new_replica_set(self, all_rss: AllReplicaSets, new_rs: ReplicaSet) -> bool:
+    async def _reconcile_new_replica_set(self, all_rss: Sequence[ReplicaSet], new_rs: ReplicaSet) -> bool:
         size, desired = replicas_of(new_rs), replicas_of(self._deployment)
         if size == desired:
             return False
@@ -307,8 +307,9 @@ class DeploymentSync:
         return scaled
 
     async def _reconcile_old_replica_sets(
-        self, all_rss: AllReplicaSets, old_rss: list[ReplicaSet], new_rs: ReplicaSet
+        self, all_rss: Sequence[ReplicaSet], old_rss: list[ReplicaSet], new_rs: ReplicaSet
     ) -> bool:
+        old_rss = rolling_update.filter_active(old_rss)
         budget = rolling_update.plan_scale_down_budget(self._deployment, all_rss, old_rss, new_rs)
         if budget <= 0:
             return False
@@ -332,20 +333,17 @@ class DeploymentSync:
 
     async def _rollout_recreate(self) -> None:
         new_rs, old_rss = await self._get_replica_sets(create=False)
-        all_rss: list[ReplicaSet | None] = [*old_rss, new_rs]
-        scaled_down = False
-        for rs in filter_active(old_rss):
+        scaled_down = clean_up = False
+        for rs in rolling_update.filter_active(old_rss):
             scaled, _ = await self._scale_replica_set(rs, 0)
             scaled_down = scaled_down or scaled
         if not scaled_down and not old_pods_running(new_rs, old_rss, self._owned_pods()):
             if new_rs is None:
                 new_rs, old_rss = await self._get_replica_sets(create=True)
-                all_rss = [*old_rss, new_rs]
             assert new_rs is not None
             await self._scale_replica_set(new_rs, replicas_of(self._deployment))
-            if statuses.is_complete(self._deployment, self._deployment.status):
-                await self._cleanup_old_replica_sets(old_rss)
-        await self._sync_rollout_status(all_rss, new_rs)
+            clean_up = True
+        await self._sync_rollout_status(old_rss, new_rs, clean_up=clean_up)
 
     def _owned_pods(self) -> list[tuple[str, list[Pod]]]:
         selector = selector_from(self._deployment.spec.selector)
@@ -353,7 +351,7 @@ class DeploymentSync:
 
     async def _is_scaling_event(self) -> bool:
         new_rs, old_rss = await self._get_replica_sets(create=False)
-        return rolling_update.is_scaling_event(self._deployment, [*old_rss, new_rs])
+        return rolling_update.is_scaling_event(self._deployment, all_replica_sets(new_rs, old_rss))
 
     async def _scale(self) -> None:
         """Scale after spec.replicas changed; a paused Deployment is scaled only."""
@@ -361,7 +359,7 @@ class DeploymentSync:
         await self.scale_replica_sets(new_rs, old_rss)
         if self._deployment.spec.paused and rollback_revision(self._deployment) is None:
             await self._cleanup_old_replica_sets(old_rss)
-        await self._sync_status([*old_rss, new_rs], new_rs)
+        await self._sync_status(old_rss, new_rs)
 
     async def scale_replica_sets(self, new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet]) -> None:
         """Distribute spec.replicas over the ReplicaSets. Stops at the first write that fails, and raises its error."""
@@ -461,21 +459,28 @@ class DeploymentSync:
 
     # --- status ----------------------------------------------------------------------------------------------------
 
-    async def _sync_status(self, all_rss: AllReplicaSets, new_rs: ReplicaSet | None) -> None:
+    async def _sync_status(self, old_rss: Sequence[ReplicaSet], new_rs: ReplicaSet | None) -> None:
         """Write the counts if they changed. Rollout progress is not evaluated."""
+        all_rss = all_replica_sets(new_rs, old_rss)
         status = statuses.calculate_status(
             self._deployment, all_rss, new_rs, self._now, counts_terminating=self._counts_terminating
         )
         await self._write_or_postpone_status(status, all_rss)
 
-    async def _sync_rollout_status(self, all_rss: AllReplicaSets, new_rs: ReplicaSet | None) -> None:
+    async def _sync_rollout_status(
+        self, old_rss: Sequence[ReplicaSet], new_rs: ReplicaSet | None, *, clean_up: bool
+    ) -> None:
+        """Write the status if it changed. clean_up: first delete old ReplicaSets if the rollout is complete."""
+        if clean_up and statuses.is_complete(self._deployment, self._deployment.status):
+            await self._cleanup_old_replica_sets(old_rss)
+        all_rss = all_replica_sets(new_rs, old_rss)
         status = statuses.rollout_status(
             self._deployment, all_rss, new_rs, self._now, counts_terminating=self._counts_terminating
         )
         if not await self._write_or_postpone_status(status, all_rss):
             self.seconds_until_deadline = statuses.seconds_until_progress_deadline(self._deployment, status, self._now)
 
-    async def _write_or_postpone_status(self, status: DeploymentStatus, all_rss: AllReplicaSets) -> bool:
+    async def _write_or_postpone_status(self, status: DeploymentStatus, all_rss: Sequence[ReplicaSet]) -> bool:
         """Write `status` and the revision if they changed, or leave that to a later sync. Returns True if they changed.
 
         Postponed while a ReplicaSet controller has not seen the last spec of a ReplicaSet: its status, which changes
@@ -486,7 +491,7 @@ class DeploymentSync:
             self._status_delay.forget(key)
             return False
         outdated = bool(self._rs_versions) or any(
-            rs is not None and rs.status.observed_generation < rs.metadata.generation for rs in all_rss
+            rs.status.observed_generation < rs.metadata.generation for rs in all_rss
         )
         if outdated and self._status_delay.postpone(key):
             progressing = condition_of(self._deployment.status.conditions, statuses.PROGRESSING)
@@ -509,10 +514,6 @@ class DeploymentSync:
     def _set_condition(self, status: str, reason: str, message: str) -> None:
         condition = statuses.new_condition(statuses.PROGRESSING, status, reason, message, self._now)
         self._deployment = replace(self._deployment, status=statuses.with_condition(self._deployment.status, condition))
-
-    async def _write_condition(self, condition: Condition) -> None:
-        self._deployment = replace(self._deployment, status=statuses.with_condition(self._deployment.status, condition))
-        await self._write_status(self._deployment.status)
 
     async def _write_status(self, status: DeploymentStatus) -> None:
         """Write the status, and the revision annotation if it changed."""

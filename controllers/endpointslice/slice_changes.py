@@ -14,9 +14,9 @@ from kubeloop.controllers.endpointslice.pod_endpoints import (
     port_key,
     same_endpoint,
 )
-from kubeloop.controllers.runtime.owner_references import controller_reference
 from kubeloop.controllers.runtime.service_pods import IS_HEADLESS_SERVICE, is_headless
 from kubeloop.kube.objects.api_types import JSONValue, Service
+from kubeloop.kube.objects.object_fields import controller_reference
 
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 CONTROLLER = "endpointslice-controller.k8s.io"

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.owner_references import controller_reference
 from kubeloop.controllers.runtime.volume_claims import CLAIM_INDEX, by_claim, claims_of_pod
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import JSONValue, Object, Pod
-from kubeloop.kube.objects.object_fields import controller_of
+from kubeloop.kube.objects.object_fields import controller_of, controller_reference
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 
 

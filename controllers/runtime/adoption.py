@@ -12,10 +12,9 @@ from enum import Enum
 from typing import TypeVar
 
 from kubeloop.controllers.runtime.controller import ReconcileError
-from kubeloop.controllers.runtime.owner_references import controller_reference
 from kubeloop.kube.errors import ApiError, Invalid, NotFound
 from kubeloop.kube.objects.api_types import JSONValue, LabelSelector, Object
-from kubeloop.kube.objects.object_fields import controller_of
+from kubeloop.kube.objects.object_fields import controller_of, controller_reference
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
 
 T = TypeVar("T", bound=Object)

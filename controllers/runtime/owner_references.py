@@ -1,4 +1,4 @@
-"""Controller references, and the index by which a controller looks up the objects it owns.
+"""The index by which a controller looks up the objects it owns.
 
 Pure functions of objects. Source: apimachinery meta/v1 controller_ref.go, pkg/controller/controller_utils.go.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from kubeloop.informers.store import Store
-from kubeloop.kube.objects.api_types import JSONValue, Object, ObjectMeta
+from kubeloop.kube.objects.api_types import Object, ObjectMeta
 from kubeloop.kube.objects.object_fields import controller_of
 
 T = TypeVar("T", bound=Object)
@@ -49,15 +49,3 @@ def controller_index_key(owner: Object) -> str:
 def orphan_index_key(namespace: str) -> str:
     """Return the value in CONTROLLER_INDEX of the objects in `namespace` that have no controller."""
     return namespace
-
-
-def controller_reference(owner: Object) -> JSONValue:
-    """Return the controller owner reference to `owner`, as JSON, for objects that it creates or adopts."""
-    return {
-        "apiVersion": owner.api_version,
-        "kind": owner.kind,
-        "name": owner.metadata.name,
-        "uid": owner.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }

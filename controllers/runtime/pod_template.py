@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kubeloop.controllers.runtime.owner_references import controller_reference
 from kubeloop.kube.objects.api_types import JSONValue, Object
+from kubeloop.kube.objects.object_fields import controller_reference
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _MAX_NAME_LENGTH = 253

@@ -6,9 +6,9 @@ is scaled down (whenScaled). Pure functions. Source: pkg/controller/statefulset/
 
 from __future__ import annotations
 
-from kubeloop.controllers.runtime.owner_references import controller_reference
 from kubeloop.controllers.statefulset.stateful_pods import is_in_range, ordinal_of
 from kubeloop.kube.objects.api_types import JSONValue, Object, OwnerReference, Pod, StatefulSet, to_json
+from kubeloop.kube.objects.object_fields import controller_reference
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
 
 _DELETE = "Delete"

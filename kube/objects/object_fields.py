@@ -12,6 +12,8 @@ from kubeloop.kube.objects.api_types import (
     Condition,
     Deployment,
     Job,
+    JSONValue,
+    Object,
     Pod,
     ReplicaSet,
     ReplicationController,
@@ -48,6 +50,18 @@ def controller_of(metadata: OwnedMetadata[ReferenceT]) -> ReferenceT | None:
         if reference.controller:
             return reference
     return None
+
+
+def controller_reference(owner: Object) -> JSONValue:
+    """Return the controller owner reference to `owner`, as JSON, for objects that it creates or adopts."""
+    return {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": owner.metadata.name,
+        "uid": owner.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
 
 
 def condition_of(conditions: Iterable[Condition], type_: str) -> Condition | None:

@@ -135,27 +135,26 @@ def test_find_replicasets(rows):
         all_rss = [convert(ReplicaSet, rs) for rs in inputs["replicasets"]]
         new_rs = replica_sets.find_new_replica_set(deployment, all_rss)
         old_rss = replica_sets.find_old_replica_sets(new_rs, all_rss)
-        latest = replica_sets.find_active_or_latest(new_rs, old_rss)
+        latest = rolling_update.find_active_or_latest(new_rs, old_rss)
+        calculated = status.calculate_status(deployment, all_rss, new_rs, datetime(2026, 1, 1, tzinfo=UTC))
+        assert calculated.unavailable_replicas == max(0, outputs.pop("spec_replicas") - outputs["available"])
         assert {
             "active_or_latest": latest and latest.metadata.name,
-            "actual_replicas": replica_sets.actual_replicas_sum(all_rss),
-            "available": replica_sets.available_replicas_sum(all_rss),
+            "actual_replicas": calculated.replicas,
+            "available": calculated.available_replicas,
             "new": new_rs and new_rs.metadata.name,
             "new_is_saturated": rolling_update.is_saturated(deployment, new_rs),
             "old_all": [rs.metadata.name for rs in old_rss],
             "old_with_replicas": [rs.metadata.name for rs in old_rss if replicas_of(rs) != 0],
-            "ready": replica_sets.ready_replicas_sum(all_rss),
-            "spec_replicas": replica_sets.spec_replicas_sum(all_rss),
-            "terminating": replica_sets.terminating_replicas_sum(all_rss),
+            "ready": calculated.ready_replicas,
+            "terminating": calculated.terminating_replicas,
         } == outputs
 
 
 def test_set_new_rs_annotations(rows):
     for inputs, outputs in rows("set_new_rs_annotations"):
         deployment = deployment_with(inputs["replicas"], strategy=inputs["strategy"])
-        sizes = None
-        if not inputs["exists"]:
-            sizes = (inputs["replicas"], inputs["replicas"] + rolling_update.max_surge(deployment))
+        sizes = {} if inputs["exists"] else rolling_update.replicas_annotations(deployment)
         annotations, changed = new_replica_set.new_replica_set_annotations(
             inputs["deployment_annotations"] or {},
             inputs["rs_annotations"] or {},

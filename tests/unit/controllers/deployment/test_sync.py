@@ -105,7 +105,7 @@ def test_size_annotations_accept_digits_only():
         rs = convert(
             ReplicaSet, owned_replica_set(1, {replica_sets.DESIRED_REPLICAS: text, replica_sets.MAX_REPLICAS: text})
         )
-        return replica_sets.desired_replicas_annotation(rs), replica_sets.max_replicas_annotation(rs)
+        return rolling_update.desired_replicas_annotation(rs), rolling_update.max_replicas_annotation(rs)
 
     assert size("0") == (0, 0)
     assert size("2147483647") == (2147483647, 2147483647)

@@ -9,12 +9,12 @@ import pytest
 from kubeloop.controllers.runtime.owner_references import (
     cached_controller,
     controller_index_key,
-    controller_reference,
     index_by_controller,
     orphan_index_key,
 )
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
+from kubeloop.kube.objects.object_fields import controller_reference
 
 OWNER = convert(
     ReplicaSet,
