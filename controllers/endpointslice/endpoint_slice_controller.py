@@ -218,7 +218,7 @@ class EndpointSliceController:
 
 
 def _set_trigger_time(endpoint_slice: JSONValue, changed_at: datetime | None) -> None:
-    """Set the annotation that tells kube-proxy since when a change waits to be published; without a time remove it."""
+    """Set the annotation with the time of the change that is published, for kube-proxy; remove it without a time."""
     metadata = endpoint_slice["metadata"]
     annotations = dict(metadata.get("annotations") or {})
     if changed_at is None:

@@ -54,7 +54,7 @@ def is_out_of_service(node: Node) -> bool:
 
 
 def unscheduled_terminating_pods(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the terminating Pods that were never bound, so that no kubelet knows them."""
+    """Return the terminating Pods that were never bound, so that no kubelet will remove them."""
     return [pod for pod in pods if pod.metadata.deletion_timestamp is not None and not pod.spec.node_name]
 
 
