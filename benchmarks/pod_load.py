@@ -1,4 +1,4 @@
-"""Deployments on nodes without kubelets, observed by a watch; for any API server."""
+"""Workloads on nodes without kubelets, observed by a watch; for any API server."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.kube.objects.resources import NODES, PODS
+from kubeloop.kube.objects.object_fields import job_finished_condition
+from kubeloop.kube.objects.resources import JOBS, NODES, PODS
 
 
 @dataclass
@@ -26,12 +27,14 @@ class Run:
     ready: set[str] = field(default_factory=set)
     cpu_at: list[tuple[int, float]] = field(default_factory=list)  # (pods bound, CPU seconds of the control plane)
     done: asyncio.Event = field(default_factory=asyncio.Event)
+    started_pods: asyncio.Queue[str] = field(default_factory=asyncio.Queue)  # names of bound pods, see run_job_pods
 
     def observe(self, pod: Pod, now: float, cpu_seconds: float | None) -> None:
         uid = pod.metadata.uid
         self.created.setdefault(uid, now)
         if pod.spec.node_name and uid not in self.bound:
             self.bound[uid] = now
+            self.started_pods.put_nowait(pod.metadata.name)
             if cpu_seconds is not None:
                 self.cpu_at.append((len(self.bound), cpu_seconds))
         if any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions):
@@ -99,9 +102,58 @@ def deployment(name: str, replicas: int) -> dict[str, Any]:
 
 def daemon_set(name: str) -> dict[str, Any]:
     """Return a DaemonSet with the pods of `deployment`."""
-    spec = {field: value for field, value in deployment(name, 0)["spec"].items() if field != "replicas"}
-    metadata = {"name": name, "labels": spec["selector"]["matchLabels"]}
-    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
+    body = deployment(name, 0)
+    del body["spec"]["replicas"]
+    return {**body, "kind": "DaemonSet"}
+
+
+def stateful_set(name: str, replicas: int) -> dict[str, Any]:
+    """Return a StatefulSet with the pods of `deployment`, in parallel mode."""
+    body = deployment(name, replicas)
+    return {**body, "kind": "StatefulSet", "spec": {**body["spec"], "podManagementPolicy": "Parallel"}}
+
+
+def job(name: str, completions: int) -> dict[str, Any]:
+    """Return an Indexed Job with the pods of `deployment`, which all run at the same time."""
+    template = deployment(name, 0)["spec"]["template"]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "completions": completions,
+            "parallelism": completions,
+            "completionMode": "Indexed",
+            "template": {**template, "spec": {**template["spec"], "restartPolicy": "Never"}},
+        },
+    }
+
+
+def pod_status(phase: str, *, ready: bool) -> dict[str, Any]:
+    """Return the patch of a kubelet that starts or ends a pod."""
+    status = "True" if ready else "False"
+    conditions = [{"type": "Initialized", "status": "True"}]
+    conditions += [{"type": type_, "status": status} for type_ in ("Ready", "ContainersReady")]
+    return {"status": {"phase": phase, "conditions": conditions}}
+
+
+async def run_job_pods(client: Client, namespace: str, run: Run) -> None:
+    """Act as the kubelets until cancelled: each bound pod becomes Running, then Succeeded."""
+
+    async def worker() -> None:
+        while True:
+            name = await run.started_pods.get()
+            for patch in (pod_status("Running", ready=True), pod_status("Succeeded", ready=False)):
+                await client.patch(PODS, name, patch, PatchType.STRATEGIC, namespace, subresource="status")
+
+    async with asyncio.TaskGroup() as workers:
+        for _ in range(16):
+            workers.create_task(worker())
+
+
+async def wait_for_finished_job(client: Client, name: str, namespace: str) -> None:
+    while job_finished_condition(await client.get(JOBS, name, namespace)) is None:
+        await asyncio.sleep(0.02)
 
 
 async def watch(client: Client, namespace: str, run: Run, cpu_seconds: Callable[[], float]) -> None:
