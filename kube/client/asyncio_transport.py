@@ -4,7 +4,8 @@ Limited to what a Kubernetes client needs: one request at a time per connection 
 connections, responses with a length, chunked, or ended by closing, plain or TLS. No redirects, cookies, compression or
 proxies; `aiohttp_transport` supports proxies. docs/decisions.md has the reasons and figures.
 
-There are as many connections as concurrent requests, which the client's lanes limit. Imports httptools, `endpoint` and
+There are at most as many connections as concurrent requests, which the client's lanes limit. Few are opened at the same
+time, so that most requests of a burst find one that another request has released. Imports httptools, `endpoint` and
 `transport`.
 """
 
@@ -29,6 +30,7 @@ _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 _FRESH_SECONDS = 5.0
 _IDLE_SECONDS = 60.0
 _CONNECT_SECONDS = 10.0
+_CONCURRENT_CONNECTS = 8
 _RESPONSE_SECONDS = 30.0  # until the start of a streamed response
 # Buffered bytes of a stream at which reading pauses and resumes.
 _HIGH_WATER_BYTES = 8 << 20
@@ -287,6 +289,7 @@ class AsyncioTransport:
         self._own_headers = [f"host: {endpoint.authority}", *own]
         self._idle: list[_Connection] = []  # the most recently used at the end
         self._open: set[_Connection] = set()
+        self._connects = asyncio.Semaphore(_CONCURRENT_CONNECTS)
         self._deadlines = _Deadlines(self._open)
 
     @property
@@ -361,8 +364,21 @@ class AsyncioTransport:
 
     async def _connection(self, method: str, timeout_seconds: float | None) -> _Connection:
         """Return a connection, from the pool or new. Raises TransportError (request not sent)."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        connection = self._idle_connection(method)
+        if connection is not None:
+            return connection
+        limit_seconds = min(_CONNECT_SECONDS, timeout_seconds or _CONNECT_SECONDS)
+        try:
+            # A TLS handshake costs as much as several requests: meanwhile, one of these may release its connection.
+            async with asyncio.timeout(limit_seconds), self._connects:
+                return self._idle_connection(method) or await self._connect()
+        except TimeoutError as error:
+            raise TransportError(f"{self._endpoint.url}: connection timed out", request_sent=False) from error
+        except (OSError, UnicodeError) as error:  # UnicodeError: the host is not a valid name
+            raise TransportError(f"{self._endpoint.url}: {error}", request_sent=False) from error
+
+    def _idle_connection(self, method: str) -> _Connection | None:
+        now = asyncio.get_running_loop().time()
         oldest = now - (_IDLE_SECONDS if method in _REPEATABLE else _FRESH_SECONDS)
         idle = self._idle
         while idle and idle[0].idle_since < now - _IDLE_SECONDS:
@@ -372,24 +388,17 @@ class AsyncioTransport:
                 connection = idle.pop()
                 if connection.reusable:
                     return connection
-        return await self._connect(loop, timeout_seconds)
+        return None
 
-    async def _connect(self, loop: asyncio.AbstractEventLoop, timeout_seconds: float | None) -> _Connection:
-        endpoint = self._endpoint
-        limit_seconds = min(_CONNECT_SECONDS, timeout_seconds or _CONNECT_SECONDS)
-        try:
-            async with asyncio.timeout(limit_seconds):
-                transport, connection = await loop.create_connection(
-                    lambda: _Connection(loop, self._open),
-                    endpoint.host,
-                    endpoint.port,
-                    ssl=endpoint.tls,
-                    server_hostname=(endpoint.tls_name or endpoint.host) if endpoint.tls else None,
-                )
-        except TimeoutError as error:
-            raise TransportError(f"{endpoint.url}: connection timed out", request_sent=False) from error
-        except (OSError, UnicodeError) as error:  # UnicodeError: the host is not a valid name
-            raise TransportError(f"{endpoint.url}: {error}", request_sent=False) from error
+    async def _connect(self) -> _Connection:
+        endpoint, loop = self._endpoint, asyncio.get_running_loop()
+        transport, connection = await loop.create_connection(
+            lambda: _Connection(loop, self._open),
+            endpoint.host,
+            endpoint.port,
+            ssl=endpoint.tls,
+            server_hostname=(endpoint.tls_name or endpoint.host) if endpoint.tls else None,
+        )
         _detect_dead_peers(transport)
         return connection
 

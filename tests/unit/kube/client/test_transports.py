@@ -68,6 +68,39 @@ async def test_keep_alive_connections_are_reused(serving, connected):
         assert server.connections == 4
 
 
+async def test_burst_opens_few_connections_at_once_and_uses_released_ones(serving):
+    first_response, handshakes = asyncio.Event(), asyncio.Event()
+    connecting: list[int] = []
+
+    async def respond(request):
+        if request.target == "/first":
+            await first_response.wait()
+        await request.respond(200)
+
+    async with serving(respond) as server:
+        transport = AsyncioTransport(endpoint_from_url(server.url, None))
+        first = asyncio.create_task(transport.request("PUT", "/first", headers=HEADERS, body=b"x"))
+        while not server.requests:
+            await asyncio.sleep(0.001)
+        connect = transport._connect
+
+        async def slow_connect():
+            connecting.append(len(connecting))
+            await handshakes.wait()
+            return await connect()
+
+        transport._connect = slow_connect
+        burst = [asyncio.create_task(transport.request("PUT", "/", headers=HEADERS, body=b"x")) for _ in range(9)]
+        await asyncio.sleep(0)
+        first_response.set()
+        await first
+        assert len(connecting) == 8
+        handshakes.set()
+        await asyncio.gather(*burst)
+        assert server.connections == 9
+        await transport.close()
+
+
 async def test_response_in_pieces_chunks_or_until_close(serving, connected):
     async def respond(request):
         if request.target == "/pieces":
