@@ -17,6 +17,8 @@ from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE, find_untole
 
 REVISION_LABEL = "controller-revision-hash"
 TEMPLATE_GENERATION_LABEL = "pod-template-generation"
+SYNCED_LABELS = (REVISION_LABEL, TEMPLATE_GENERATION_LABEL)
+"""Labels of a pod that a sync reads, except those of the selector."""
 _TEMPLATE_GENERATION_ANNOTATION = "deprecated.daemonset.template.generation"
 _NODE_NAME_FIELD = "metadata.name"
 _TOLERATED = (

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from kubeloop.controllers.daemonset.daemon_pods import (
     REVISION_LABEL,
+    SYNCED_LABELS,
     Eligibility,
     PodPlacement,
     daemon_pod_body,
@@ -39,7 +40,7 @@ from kubeloop.controllers.runtime.owner_references import (
     index_by_controller,
     orphan_index_key,
 )
-from kubeloop.controllers.runtime.pod_availability import next_availability_seconds
+from kubeloop.controllers.runtime.pod_availability import affects_owner, next_availability_seconds
 from kubeloop.controllers.runtime.pod_control import CannotDeletePods, PodControl
 from kubeloop.controllers.runtime.slow_start import slow_start_batch
 from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
@@ -210,8 +211,10 @@ class DaemonSetController:
             self._enqueue_possible_owners(pod, "orphaned pod added")
 
     def on_pod_update(self, old: Pod, new: Pod) -> None:
-        self._track(self._pods_by_node.remove(old))
-        self._track(self._pods_by_node.add(new))
+        old_place, place = self._pods_by_node.remove(old), self._pods_by_node.add(new)
+        self._track(old_place)
+        if place != old_place:
+            self._track(place)
         if old.metadata.resource_version == new.metadata.resource_version:
             return  # a resync
         if new.metadata.deletion_timestamp is not None:
@@ -222,7 +225,11 @@ class DaemonSetController:
         if reference_changed:
             self._enqueue_owner(old, "pod released")
         if controller_of(new.metadata) is not None:
-            self._enqueue_owner(new, "pod changed")
+            owner = self._owner(new)
+            if owner is not None and (
+                reference_changed or place != old_place or affects_owner(old, new, owner.spec.selector, SYNCED_LABELS)
+            ):
+                self.queue.add(owner.key, "pod changed")
         elif reference_changed or new.metadata.labels != old.metadata.labels:
             self._enqueue_possible_owners(new, "orphaned pod changed")
 
@@ -325,14 +332,22 @@ class DaemonSetController:
             (*self._nodes.keys(), *(name for name in self._pods_by_node.nodes(owner) if name not in self._nodes)),
         )
         sync = _Sync(daemon_set, selector, revision, tracker, {}, reconcile)
-        await self._claim_pods(sync)
+        try:
+            await self._claim_pods(sync)
+            return await self._sync_pods(sync, revisions)
+        finally:
+            for node in sync.adopted:  # the caches do not show an adopted pod if it is deleted soon
+                tracker.pods_changed(node)
+
+    async def _sync_pods(self, sync: _Sync, revisions: Revisions) -> float | None:
+        daemon_set, revision = sync.daemon_set, sync.revision
         retry_seconds: float | None = None
         failure: Exception | None = None
         caught_up = self.expectations.met(daemon_set.key)  # True if the caches show our last creations and deletions
         if caught_up:
             try:
                 retry_seconds = await self._update_pods(sync)
-                await self._history.delete(self._surplus_revisions(sync, revisions), reconcile)
+                await self._history.delete(self._surplus_revisions(sync, revisions), sync.reconcile)
             except Exception as error:
                 failure = error  # the status is written first
         nodes, now = self._node_states(sync), self._clock.now()

@@ -81,14 +81,15 @@ def is_complete(state: NodeState, revision: Revision, now: datetime) -> bool:
 class NodeTracker:
     """Which nodes of one DaemonSet are complete, and which of the others its next sync considers.
 
-    A node in neither set needs no pod and has none.
+    A node in neither set needs no pod and has none. The state of a node is computed again after a change of the node or
+    of its pods.
     """
 
     def __init__(self) -> None:
         self._basis: object = None  # what the sets were computed from
         self._placement: PodPlacement | None = None
         self.complete: set[str] = set()
-        self.unsettled: dict[str, None] = {}  # an ordered set
+        self.unsettled: dict[str, NodeState | None] = {}  # None: not computed yet
         self._eligibilities: dict[str, Eligibility] = {}
 
     def update(self, basis: object, new_placement: Callable[[], PodPlacement], nodes: Iterable[str]) -> None:
@@ -120,9 +121,9 @@ class NodeTracker:
     def states(self, state_of: Callable[[str], NodeState], revision: Revision, now: datetime) -> NodeStates:
         """Return the states of the nodes that are not settled, after removing those that are by now."""
         states = []
-        for name in [*self.unsettled]:
-            state = state_of(name)
-            if is_complete(state, revision, now):
+        for name, known in [*self.unsettled.items()]:
+            state = self.unsettled[name] = known or state_of(name)
+            if (known is None or revision.min_ready_seconds) and is_complete(state, revision, now):
                 self.complete.add(name)
                 del self.unsettled[name]
             elif not state.pods and not state.eligibility.should_run:

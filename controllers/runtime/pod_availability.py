@@ -1,14 +1,14 @@
-"""Classification of Pods for controllers: active, terminating, available.
+"""Classification of Pods for controllers: active, terminating, available; and updates that change it.
 
 Pure functions of Pods and the time. Source: pkg/api/v1/pod/util.go, pkg/controller/controller_utils.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
-from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.api_types import LabelSelector, Pod
 from kubeloop.kube.objects.object_fields import condition_of, is_finished
 
 
@@ -20,6 +20,26 @@ def is_active(pod: Pod) -> bool:
 def is_terminating(pod: Pod) -> bool:
     """Return True if the Pod is being deleted and is not finished."""
     return pod.metadata.deletion_timestamp is not None and not is_finished(pod)
+
+
+def affects_owner(old: Pod, new: Pod, selector: LabelSelector | None, labels: Collection[str]) -> bool:
+    """Return True if an update of a Pod changes what a sync of its StatefulSet or DaemonSet reads.
+
+    Not so for its binding, for labels that are copied from the node, and for later changes of other conditions and of
+    containers. selector: that of the owner. labels: names of other labels that the sync reads.
+    """
+    if (
+        not new.spec.node_name  # it may lack a claim that the sync creates again
+        or new.status.phase != old.status.phase
+        or new.metadata.deletion_timestamp != old.metadata.deletion_timestamp
+        or condition_of(new.status.conditions, "Ready") != condition_of(old.status.conditions, "Ready")
+    ):
+        return True
+    changed = {name for name, _ in old.metadata.labels.items() ^ new.metadata.labels.items()}
+    if not changed or selector is None:
+        return bool(changed)
+    selected = {*selector.match_labels, *(requirement.key for requirement in selector.match_expressions)}
+    return not changed.isdisjoint(selected.union(labels))
 
 
 def is_available(pod: Pod, min_ready_seconds: int, now: datetime) -> bool:

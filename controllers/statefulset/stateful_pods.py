@@ -5,6 +5,8 @@ Pure functions. Source: pkg/controller/statefulset/stateful_set_utils.go.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from kubeloop.controllers.runtime.pod_template import pod_from_template
 from kubeloop.kube.objects.api_types import ControllerRevision, JSONValue, Pod, StatefulSet
 from kubeloop.kube.objects.object_fields import replicas_of
@@ -12,10 +14,13 @@ from kubeloop.kube.objects.object_fields import replicas_of
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
 REVISION_LABEL = "controller-revision-hash"
+SYNCED_LABELS = (POD_NAME_LABEL, REVISION_LABEL)
+"""Labels of a Pod that a sync reads, except those of the selector."""
 
 _MAX_ORDINAL = (1 << 31) - 1
 
 
+@lru_cache(maxsize=10_000)  # a sync reads the ordinal of each Pod several times
 def parent_and_ordinal(pod_name: str) -> tuple[str, int]:
     """Return the name of the StatefulSet and the ordinal in a Pod's name: ("web", 2) for "web-2".
 

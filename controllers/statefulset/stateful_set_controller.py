@@ -23,11 +23,11 @@ from kubeloop.controllers.runtime.owner_references import (
     index_by_controller,
     orphan_index_key,
 )
-from kubeloop.controllers.runtime.pod_availability import next_availability_seconds
+from kubeloop.controllers.runtime.pod_availability import affects_owner, next_availability_seconds
 from kubeloop.controllers.runtime.slow_start import slow_start_batch
 from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.controllers.statefulset.stateful_pod_control import StatefulPodControl
-from kubeloop.controllers.statefulset.stateful_pods import is_member
+from kubeloop.controllers.statefulset.stateful_pods import SYNCED_LABELS, is_member
 from kubeloop.controllers.statefulset.stateful_set_plan import (
     PodActions,
     StatefulSetPlan,
@@ -131,8 +131,11 @@ class StatefulSetController:
         if owner_changed:
             self._enqueue_owner(old, "pod released")
         if controller_of(new.metadata) is not None:
-            sts = self._enqueue_owner(new, "pod changed")
-            if sts is not None and sts.spec.min_ready_seconds > 0 and is_ready(new) and not is_ready(old):
+            sts = cached_controller(self._sets, STATEFUL_SETS.kind, new)
+            if sts is None or not (owner_changed or affects_owner(old, new, sts.spec.selector, SYNCED_LABELS)):
+                return
+            self.queue.add(sts.key, "pod changed")
+            if sts.spec.min_ready_seconds > 0 and is_ready(new) and not is_ready(old):
                 self.queue.add_after(sts.key, sts.spec.min_ready_seconds)
         elif owner_changed or new.metadata.labels != old.metadata.labels:
             self._enqueue_possible_owners(new, "orphaned pod changed")
@@ -141,12 +144,12 @@ class StatefulSetController:
         del final_state_unknown
         self._enqueue_owner(pod, "pod deleted")
 
-    def _enqueue_owner(self, pod: Pod, reason: str) -> StatefulSet | None:
-        """Enqueue the StatefulSet that controls the Pod, and return it."""
+    def _enqueue_owner(self, pod: Pod, reason: str) -> bool:
+        """Enqueue the StatefulSet that controls the Pod. Returns False if there is none."""
         sts = cached_controller(self._sets, STATEFUL_SETS.kind, pod)
         if sts is not None:
             self.queue.add(sts.key, reason)
-        return sts
+        return sts is not None
 
     def _enqueue_possible_owners(self, pod: Pod, reason: str) -> None:
         sets = self._sets.by_index("namespace", pod.metadata.namespace)

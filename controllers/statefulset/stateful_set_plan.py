@@ -158,6 +158,7 @@ class _Planner:
         self._now = now
         self._ordered = sts.spec.pod_management_policy != "Parallel"
         self._updated = revisions.update.metadata.name
+        self._has_claims = bool(sts.spec.volume_claim_templates)
 
     def replicas(self) -> tuple[tuple[PodActions, ...], bool]:
         """Create missing Pods, delete finished ones, and restore the others."""
@@ -198,12 +199,16 @@ class _Planner:
         return actions, False
 
     def _needs_claims(self, pod: Pod) -> bool:
+        if not self._has_claims:
+            return False
         claims = [self._claim(name) for name in claim_names(self._sts, ordinal_of(pod)).values()]
         missing = any(claim is None or claim.metadata.deletion_timestamp is not None for claim in claims)
         return missing or not self._claims_match(pod)
 
     def _claims_match(self, pod: Pod) -> bool:
         """Return True if the claims of a Pod, as far as they exist, have the owners of the retention policy."""
+        if not self._has_claims:
+            return True
         claims = (self._claim(name) for name in claim_names(self._sts, ordinal_of(pod)).values())
         return all(claim is None or owners_match_policy(claim, self._sts, pod) for claim in claims)
 

@@ -134,14 +134,14 @@ class RevisionSync:
     async def truncate(
         self,
         sts: StatefulSet,
-        listed: Iterable[ControllerRevision],
+        listed: Sequence[ControllerRevision],
         revisions: Revisions,
         pods: Iterable[Pod],
         reconcile: Reconcile,
     ) -> None:
         """Delete the oldest revisions beyond the history limit that no Pod has."""
         limit = sts.spec.revision_history_limit
-        if limit is None or limit < 0:
+        if limit is None or limit < 0 or len(listed) <= limit:
             return
         live = {revision_of(pod) for pod in pods}
         live |= {revisions.current.metadata.name, revisions.update.metadata.name}

@@ -275,6 +275,30 @@ async def test_complete_nodes_are_not_considered_again(cluster):
     assert (tracker.complete, list(tracker.unsettled)) == (set(NAMES), [])
 
 
+async def test_zone_label_of_a_bound_pod_starts_no_sync(cluster, monkeypatch):
+    await apply(cluster)
+    enqueued: list[str] = []
+    monkeypatch.setattr(cluster.controller.queue, "add", lambda key, reason: enqueued.append(reason))
+    path = PODS.path("ns", cluster.pods()[0]["metadata"]["name"])
+    cluster.server.api.succeed("PATCH", path, {"metadata": {"labels": {"topology.kubernetes.io/zone": "a"}}})
+    await asyncio.sleep(1)
+    assert enqueued == []
+    cluster.server.api.succeed("PATCH", path, {"metadata": {"labels": {"controller-revision-hash": "other"}}})
+    await asyncio.sleep(1)
+    assert enqueued == ["pod changed"]
+
+
+async def test_state_of_a_node_is_computed_again_after_an_adoption(cluster, monkeypatch):
+    await apply(cluster)
+    (tracker,) = cluster.controller._trackers.values()
+    monkeypatch.setattr(cluster.controller.queue, "add", lambda key, reason: None)
+    spec = {"nodeName": "node-1", "containers": [{"name": "c", "image": "agent:0"}]}
+    cluster.server.api.create(PODS.path("ns"), {"metadata": {"name": "orphan", "labels": LABELS}, "spec": spec})
+    await asyncio.sleep(1)
+    await cluster.controller.reconcile("ns/agent")
+    assert tracker.unsettled == {"node-1": None}
+
+
 async def test_empty_selector_is_reported(cluster):
     obj = daemon_set_body() | {"metadata": {"name": "agent", "namespace": "ns", "uid": "u", "generation": 1}}
     obj["spec"]["selector"] = {}

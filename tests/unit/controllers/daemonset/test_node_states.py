@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from kubeloop.controllers.daemonset.daemon_pods import PodPlacement
-from kubeloop.controllers.daemonset.node_states import NodeTracker, PodsByNode, Revision, is_complete
+from kubeloop.controllers.daemonset.node_states import NodeState, NodeTracker, PodsByNode, Revision, is_complete
 from kubeloop.kube.objects.api_types import Pod, convert
 from support.daemon_sets import NEW, NOW, daemon_set, node, pod, state
 
@@ -49,6 +51,24 @@ def test_tracker_returns_only_nodes_with_work_until_they_change():
     assert considered() == (["todo", "done"], 0)
     tracker.update(2, lambda: placement, by_name)
     assert tracker.unsettled.keys() == by_name.keys()
+
+
+def test_tracker_computes_the_state_of_a_node_again_only_after_a_change():
+    tracker = NodeTracker()
+    tracker.update(1, lambda: PodPlacement(daemon_set(), comparison_operators=False), ("a", "b"))
+    computed: list[str] = []
+
+    def state_of(name: str) -> NodeState:
+        computed.append(name)
+        return state(name, pod(name, ready_seconds=5))
+
+    revision = Revision("new", None, 10)
+    assert len(tracker.states(state_of, revision, NOW).states) == 2
+    tracker.pods_changed("b")
+    assert tracker.states(state_of, revision, NOW).complete == 0
+    assert computed == ["a", "b", "b"]
+    assert tracker.states(state_of, revision, NOW + timedelta(seconds=5)).complete == 2
+    assert computed == ["a", "b", "b"]
 
 
 def test_eligibility_is_computed_again_after_a_change_of_the_node():

@@ -6,8 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kubeloop.controllers.runtime.pod_availability import is_active, is_available, next_availability_seconds
-from kubeloop.kube.objects.api_types import Pod, convert
+from kubeloop.controllers.runtime.pod_availability import (
+    affects_owner,
+    is_active,
+    is_available,
+    next_availability_seconds,
+)
+from kubeloop.kube.objects.api_types import LabelSelector, Pod, convert
 from kubeloop.kube.objects.object_fields import is_ready
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
@@ -64,3 +69,35 @@ def test_ready_and_available(ready, since, min_ready_seconds, expected):
 )
 def test_next_availability_seconds(pods, min_ready_seconds, seconds):
     assert next_availability_seconds(pods, min_ready_seconds, NOW) == seconds
+
+
+ZONE = {"topology.kubernetes.io/zone": "a"}
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "affected"),
+    [
+        pytest.param({"spec": {"nodeName": "n"}, "metadata": {"labels": {"app": "web", **ZONE}}}, False, id="bound"),
+        pytest.param({"spec": {"nodeName": "n"}, "status": {"podIP": "10.0.0.1"}}, False, id="status without effect"),
+        pytest.param({"status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}}, True, id="unbound"),
+        pytest.param({"spec": {"nodeName": "n"}, "status": {"phase": "Running"}}, True, id="phase"),
+        pytest.param({"spec": {"nodeName": "n"}, "status": READY}, True, id="ready"),
+        pytest.param({"spec": {"nodeName": "n"}, "metadata": {"labels": {"app": "db"}}}, True, id="selected label"),
+        pytest.param({"spec": {"nodeName": "n"}, "metadata": {"labels": {"app": "web", "tier": "x"}}}, True, id="key"),
+        pytest.param({"spec": {"nodeName": "n"}, "metadata": {"labels": {"app": "web", "hash": "x"}}}, True, id="hash"),
+        pytest.param(
+            {
+                "spec": {"nodeName": "n"},
+                "metadata": {"labels": {"app": "web"}, "deletionTimestamp": "2026-01-01T12:00:00Z"},
+            },
+            True,
+            id="deleted",
+        ),
+    ],
+)
+def test_update_of_a_pod_affects_its_owner(changes, affected):
+    body = {"metadata": {"labels": {"app": "web"}}, "status": {}}
+    selector = {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]}
+    old, new = convert(Pod, body), convert(Pod, body | changes)
+    assert affects_owner(old, new, convert(LabelSelector, selector), ("hash",)) is affected

@@ -379,3 +379,26 @@ async def test_sync_waits_until_caches_show_own_writes(web):
     await settle(30)
     assert web.pods == ["web-0", "web-1", "web-2"]
     assert len([path for path in web.server.written("POST") if path == PODS.path("ns")]) == 3
+
+
+async def test_binding_of_a_pod_starts_no_sync(fake_apiserver, start, monkeypatch):
+    controller = StatefulSetController(fake_apiserver.context)
+    await start(fake_apiserver.informers, controller)
+    web = StatefulSetClient(fake_apiserver)
+    web.create(replicas=1)
+    await settle()
+    enqueued: list[str] = []
+    monkeypatch.setattr(controller.queue, "add", lambda key, reason: enqueued.append(reason))
+    path = PODS.path("ns", "web-0")
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    web.server.api.succeed("PATCH", PODS.path("ns", "web-0", "status"), {"status": {"conditions": [unschedulable]}})
+    await settle()
+    assert enqueued == ["pod changed"]
+    body = {"metadata": {"name": "web-0"}, "target": {"kind": "Node", "name": "n"}}
+    web.server.api.succeed("POST", f"{path}/binding", body)
+    web.server.api.succeed("PATCH", path, {"metadata": {"labels": {"topology.kubernetes.io/zone": "a"}}})
+    await settle()
+    assert enqueued == ["pod changed"]
+    web.run()
+    await settle()
+    assert enqueued == ["pod changed", "pod changed"]
