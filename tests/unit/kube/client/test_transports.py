@@ -80,8 +80,9 @@ async def test_burst_opens_few_connections_at_once_and_uses_released_ones(servin
     async with serving(respond) as server:
         transport = AsyncioTransport(endpoint_from_url(server.url, None))
         first = asyncio.create_task(transport.request("PUT", "/first", headers=HEADERS, body=b"x"))
-        while not server.requests:
-            await asyncio.sleep(0.001)
+        async with asyncio.timeout(30):
+            while not server.requests:
+                await asyncio.sleep(0.001)
         connect = transport._connect
 
         async def slow_connect():
@@ -91,7 +92,6 @@ async def test_burst_opens_few_connections_at_once_and_uses_released_ones(servin
 
         transport._connect = slow_connect
         burst = [asyncio.create_task(transport.request("PUT", "/", headers=HEADERS, body=b"x")) for _ in range(9)]
-        await asyncio.sleep(0)
         first_response.set()
         await first
         assert len(connecting) == 8
