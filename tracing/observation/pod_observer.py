@@ -115,11 +115,11 @@ class PodObserver:
         milestones = record.milestones
         if milestones is None or uid in self._ended:
             return
+        was_acknowledged = milestones.acknowledged is not None
         if not add_state(milestones, pod, arrival_edge(arrival_ns, late_since_ns), self._skew_of(pod)):
             return
         _changed(record)
-        if pod.status.start_time is not None and not milestones.is_accepted:
-            milestones.is_accepted = True
+        if milestones.acknowledged is not None and not was_acknowledged:
             self._compare_node_clock(milestones, pod, arrival_ns)
         if milestones.bound is not None and uid not in self._on_node.get(milestones.node, ()):
             self._bound(record, milestones)

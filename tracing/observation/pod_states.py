@@ -89,6 +89,9 @@ def add_state(milestones: PodMilestones, pod: ObservedPod, arrival: Edge, skew: 
             milestones.bound = _bound(scheduled, arrival, skew.server_ns)
     else:
         _add_scheduling(milestones, pod, scheduled, arrival)
+    start_time = pod.status.start_time
+    if start_time is not None and milestones.acknowledged is None:
+        milestones.acknowledged = timestamp_edge(start_time, "start time", arrival_ns, skew.node_ns)
     _add_containers(milestones, pod, arrival, skew.node_ns)
     if pod.metadata.deletion_timestamp is not None and milestones.deletion is None:
         milestones.deletion = _deletion(pod, arrival_ns, skew.server_ns)

@@ -3,7 +3,7 @@
 The phases follow each other from the creation to the end of the trace; those of containers may overlap:
 
     schedule, unschedulable, gated, preemption wait, bind        up to the binding
-    start volumes, start sandbox                                 up to the first container
+    start acknowledgement, start volumes, start sandbox          up to the first container
     image pull, image pull back-off, container start, ...        each container, in the order of the spec
     init container, container run, crash back-off                runs of init containers, and runs that failed
     startup probe, readiness probe, start readiness              up to Ready
@@ -237,6 +237,9 @@ class _StartPhases:
             signs.append(condition)
         attached = milestones.volumes_attached
         end = min(signs, key=lambda edge: edge.high_ns, default=None)
+        if not self._add_acknowledgement(end):
+            self._is_stuck = True
+            return
         if attached is not None:
             attached = later(self._cursor, no_later(attached, end))
             self._add("start volumes", self._cursor, attached)
@@ -251,6 +254,24 @@ class _StartPhases:
             self._is_stuck = True
         else:
             self._cursor = later(self._cursor, end)
+
+    def _add_acknowledgement(self, first_sign: Edge | None) -> bool:
+        """Add the time until the kubelet acknowledged the pod, if it was certainly a second; False if it has not.
+
+        Most kubelets need milliseconds, and startTime has whole seconds.
+        """
+        milestones, bound = self._milestones, self._bound
+        acknowledged = milestones.acknowledged
+        if acknowledged is None:
+            if first_sign is not None or milestones.volumes_attached is not None or milestones.sandbox_message:
+                return True
+            self._add("start acknowledgement", bound, None)
+            return False
+        acknowledged = no_later(acknowledged, first_sign)
+        if acknowledged.low_ns - bound.high_ns >= SECOND_NS:
+            self._add("start acknowledgement", bound, acknowledged)
+            self._cursor = acknowledged
+        return True
 
     def _add_init_container(self, container: ContainerMilestones) -> None:
         """Add an init container or a sidecar; the next one starts after it."""

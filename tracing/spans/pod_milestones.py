@@ -17,9 +17,9 @@ MAX_RUNS: Final = 12  # per container; of more, the first and last are stored
 MAX_MISSED: Final = 20
 MAX_MESSAGE: Final = 1_000  # characters
 
-EdgeSource = Literal["arrival", "creation", "condition", "container", "event", "deletion"]
+EdgeSource = Literal["arrival", "creation", "condition", "start time", "container", "event", "deletion"]
 """Where the time of an edge comes from: arrival of a watch event, metadata.creationTimestamp, a condition's transition,
-a container's startedAt or finishedAt, an Event, metadata.deletionTimestamp."""
+status.startTime, a container's startedAt or finishedAt, an Event, metadata.deletionTimestamp."""
 
 SchedulingStatus = Literal["pending", "gated", "unschedulable", "preempting", "binding"]
 ContainerKind = Literal["app", "init", "sidecar"]
@@ -166,6 +166,7 @@ class PodMilestones(msgspec.Struct, gc=False, array_like=True):
     """Milestones of one pod; None: not reached, or not known.
 
     conditions    the first transition of a condition to true, by type
+    acknowledged  status.startTime: the kubelet has acknowledged the pod
     all_running   first state in which all containers were running (the end of the SLI for pod start-up)
     seen_ns       when the last state was the current one: its arrival, or earlier if it came late
     version       resourceVersion of the last state; 0: any state is newer
@@ -176,6 +177,7 @@ class PodMilestones(msgspec.Struct, gc=False, array_like=True):
     bound: Edge | None = None
     node: str = ""
     scheduled_event: Edge | None = None
+    acknowledged: Edge | None = None
     conditions: dict[str, Edge] = {}
     containers: dict[str, ContainerMilestones] = {}
     volumes_attached: Edge | None = None
@@ -194,7 +196,6 @@ class PodMilestones(msgspec.Struct, gc=False, array_like=True):
     node_lost: Edge | None = None
     node_back: Edge | None = None
     missed: list[MissedTime] = []
-    is_accepted: bool = False  # the kubelet has set startTime
     is_stateless: bool = True
     was_unschedulable: bool = False
     seen_ns: int = 0

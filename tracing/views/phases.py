@@ -43,9 +43,9 @@ PHASES: Final = (
     Phase(
         "sandbox",
         "sandbox",
-        "volumes, sandbox and network on the node",
+        "acknowledgement by the kubelet, volumes, sandbox and network on the node",
         "rosy_brown",
-        ("start volumes", "start sandbox"),
+        ("start acknowledgement", "start volumes", "start sandbox"),
     ),
     Phase("init", "init", "init containers", "dark_olive_green3", ("start init", "init container")),
     Phase("pull", "image pull", "pulling images on the node", "orange3", ("image pull",)),

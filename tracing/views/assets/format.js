@@ -14,7 +14,7 @@ Kubeloop.PHASES = [
   { key: "permit", title: "permit", description: "reserve, permit and pre-bind" },
   { key: "bind", title: "bind", description: "bind request, until its response" },
   { key: "confirmation", title: "confirm", description: "from binding until the watch event" },
-  { key: "sandbox", title: "sandbox", description: "volumes, sandbox and network on the node" },
+  { key: "sandbox", title: "sandbox", description: "acknowledgement by the kubelet, volumes, sandbox and network on the node" },
   { key: "init", title: "init", description: "init containers" },
   { key: "pull", title: "image pull", description: "pulling images on the node" },
   { key: "start", title: "start", description: "containers start on the node" },

@@ -6,7 +6,7 @@ Kubeloop.phaseOf = (name) => {
   const prefixes = [["create", "create"], ["watch delivery", "delivery"], ["queue active", "queue"], ["queue", "waiting"],
     ["unschedulable", "waiting"], ["gated", "waiting"], ["scheduling attempt", "scheduling"], ["schedule", "scheduling"],
     ["preemption wait", "preemption"], ["reserve", "permit"], ["permit", "permit"], ["pre-bind", "permit"], ["bind", "bind"],
-    ["confirmation", "confirmation"], ["start volumes", "sandbox"], ["start sandbox", "sandbox"], ["start init", "init"], ["init container", "init"],
+    ["confirmation", "confirmation"], ["start acknowledgement", "sandbox"], ["start volumes", "sandbox"], ["start sandbox", "sandbox"], ["start init", "init"], ["init container", "init"],
     ["image pull", "pull"], ["start containers", "start"], ["container start", "start"], ["startup probe", "probes"],
     ["readiness probe", "probes"], ["start readiness", "probes"], ["container run", "crash"], ["container restart", "crash"], ["crash back-off", "crash"], ["event loop", "loop"], ["not observed", "unobserved"]];
   const inAttempt = ["snapshot", "pre-filter", "filter", "post-filter", "pre-score", "score"];

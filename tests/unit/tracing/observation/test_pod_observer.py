@@ -141,6 +141,24 @@ def test_volumes_and_sandbox_failures(traces):
     assert (sandbox["kubeloop.message"], sandbox["kubeloop.failures"]) == ("no network", 3)
 
 
+def test_kubelet_that_acknowledges_a_pod_late(traces):
+    story = PodStory(traces.observer).create().after(0.05).bind().after(7).accept()
+    story.after(0.5).image_present("app").after(0.1).start("app").after(0.1).ready()
+    assert spans_of(traces.trace())[:3] == [
+        ("schedule", 0.01, 0.05),
+        ("start acknowledgement", 0.05, 7.06),
+        ("start sandbox", 7.06, 7.57),
+    ]
+    acknowledgement = span_named(traces.trace(), "start acknowledgement")
+    assert acknowledgement.attributes["kubeloop.end.source"] == "start time"
+    assert acknowledgement.attributes["kubeloop.end.uncertainty_ms"] == 460
+
+
+def test_pod_that_no_kubelet_has_acknowledged(traces):
+    PodStory(traces.observer).create().after(0.05).bind()
+    assert spans_of(traces.open_trace(60))[-1] == ("start acknowledgement", 0.05, 60.0)
+
+
 def test_readiness_gate_is_the_end_of_the_start(traces):
     story = PodStory(traces.observer).create().after(0.1).bind().accept().image_present("app").after(0.1).start("app")
     story.condition("ContainersReady", "True").running().write().after(20).ready()
@@ -164,7 +182,7 @@ def test_pending_with_changing_reasons(traces):
         ("unschedulable", 0.03, 5.04),
         ("unschedulable", 5.04, 8.04),
         ("unschedulable", 8.04, 10.03),
-        ("start sandbox", 10.03, 12.0),
+        ("start acknowledgement", 10.03, 12.0),
     ]
     first, second, third, _ = (span for span in traces.open_trace(12).spans[2:])
     assert [span.attributes["kubeloop.message"] for span in (first, second, third)] == [

@@ -50,6 +50,7 @@ def test_the_duration_in_the_message_narrows_both_edges():
 @pytest.mark.parametrize(
     ("message", "milliseconds"),
     [
+        ('Successfully pulled image "app:1" in 1.315633737s (1.315641898s including waiting)', 1316),
         ('Successfully pulled image "app:1" in 843.21ms (843.21ms including waiting)', 843),
         ('Successfully pulled image "app:1" in 1m2.5s (1m2.5s including waiting). Image size: 1 bytes.', 62_500),
         ('Successfully pulled image "app:1" in 120.5µs (120.5µs including waiting)', 0),
