@@ -85,6 +85,7 @@ class BindingCycle:
         if self._reports_expected_node:
             flight = binding.run_pre_bind_pre_flight(attempt.state, attempt.pod, attempt.node)
             if flight is not None and flight.code is not Code.SKIP:
+                self._waiting_pods.remove(attempt.pod.uid)
                 return flight
             if flight is None or waits_on_permit:
                 # Binding will take a while: a cluster autoscaler reads from the nominated node where the pod will run.

@@ -114,6 +114,7 @@ class FailedAttempts:
             self._queue.done(queued.uid)  # deleted or bound in the meantime: nothing to retry or report
             return
         queued.update(newest)
+        pod = newest
         self._queue.add_unschedulable_if_not_present(queued)
         self._queue.nominator.add(queued.info, nominated_node_name)
         report_failure(self._context, pod, message)

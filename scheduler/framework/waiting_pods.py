@@ -46,8 +46,12 @@ class PodWaitingOnPermit:
         try:
             return await self._decision
         finally:
-            for timer in self._timers:
-                timer.cancel()
+            self.stop()
+
+    def stop(self) -> None:
+        """Stop the timers."""
+        for timer in self._timers:
+            timer.cancel()
 
     def _time_out(self, plugin: str, seconds: float) -> None:
         self.reject(plugin, f"rejected due to timeout after waiting {duration_text(seconds)} at plugin {plugin}")
@@ -110,6 +114,12 @@ class WaitingPods:
             return await waiting_pod.decision()
         finally:
             self._pods.pop(uid, None)
+
+    def remove(self, uid: str) -> None:
+        """Remove a pod that no longer waits for a decision, because its binding failed before."""
+        waiting_pod = self._pods.pop(uid, None)
+        if waiting_pod is not None:
+            waiting_pod.stop()
 
     async def run_pre_bind(self, uid: str, plugins: Awaitable[Status | None]) -> Status | None:
         """Run the PreBind plugins of a pod; preempt() cancels them."""

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
 from kubeloop.tracing.spans.pod_record import AttemptFacts, Phase
 from support.disabled_recorders import DisabledPodRecorder
 from support.faulty_transport import WatchFault, injected_error
@@ -58,6 +59,19 @@ async def test_message_without_nodes(cluster, scheduling):
         await asyncio.sleep(0.5)
         assert cluster.events == [("default/p", "FailedScheduling", "no nodes available to schedule pods")]
         assert cluster.patches[0][1]["conditions"][0]["reason"] == "Unschedulable"
+
+
+@pytest.mark.parametrize("resource", ["pods", "nodes", *sorted(r.plural for r in LISTER_RESOURCES.values())])
+async def test_first_cycle_waits_for_each_informer(cluster, scheduling, resource):
+    loop = asyncio.get_running_loop()
+    start, bound_at = loop.time(), []
+    cluster.before_bind = lambda key, node: bound_at.append(loop.time())
+    cluster.server.transport.watch_faults.append(WatchFault("silence", resource=resource))  # a list after 30 s
+    cluster.node("n")
+    cluster.pod("p")
+    async with scheduling():
+        await asyncio.sleep(30)
+    assert [at - start >= 30 for at in bound_at] == [True]
 
 
 async def test_pods_of_other_schedulers_are_ignored(cluster, scheduling):
@@ -141,6 +155,43 @@ async def test_pod_deleted_while_binding_is_forgotten(cluster, scheduling):
         assert cluster.bindings == []
         assert scheduler.queue.get("default/p") is None
         assert scheduler.queue.in_flight_keys() == []
+
+
+async def test_pod_that_another_scheduler_binds_meanwhile_is_not_requeued(cluster, scheduling):
+    cluster.node("n")
+    cluster.node("other", unschedulable=True)
+
+    async def bind_elsewhere(key: str) -> None:
+        cluster.change_pod(key, nodeName="other")
+        await asyncio.sleep(1)  # until the informer shows it
+
+    cluster.before_bind = lambda key, node: bind_elsewhere(key)
+    async with scheduling() as scheduler:
+        cluster.pod("p")
+        await asyncio.sleep(5)
+        assert scheduler.queue.get("default/p") is None
+        assert scheduler.queue.in_flight_keys() == []
+        assert [(pod.key, pod.spec.node_name) for pod in scheduler.cache.pods().values()] == [("default/p", "other")]
+        assert cluster.events == []
+        assert cluster.patches == []
+
+
+async def test_failure_keeps_the_transition_time_of_a_condition_set_meanwhile(cluster, scheduling):
+    cluster.node("n")
+    since = "2026-01-01T00:00:00Z"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since}
+
+    async def fail(key: str) -> None:
+        cluster.change_pod(key, status={"phase": "Pending", "conditions": [condition]})
+        await asyncio.sleep(1)  # until the informer shows it
+        raise injected_error(500)
+
+    cluster.before_bind = lambda key, node: fail(key)
+    async with scheduling():
+        cluster.pod("p")
+        await asyncio.sleep(2)
+    (patched,) = cluster.patches[0][1]["conditions"]
+    assert (patched["reason"], patched["lastTransitionTime"]) == ("SchedulerError", since)
 
 
 async def test_slow_binding_does_not_block_other_pods(cluster, scheduling):

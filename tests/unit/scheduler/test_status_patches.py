@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.status_patches import StatusPatches
@@ -106,6 +107,27 @@ async def test_later_patch_without_effect_replaces_the_pending_one(cluster: Any)
     patches.set(web, reason="Unschedulable", message="c")
     (status,) = await sent(cluster, patches)
     assert (status["nominatedNodeName"], status["conditions"][0]["message"]) == ("a", "c")
+
+
+async def test_patches_of_condition_and_nomination_are_merged(cluster: Any):
+    patches = new_patches(cluster)
+    web = cluster.pod("web")
+    patches.set(web, reason="Unschedulable", message="no room")
+    patches.set(web, nominated_node_name="a")
+    (status,) = await sent(cluster, patches)
+    assert (status["nominatedNodeName"], status["conditions"][0]["message"]) == ("a", "no room")
+
+
+@pytest.mark.parametrize(("status", "kept"), [("False", True), ("True", False)])
+async def test_transition_time_is_that_of_the_status(cluster: Any, status: str, kept: bool):
+    patches, since = new_patches(cluster), "2026-01-01T00:00:00Z"
+    condition = {"type": "PodScheduled", "status": status, "reason": "a", "lastTransitionTime": since}
+    cluster.pod("web")
+    cluster.change_pod("default/web", status={"conditions": [condition]})
+    now = rfc3339(cluster.clock.now())
+    patches.set(stored(cluster), reason="Unschedulable", message="no room")
+    (patch,) = await sent(cluster, patches)
+    assert patch["conditions"][0]["lastTransitionTime"] == (since if kept else now)
 
 
 async def test_sync_drops_a_patch_that_has_no_effect_any_more(cluster: Any):

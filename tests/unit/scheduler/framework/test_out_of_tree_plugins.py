@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from kubeloop.kube.objects.api_types import Struct
-from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint, Hint, cluster_event
+from kubeloop.scheduler.api.events import (
+    ASSIGNED_POD_DELETE,
+    NODE,
+    ActionType,
+    ClusterEventWithHint,
+    Hint,
+    cluster_event,
+)
 from kubeloop.scheduler.api.extension_points import PostFilterResult, PostFilterReturn, RowFilterResult
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.config import out_of_tree_plugins
@@ -22,6 +29,10 @@ pytestmark = pytest.mark.virtual_time
 
 
 REJECTED = Status(Code.UNSCHEDULABLE, ("node(s) were in the wrong rack",))
+
+
+# The end of a nomination would wake pods, too.
+WITHOUT_NOMINATION = {"NominatedNodeNameForExpectation": False}
 
 
 class RackArgs(Struct):
@@ -127,6 +138,9 @@ class ManualPermit:
 
     def permit(self, state: Any, pod: Any, node_name: str) -> tuple[Status | None, float]:
         return Status(Code.WAIT), 10.0
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (ClusterEventWithHint(ASSIGNED_POD_DELETE),)
 
 
 class FreesNode:
@@ -254,6 +268,27 @@ async def test_pod_waits_for_permit(cluster, scheduling):
         failure = next(event for event in cluster.events if event[1] == "FailedScheduling")
         assert failure[0] == "default/not-allowed"
         assert "rejected due to timeout after waiting" in failure[2]
+
+
+async def test_rejected_waiting_pod_wakes_the_pods_that_it_blocked(cluster, scheduling):
+    cluster.node("a", cpu="1")
+    async with scheduling(gates=WITHOUT_NOMINATION, **with_plugin("ManualPermit")) as scheduler:
+        cluster.pod("first", cpu="1")
+        await asyncio.sleep(1)
+        cluster.pod("second", cpu="1")
+        await asyncio.sleep(5)
+        assert scheduler.queue.get("default/second")[0] == "unschedulable"
+        await asyncio.sleep(5)
+        assert [pod.key for pod in scheduler.cache.assumed_pods()] == ["default/second"]
+
+
+async def test_rejected_waiting_pod_is_not_woken_by_its_own_removal(cluster, scheduling):
+    cluster.node("a")
+    async with scheduling(gates=WITHOUT_NOMINATION, **with_plugin("ManualPermit")) as scheduler:
+        cluster.pod("p")
+        await asyncio.sleep(11)
+        assert scheduler.cache.pods() == {}
+        assert scheduler.queue.get("default/p")[0] == "unschedulable"
 
 
 async def test_preempted_waiting_pod_is_scheduled_elsewhere(cluster, scheduling):

@@ -192,6 +192,40 @@ class Args(NamedPlugin):
     args_type = SizedArgs
 
 
+class Tracked(NamedPlugin):
+    """Records the calls from Reserve on; the one in `failing` returns `result`. waits: Permit waits for 0.1 s."""
+
+    failing = ""
+    result = Status(Code.SUCCESS)
+    waits = False
+
+    def __init__(self, args: Any, handle: Any) -> None:
+        self.handle = handle
+        self.calls: list[str] = []
+
+    def _call(self, method: str) -> Status | None:
+        self.calls.append(method)
+        return self.result if method == self.failing else None
+
+    def reserve(self, state: Any, pod: Any, node_name: str) -> Status | None:
+        return self._call("reserve")
+
+    def unreserve(self, state: Any, pod: Any, node_name: str) -> None:
+        self._call("unreserve")
+
+    def permit(self, state: Any, pod: Any, node_name: str) -> tuple[Status | None, float]:
+        return self._call("permit") or (Status(Code.WAIT) if self.waits else None), 0.1
+
+    def pre_bind_pre_flight(self, state: Any, pod: Any, node_name: str) -> Status | None:
+        return self._call("pre_bind_pre_flight")
+
+    async def pre_bind(self, state: Any, pod: Any, node_name: str) -> Status | None:
+        return self._call("pre_bind")
+
+    async def bind(self, state: Any, pod: Any, node_name: str) -> Status | None:
+        return self._call("bind")
+
+
 @pytest.fixture
 def plugin_profile(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function plugin -> scheduler configuration, with the plugin installed under the name "Mine"."""
@@ -274,6 +308,38 @@ async def test_bind_plugin_that_raises_releases_the_node(cluster, scheduling, pl
         assert cluster.events[0] == ("default/p", "FailedScheduling", 'running Bind plugin "Mine": broken bind')
         assert scheduler.cache.pods() == {}
         scheduler.cache.check()
+
+
+@pytest.mark.parametrize("code", [Code.ERROR, Code.UNSCHEDULABLE])
+@pytest.mark.parametrize(
+    ("failing", "waits"),
+    [
+        pytest.param("reserve", False, id="reserve"),
+        pytest.param("permit", False, id="permit"),
+        pytest.param("", True, id="timeout on permit"),
+        pytest.param("pre_bind_pre_flight", False, id="pre_bind_pre_flight"),
+        pytest.param("pre_bind_pre_flight", True, id="pre_bind_pre_flight of a pod that waits on permit"),
+        pytest.param("pre_bind", False, id="pre_bind"),
+        pytest.param("bind", False, id="bind"),
+    ],
+)
+async def test_failure_after_reserve_is_undone(cluster, scheduling, plugin_profile, monkeypatch, failing, waits, code):
+    monkeypatch.setattr(Tracked, "failing", failing)
+    monkeypatch.setattr(Tracked, "result", Status(code, ("no",)))
+    monkeypatch.setattr(Tracked, "waits", waits)
+    cluster.node("a")
+    gates = {"SchedulerPopFromBackoffQ": False}  # no second attempt at once
+    async with scheduling(gates=gates, **plugin_profile(Tracked, first=True)) as scheduler:
+        pod = cluster.pod("p")
+        await asyncio.sleep(0.5)
+        plugin = scheduler.frameworks["default-scheduler"].plugins["Mine"]
+        assert plugin.calls[-1] == "unreserve"
+        assert plugin.calls.count("unreserve") == 1
+        assert plugin.calls[-2] == (failing or "pre_bind_pre_flight")
+        assert plugin.handle.waiting_pod(pod.metadata.uid) is None
+        assert scheduler.cache.pods() == {}
+        assert [reason for _, reason, _ in cluster.events] == ["FailedScheduling"]
+        assert scheduler.queue.in_flight_keys() == []
 
 
 async def test_post_filter_error_is_added_to_the_reasons(cluster, scheduling, plugin_profile):
