@@ -24,7 +24,6 @@ from kubeloop.controllers.replicaset.related_pods import (
 )
 from kubeloop.controllers.replicaset.replica_plan import ReplicaPlan, plan_replicas
 from kubeloop.controllers.replicaset.replica_set_status import (
-    needs_status_write,
     only_counts_changed,
     replica_set_status,
 )
@@ -375,11 +374,9 @@ class ReplicaSetController:
         Raises the error of the last try, or of the read.
         """
         resource, metadata = self._variant.resource, rs.metadata
-        if not needs_status_write(rs, status):
+        if status == rs.status:
             self._record_write(rs, resource.group_resource, rs)
             return
-        # The generation that the status was computed from, even if a fresh read shows a newer one.
-        status = replace(status, observed_generation=metadata.generation)
         based_on = rs
         for tries_left in range(STATUS_UPDATE_RETRIES, -1, -1):
             patch = versioned_merge_patch(

@@ -45,6 +45,7 @@ def replica_set_status(
         ready_replicas=ready,
         available_replicas=available,
         terminating_replicas=terminating,
+        observed_generation=rs.metadata.generation,
         conditions=_conditions(rs, replicas - replicas_of(rs), failure, now),
     )
 
@@ -75,11 +76,4 @@ def only_counts_changed(old: ReplicaSetStatus, new: ReplicaSetStatus) -> bool:
         old.ready_replicas == new.ready_replicas
         and old.available_replicas == new.available_replicas
         and old.conditions == new.conditions
-    )
-
-
-def needs_status_write(rs: ReplicaSet, status: ReplicaSetStatus) -> bool:
-    """Return True if `status` differs from the stored status, or the spec changed since that was written."""
-    return rs.metadata.generation != rs.status.observed_generation or (
-        replace(status, observed_generation=rs.status.observed_generation) != rs.status
     )

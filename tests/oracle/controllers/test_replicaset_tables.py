@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubeloop.controllers.replicaset.deletion_order import (
     DELETION_COST,
@@ -110,13 +111,16 @@ async def test_slow_start_batch(rows):
 
 def test_calculate_status_replicaset(rows):
     for inputs, outputs in rows("calculate_status_replicaset"):
+        rs = convert(ReplicaSet, inputs["replicaset"])
         status = replica_set_status(
-            convert(ReplicaSet, inputs["replicaset"]),
+            rs,
             group_pods(convert(Pod, pod) for pod in inputs["active_pods"]),
             len(inputs["terminating_pods"]),
             inputs["manage_replicas_error"],
             replay_server.moment(inputs["now"]),
         )
+        # In kube-controller-manager the caller sets the generation.
+        status = replace(status, observed_generation=rs.status.observed_generation)
         assert plain(to_json(status), "apps/v1.ReplicaSetStatus") == plain(
             outputs["status"], "apps/v1.ReplicaSetStatus"
         )

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from kubeloop.controllers.replicaset.replica_set_status import needs_status_write, replica_set_status
+from kubeloop.controllers.replicaset.replica_set_status import replica_set_status
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
 from support.pod_groups import group_pods
 
@@ -78,15 +77,7 @@ def test_new_failure_has_time_in_whole_seconds():
     assert condition.last_transition_time == NOW.replace(microsecond=0)
 
 
-@pytest.mark.parametrize(
-    ("observed_generation", "replicas", "needed"),
-    [
-        pytest.param(2, 3, False, id="same status"),
-        pytest.param(1, 3, True, id="spec changed"),
-        pytest.param(2, 4, True, id="status changed"),
-    ],
-)
-def test_status_write_is_needed(observed_generation, replicas, needed):
-    rs = replica_set(status={"observedGeneration": observed_generation, "replicas": 3})
-    computed = replace(rs.status, replicas=replicas, observed_generation=0)
-    assert needs_status_write(rs, computed) is needed
+def test_status_observes_the_generation_of_the_spec():
+    rs = replica_set(status={"observedGeneration": 1, "replicas": 1})
+    observed = replica_set_status(rs, group_pods([pod("a", {})]), None, None, NOW)
+    assert (observed.observed_generation, observed.replicas) == (2, 1)
