@@ -14,21 +14,7 @@ from typing import Any
 from kubeloop.kube.errors import UserError
 from kubeloop.process.process_files import default_process
 
-POD_ALIASES = {"pod": "pod", "pods": "pod", "po": "pod"}
 _TIMEOUT_SECONDS = 10.0
-
-
-def parse_target(target: str, kinds: Mapping[str, str], *, verb: str) -> tuple[str, str]:
-    """Return ("pod", "web-1") for "po/web-1". kinds: accepted spellings in lower case -> kind.
-
-    Raises UserError, which lists the accepted forms.
-    """
-    prefix, slash, name = target.partition("/")
-    kind = kinds.get(prefix.lower())
-    if not slash or not name or kind is None:
-        forms = " or ".join(f"{kind_name}/NAME" for kind_name in dict.fromkeys(kinds.values()))
-        raise UserError(f"cannot {verb} '{target}'", hint=f"use {forms}")
-    return kind, name
 
 
 def get_json(path: str, query: Mapping[str, str], *, endpoint: str | None, hint: str) -> Any:

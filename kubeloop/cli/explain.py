@@ -1,4 +1,4 @@
-"""`kubeloop explain pod/NAME`: why a pod is pending, from the process that runs the scheduler, or from the cluster."""
+"""`kubeloop explain`: why a pod is pending, from the process that runs the scheduler, or from the cluster."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.cli import endpoint_client
+from kubeloop.cli.targets import parse_target
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
+from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.process.process_files import ProcessRecord, current_kubeconfig, default_process, list_processes
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ _UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 def show(target: str, options: ExplainOptions, gates: FeatureGateOptions) -> int:
     """Run the command and return its exit code. Raises UserError for invalid input."""
     document: dict[str, Any] | None
-    _, name = endpoint_client.parse_target(target, endpoint_client.POD_ALIASES, verb="explain")
+    explained = Target(*parse_target(target, verb="explain"), options.namespace)
     reads_cluster = any(option is not None for option in (options.kubeconfig, options.kube_context, options.config))
     if options.endpoint is not None and reads_cluster:
         raise UserError(
@@ -41,13 +43,12 @@ def show(target: str, options: ExplainOptions, gates: FeatureGateOptions) -> int
         )
     process = default_process() if options.endpoint is None and list_processes() else None
     if options.endpoint is not None or (process is not None and process.schedules and not reads_cluster):
-        query = {"namespace": options.namespace, "pod": name}
-        document = endpoint_client.get_json(EXPLAIN_PATH, query, endpoint=options.endpoint, hint=_HINT)
+        document = endpoint_client.get_json(EXPLAIN_PATH, explained.query(), endpoint=options.endpoint, hint=_HINT)
     else:
         from kubeloop.cli.explain_cluster import explain_in_cluster
 
         source = _cluster_source(options, process)
-        document = explain_in_cluster(options.namespace, name, source, options.config, gates.parsed())
+        document = explain_in_cluster(explained, source, options.config, gates.parsed())
         if document is None:
             return 130
     if options.as_json:
@@ -73,7 +74,12 @@ def render_explanation(document: Mapping[str, Any]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[RenderableType] = [Text.assemble((f"pod {document['pod']}", "bold"), f": {document['summary']}")]
+    parts: list[RenderableType] = []
+    if owner := document.get("owner"):
+        parts.append(Text.assemble((owner["name"], "bold"), f": {_owner_summary(owner)}"))
+        if not owner["pending"]:
+            return Group(*parts)
+    parts.append(Text.assemble((f"pod {document['pod']}", "bold"), f": {document['summary']}"))
     if not document.get("scheduling", True):
         parts.append(Text("This process is not scheduling: it has just started, or another replica is the leader"))
     if document["message"] and document["message"] != document["summary"]:
@@ -90,6 +96,12 @@ def render_explanation(document: Mapping[str, Any]) -> RenderableType:
     notes = document.get("notes", [])
     parts += [Text(), *(Text(note, style="dim") for note in notes)] if notes else []
     return Group(*parts)
+
+
+def _owner_summary(owner: Mapping[str, Any]) -> str:
+    if not owner["pending"]:
+        return f"none of its pods ({owner['pods']}) waits for a node"
+    return f"{owner['pending']} of its pods ({owner['pods']}) wait for a node; the first one:"
 
 
 class Rejection:

@@ -15,13 +15,14 @@ from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.process.api_server_check import refused_error, unreachable_error
 from kubeloop.process.cluster_explanation import ClusterExplanation
+from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.process.signals import run_until_interrupted
 
 
 def explain_in_cluster(
-    namespace: str, name: str, source: tuple[str | None, str | None], config: Path | None, gates: FeatureGates
+    target: Target, source: tuple[str | None, str | None], config: Path | None, gates: FeatureGates
 ) -> dict[str, Any] | None:
-    """Return the explanation of a pod; None if the user interrupted it.
+    """Return the explanation of a pod, or of an owner's pods; None if the user interrupted it.
 
     source: kubeconfig and context, None for the defaults. Raises UserError.
     """
@@ -40,7 +41,7 @@ def explain_in_cluster(
             report_progress=lambda text: print(text, file=sys.stderr, flush=True),
         )
         try:
-            document.update(await explanation.explain(namespace, name))
+            document.update(await explanation.explain(target))
         except* (ApiError, ServerUnreachable) as failed:
             error = failed.exceptions[0]
             server = transport.server

@@ -144,9 +144,11 @@ def trace(options: TraceOptions, target: str | None) -> int:
 
 @commands.command()
 @with_options(ExplainOptions, FeatureGateOptions)
-@click.argument("target", metavar="pod/NAME")
+@click.argument("target", metavar="pod/NAME | KIND/NAME")
 def explain(options: ExplainOptions, gates: FeatureGateOptions, target: str) -> int:
     """Explain why a pod is pending.
+
+    Of an owner (deploy/NAME, sts/NAME, ds/NAME, job/NAME, cronjob/NAME), the first pending pod is explained.
 
     Lists the reasons by plugin with their nodes, what would help, and whether preemption would. A running kubeloop
     scheduler answers for its pods; in a cluster with another scheduler, this command reads the cluster once.

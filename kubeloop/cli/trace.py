@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kubeloop import __version__
+from kubeloop.cli.targets import parse_target
 from kubeloop.cli.trace_sources import FileTraces, RunningProcessTraces, Traces
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.trace_targets import Target
@@ -20,26 +21,12 @@ if TYPE_CHECKING:
     from kubeloop.cli.options import TraceOptions
 
 
-_KINDS = {
-    name: (kind, group)
-    for group, kinds in {
-        "": {"pod": "po", "replicationcontroller": "rc"},
-        "apps": {"deployment": "deploy", "statefulset": "sts", "daemonset": "ds", "replicaset": "rs"},
-        "batch": {"job": "", "cronjob": "cj"},
-    }.items()
-    for kind, short_name in kinds.items()
-    for name in (kind, f"{kind}s", short_name)
-    if name
-}
-"""Kind and API group by kubectl's names."""
-
-
 def show(target: str | None, options: TraceOptions) -> int:
     """Run the command and return its exit code. Raises UserError for invalid input."""
     namespace, source, as_json = options.namespace or "", options.source, options.as_json
     selected = Target(namespace=namespace)
     if target is not None:
-        selected = Target(*parse_trace_target(target), namespace)
+        selected = Target(*parse_target(target, verb="trace"), namespace)
     outputs = {"html": options.html, "perfetto": options.perfetto, "otlp": options.otlp}
     files = {form: path for form, path in outputs.items() if path is not None}
     if options.watch:
@@ -58,24 +45,6 @@ def show(target: str | None, options: TraceOptions) -> int:
     if as_json:
         return _print_json(traces, selected)
     return _draw(traces, selected)
-
-
-def parse_trace_target(target: str) -> tuple[str, str]:
-    """Return kind and name of a target: ("statefulset", "db") for "sts/db", "rollout" for "rollouts.argoproj.io/web".
-
-    Accepts kubectl's names of a kind, and for other owners of pods KIND/NAME and KIND.GROUP/NAME; the group of an owner
-    is not recorded, so it selects nothing. Raises UserError.
-    """
-    prefix, slash, name = target.partition("/")
-    resource, _, group = prefix.lower().partition(".")
-    if not slash or not name or not resource.isidentifier():
-        raise UserError(
-            f"cannot trace '{target}'",
-            hint="use pod/NAME or the kind and name of an owner, such as deploy/NAME, sts/NAME, job/NAME",
-        )
-    kind, own_group = _KINDS.get(resource, ("", ""))
-    is_known = kind and group.removeprefix("v1").removeprefix(".") in ("", own_group)
-    return (kind if is_known else resource), name
 
 
 def _print_json(traces: Traces, selected: Target) -> int:

@@ -22,7 +22,8 @@ from kubeloop.kube.event_recorder import EventRecorder
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import NODES, PODS, Resource
-from kubeloop.process.endpoint.trace_targets import resolve
+from kubeloop.process.endpoint.owner_pods import cron_job_runs, first_pending, owner_document, pods_of
+from kubeloop.process.endpoint.trace_targets import Target, resolve
 from kubeloop.scheduler.config.plugin_sets import PluginSet
 from kubeloop.scheduler.config.types import SchedulerConfiguration, default_configuration
 from kubeloop.scheduler.context import SchedulerContext
@@ -63,13 +64,19 @@ class ClusterExplanation:
         self._read: Counter[str] = Counter()  # number of objects read, by resource
         self._denied: list[str] = []  # resources that the user may not list, or that the server does not have
 
-    async def explain(self, namespace: str, name: str) -> dict[str, Any]:
+    async def explain(self, target: Target) -> dict[str, Any]:
         """Return the explanation as JSON: PodExplanation's, with `scheduler`, `server` and `notes`.
 
-        Raises UserError if there is no such pod or a permission is missing, ApiError, ServerUnreachable; in a group,
-        too.
+        target: a pod; or an owner, of whose pods the first pending one is explained, with `owner`. Raises UserError if
+        there is no such pod or a permission is missing, ApiError, ServerUnreachable; in a group, too.
         """
-        pod = await self._pod(namespace, name)
+        if not target.is_owner:
+            return await self._explain(await self._pod(target.namespace, target.name))
+        pods = await self._pods(target)
+        pod = first_pending(pods)
+        return (await self._explain(pod) if pod is not None else {}) | owner_document(target, pods)
+
+    async def _explain(self, pod: Pod) -> dict[str, Any]:
         scheduler_name = pod.spec.scheduler_name
         configuration = self._configuration or _default_configuration(scheduler_name, self._gates)
         informers = InformerFactory(self._client, clock=self._clock, rng=self._rng)
@@ -97,6 +104,13 @@ class ClusterExplanation:
             raise UserError(f"pod {namespace}/{name} was created a moment ago", hint="try again") from None
         except Forbidden as error:
             raise _missing_permission("get", PODS, error) from None
+
+    async def _pods(self, owner: Target) -> list[Pod]:
+        runs = await cron_job_runs(self._client, owner)
+        try:
+            return pods_of(owner, (await self._client.list(PODS, owner.namespace)).items, runs)
+        except Forbidden as error:
+            raise _missing_permission("list", PODS, error) from None
 
     def _context(self) -> SchedulerContext:
         events = EventRecorder(self._client, clock=self._clock, rng=self._rng)  # never runs, so nothing is written

@@ -74,6 +74,39 @@ def test_bound_and_missing_pods_are_reported(mixed):
     assert result.stderr.startswith("error: there is no pod default/missing\n  hint: ")
 
 
+HUGE_CRON_JOB = """
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: huge}
+spec:
+  schedule: "0 0 1 1 *"
+  jobTemplate:
+    spec:
+      template:
+        spec:
+          restartPolicy: Never
+          containers: [{name: main, image: "app:1", resources: {requests: {cpu: 1k}}}]
+"""
+
+
+@pytest.mark.usefixtures("needs_kubectl")
+def test_pods_of_owners_are_explained(mixed):
+    kubeloop, _, kubectl = mixed
+    result = kubeloop.run("explain", "deploy/api", "-n", "mixed")
+    assert result.stdout.startswith("deployment mixed/api: none of its pods (")
+    kubectl("apply", "-f", "-", stdin=HUGE_CRON_JOB)
+    kubectl("create", "job", "huge-now", "--from=cronjob/huge")
+    kubectl("wait", "pods", "-l", "job-name=huge-now", "--for=create", "--timeout=90s")
+    kubectl("wait", "pods", "-l", "job-name=huge-now", "--for=condition=PodScheduled=false", "--timeout=90s")
+    for owner in ("job/huge-now", "cronjob/huge"):
+        explanation = kubeloop.json("explain", owner, "--json")
+        assert explanation["owner"] == {"name": owner.replace("/", " default/"), "pods": 1, "pending": 1}
+        assert explanation["pod"].startswith("default/huge-now-")
+        assert explanation["message"] == "0/5 nodes are available: 5 Insufficient cpu."
+    result = kubeloop.run("explain", "sts/none")
+    assert (result.returncode, result.stderr.splitlines()[0]) == (2, "error: statefulset default/none has no pods")
+
+
 @pytest.mark.usefixtures("needs_kubectl")
 def test_reasons_of_gated_foreign_and_oversized_pods(mixed):
     kubeloop, _, kubectl = mixed

@@ -1,13 +1,16 @@
-"""/debug/explain: the explanation of a pending pod, for `kubeloop explain`."""
+"""/debug/explain: the explanation of a pending pod, or of the pods of an owner, for `kubeloop explain`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kubeloop.process.endpoint.trace_targets import Target
+
 if TYPE_CHECKING:
     from kubeloop.process.control_plane import ControlPlane
     from kubeloop.process.endpoint.server import EndpointServer
+    from kubeloop.scheduler.scheduler import Scheduler
 
 EXPLAIN_PATH = "/debug/explain"
 
@@ -20,13 +23,27 @@ def add_explain_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
         if scheduler is None:
             starting = "scheduler" in plane.settings.controllers
             raise KeyError("the scheduler has not started yet" if starting else "this process runs no scheduler")
+        namespace = query.get("namespace", "default")
+        if "owner" in query:
+            from kubeloop.process.endpoint.owner_pods import cron_job_runs, first_pending, owner_document, pods_of
+
+            kind, _, name = query["owner"].partition("/")
+            owner = Target(kind, name, namespace)
+            runs = await cron_job_runs(plane.client, owner)
+            pods = pods_of(owner, scheduler.listers.pods.by_index("namespace", namespace), runs)
+            pod = first_pending(pods)
+            explanation = await explain_pod(scheduler, pod.key) if pod is not None else {}
+            return explanation | owner_document(owner, pods)
         if "pod" not in query:
             raise KeyError(f"no pod in the query; use {EXPLAIN_PATH}?namespace=NAMESPACE&pod=NAME")
-        from kubeloop.scheduler.explain.pending_pod import explain_in_slices
-
-        key = f"{query.get('namespace', 'default')}/{query['pod']}"
+        key = f"{namespace}/{query['pod']}"
         if scheduler.listers.pods.get(key) is None:
             raise KeyError(f"there is no pod {key}")
+        return await explain_pod(scheduler, key)
+
+    async def explain_pod(scheduler: Scheduler, key: str) -> dict[str, Any]:
+        from kubeloop.scheduler.explain.pending_pod import explain_in_slices
+
         return (await explain_in_slices(scheduler, key)).to_json() | {"scheduling": scheduler.is_running}
 
     endpoint.add_page(EXPLAIN_PATH, explain)

@@ -50,25 +50,6 @@ def text(explanation: dict[str, Any]) -> str:
     return captured.get()
 
 
-@pytest.mark.parametrize(
-    ("written", "understood"),
-    [
-        pytest.param("pod/web-1", ("pod", "web-1"), id="singular"),
-        pytest.param("pods/web-1", ("pod", "web-1"), id="plural"),
-        pytest.param("PO/web-1", ("pod", "web-1"), id="short, in capitals"),
-    ],
-)
-def test_parse_target_accepts_kubectl_notation(written, understood):
-    assert endpoint_client.parse_target(written, endpoint_client.POD_ALIASES, verb="explain") == understood
-
-
-@pytest.mark.parametrize("written", ["web-1", "pod/", "node/a", "deploy/web"])
-def test_parse_target_rejects_other_kinds_with_a_hint(written):
-    with pytest.raises(UserError, match=f"cannot explain '{written}'") as refused:
-        endpoint_client.parse_target(written, endpoint_client.POD_ALIASES, verb="explain")
-    assert refused.value.hint == "use pod/NAME"
-
-
 def test_rejections_are_grouped_and_sorted_by_frequency():
     full = obstacle("NodeResourcesFit", "Insufficient cpu", "Insufficient memory")
     rows = group_rejections(
@@ -161,6 +142,15 @@ def test_notes_follow_the_advice():
     ]
 
 
+def test_explanation_of_an_owner_starts_with_its_pods():
+    owner = {"name": "statefulset shop/db", "pods": 3, "pending": 2}
+    assert text(document(summary="no room", owner=owner)).splitlines() == [
+        "statefulset shop/db: 2 of its pods (3) wait for a node; the first one:",
+        "pod default/p: no room",
+    ]
+    assert text({"owner": owner | {"pending": 0}}) == "statefulset shop/db: none of its pods (3) waits for a node\n"
+
+
 @pytest.fixture
 def requests(tmp_path, monkeypatch) -> list[Any]:
     """The endpoints that are queried, and the (kubeconfig, context) of the clusters that are read."""
@@ -172,7 +162,7 @@ def requests(tmp_path, monkeypatch) -> list[Any]:
         sources.append(endpoint or default_process().endpoint)
         return document()
 
-    def explain_in_cluster(namespace: str, name: str, source: Any, config: Any, gates: Any) -> dict[str, Any]:
+    def explain_in_cluster(target: Any, source: Any, config: Any, gates: Any) -> dict[str, Any]:
         sources.append(source)
         return document()
 

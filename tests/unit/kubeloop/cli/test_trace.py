@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kubeloop.cli.options import TraceOptions
-from kubeloop.cli.trace import parse_trace_target, show
+from kubeloop.cli.trace import show
 from kubeloop.kube.errors import UserError
 
 
@@ -22,28 +22,6 @@ from kubeloop.kube.errors import UserError
 def test_contradicting_options_are_rejected(target, options, problem):
     with pytest.raises(UserError, match=problem):
         show(target, TraceOptions(**options))
-
-
-@pytest.mark.parametrize(
-    ("target", "expected"),
-    [
-        ("po/web-1", ("pod", "web-1")),
-        ("Deploy/web", ("deployment", "web")),
-        ("deployments.apps/web", ("deployment", "web")),
-        ("deployments.v1.apps/web", ("deployment", "web")),
-        ("sts/db", ("statefulset", "db")),
-        ("ds/agent", ("daemonset", "agent")),
-        ("rs/web-5f", ("replicaset", "web-5f")),
-        ("rc/old", ("replicationcontroller", "old")),
-        ("job/once", ("job", "once")),
-        ("cj/nightly", ("cronjob", "nightly")),
-        ("rollouts.argoproj.io/web", ("rollouts", "web")),
-        ("sts.apps.kruise.io/db", ("sts", "db")),
-        ("workflow/build", ("workflow", "build")),
-    ],
-)
-def test_target_takes_names_of_kinds(target, expected):
-    assert parse_trace_target(target) == expected
 
 
 def test_json_and_a_file_exclude_each_other(tmp_path):

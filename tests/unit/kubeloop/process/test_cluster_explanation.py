@@ -12,6 +12,7 @@ from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.process.cluster_explanation import ClusterExplanation
+from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
 from support.faulty_transport import SentRequest
 from support.scheduler_cluster import SchedulerCluster
@@ -59,7 +60,7 @@ def only_error(group: BaseExceptionGroup[Exception]) -> UserError:
 async def test_room_taken_by_other_pods_counts(cluster: SchedulerCluster) -> None:
     cluster.pod("big", cpu="3", nodeName="node-0")
     cluster.pod("pending", cpu="2")
-    explanation = await explainer(cluster).explain("default", "pending")
+    explanation = await explainer(cluster).explain(Target("pod", "pending", "default"))
     assert explanation["summary"].startswith("the pod fits on 1 of 2 nodes now")
     assert {node["node"]: [obstacle["reasons"] for obstacle in node["obstacles"]] for node in explanation["nodes"]} == {
         "node-0": [("Insufficient cpu",)],
@@ -70,7 +71,7 @@ async def test_room_taken_by_other_pods_counts(cluster: SchedulerCluster) -> Non
 
 async def test_default_filters_apply_to_pods_of_any_scheduler(cluster: SchedulerCluster) -> None:
     cluster.pod("theirs", cpu="9", schedulerName="volcano")
-    explanation = await explainer(cluster).explain("default", "theirs")
+    explanation = await explainer(cluster).explain(Target("pod", "theirs", "default"))
     assert explanation["message"] == "0/2 nodes are available: 2 Insufficient cpu."
     assert (explanation["scheduler"], explanation["queue"]) == ("volcano", "")
     assert any("--config" in note for note in explanation["notes"])
@@ -79,13 +80,13 @@ async def test_default_filters_apply_to_pods_of_any_scheduler(cluster: Scheduler
 async def test_configuration_without_the_pods_profile_is_reported(cluster: SchedulerCluster) -> None:
     cluster.pod("theirs", schedulerName="volcano")
     configuration = SchedulerConfiguration(profiles=(Profile(scheduler_name="mine"),))
-    explanation = await explainer(cluster, configuration).explain("default", "theirs")
+    explanation = await explainer(cluster, configuration).explain(Target("pod", "theirs", "default"))
     assert explanation["summary"] == 'the pod waits for another scheduler, "volcano"'
 
 
 async def test_devices_are_not_checked(cluster: SchedulerCluster) -> None:
     cluster.pod("gpu", resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}])
-    explanation = await explainer(cluster).explain("default", "gpu")
+    explanation = await explainer(cluster).explain(Target("pod", "gpu", "default"))
     assert explanation["summary"].startswith("the pod fits on 2 of 2 nodes now")
     assert "The pod's resource claims (devices) are not checked." in explanation["notes"]
 
@@ -94,7 +95,7 @@ async def test_missing_permission_to_list_nodes_is_an_error(cluster: SchedulerCl
     cluster.pod("pending")
     forbid(cluster, "/api/v1/nodes")
     with pytest.raises(ExceptionGroup) as raised:
-        await explainer(cluster).explain("default", "pending")
+        await explainer(cluster).explain(Target("pod", "pending", "default"))
     error = only_error(raised.value)
     assert str(error) == "cannot list nodes: the user may not"
     assert error.hint == "the user needs this permission; see kubectl auth can-i list nodes"
@@ -103,13 +104,13 @@ async def test_missing_permission_to_list_nodes_is_an_error(cluster: SchedulerCl
 async def test_missing_permission_to_get_the_pod_is_an_error(cluster: SchedulerCluster) -> None:
     forbid(cluster, f"{PODS}/pending")
     with pytest.raises(UserError, match="cannot get pods: the user may not"):
-        await explainer(cluster).explain("default", "pending")
+        await explainer(cluster).explain(Target("pod", "pending", "default"))
 
 
 async def test_other_resources_that_cannot_be_listed_are_noted(cluster: SchedulerCluster) -> None:
     cluster.pod("pending")
     forbid(cluster, "/api/v1/persistentvolumes", "/apis/storage.k8s.io/v1/csinodes")
-    explanation = await explainer(cluster).explain("default", "pending")
+    explanation = await explainer(cluster).explain(Target("pod", "pending", "default"))
     assert (
         "Counted as empty, because the user may not list them: csinodes.storage.k8s.io, persistentvolumes."
         in explanation["notes"]
@@ -125,12 +126,41 @@ async def test_progress_is_reported_while_lists_take_long(cluster: SchedulerClus
             await asyncio.sleep(5.0)
 
     cluster.server.transport.before_request = slow
-    await explainer(cluster, progress=progress).explain("default", "pending")
+    await explainer(cluster, progress=progress).explain(Target("pod", "pending", "default"))
     assert [text.partition(": ")[2] for text in progress] == ["2 nodes, 0 pods"] * 2
+
+
+def owned_by(kind: str, name: str) -> dict[str, object]:
+    reference = {"apiVersion": "v1", "kind": kind, "name": name, "uid": "u", "controller": True}
+    return {"ownerReferences": [reference]}
+
+
+async def test_first_pending_pod_of_an_owner_is_explained(cluster: SchedulerCluster) -> None:
+    cluster.pod("db-0", nodeName="node-0", metadata=owned_by("StatefulSet", "db"))
+    cluster.pod("db-1", cpu="9", metadata=owned_by("StatefulSet", "db"))
+    cluster.pod("other-0", cpu="9", metadata=owned_by("StatefulSet", "other"))
+    explanation = await explainer(cluster).explain(Target("statefulset", "db", "default"))
+    assert explanation["owner"] == {"name": "statefulset default/db", "pods": 2, "pending": 1}
+    assert (explanation["pod"], explanation["message"]) == (
+        "default/db-1",
+        "0/2 nodes are available: 2 Insufficient cpu.",
+    )
+
+
+async def test_owner_without_pending_pods_is_not_explained(cluster: SchedulerCluster) -> None:
+    cluster.pod("db-0", nodeName="node-0", metadata=owned_by("StatefulSet", "db"))
+    explanation = await explainer(cluster).explain(Target("statefulset", "db", "default"))
+    assert explanation == {"owner": {"name": "statefulset default/db", "pods": 1, "pending": 0}}
+
+
+async def test_jobs_of_a_cron_job_that_may_not_be_listed(cluster: SchedulerCluster) -> None:
+    forbid(cluster, "/apis/batch/v1/namespaces/default/jobs")
+    with pytest.raises(UserError, match="cannot list jobs: "):
+        await explainer(cluster).explain(Target("cronjob", "nightly", "default"))
 
 
 async def test_missing_pod_is_reported_with_similar_names(cluster: SchedulerCluster) -> None:
     cluster.pod("web-1")
     with pytest.raises(UserError, match="no pod web in namespace default") as raised:
-        await explainer(cluster).explain("default", "web")
+        await explainer(cluster).explain(Target("pod", "web", "default"))
     assert raised.value.hint == "did you mean web-1?"
