@@ -9,7 +9,7 @@ Built from a trace document. Imports msgspec, `tracing.spans.owners` and this fo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -63,6 +63,8 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
     stage     creating, delivery, queued, backoff, unschedulable, gated, scheduling, binding, bound, starting, running,
               ready, completed, failed, terminating, deleted, "crash back-off", "other scheduler"
     segments  phase, offset, duration; phase, offset, duration; ... in order of time, gaps as phase OTHER
+    edge_uncertainties  of the start of each segment and of the end of the last: the true time is earlier by at most
+              this; empty if all are exact
     is_open   the trace has not ended
     is_reconstructed  the pod is older than the process: times before are from the object and its Events
     reason    why the pod waits or failed: message of the scheduler or the API server
@@ -76,6 +78,7 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
     duration_us: int
     stage: str
     segments: list[int] = []
+    edge_uncertainties: list[int] = []
     owner: str = ""
     lower_owners: list[str] = []
     node: str = ""
@@ -91,15 +94,23 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
         for at in range(0, len(segments), 3):
             yield segments[at], segments[at + 1], segments[at + 2]
 
+    def uncertainty_us(self, first: int = 0, last: int = -1) -> int:
+        """Return by how much the time between two edges (indexes) may differ from the true one; by default, of all."""
+        edges = self.edge_uncertainties
+        return max(edges[first], edges[last]) if edges else 0
+
     @property
     def owners(self) -> list[str]:
         """All known owners, the topmost first."""
         return [self.owner, *self.lower_owners] if self.owner else []
 
     @property
-    def bound_after_us(self) -> int:
-        """Time from creation to binding of a bound pod, whose trace may continue until it is ready."""
-        return next((offset for phase, offset, _ in self.triples() if phase in ON_NODE), self.duration_us)
+    def bound_after(self) -> tuple[int, int]:
+        """Time from creation to binding of a bound pod, whose trace may continue until it is ready; its uncertainty."""
+        for index, (phase, offset, _) in enumerate(self.triples()):
+            if phase in ON_NODE:
+                return offset, self.uncertainty_us(0, index)
+        return self.duration_us, self.uncertainty_us()
 
     @property
     def end_us(self) -> int:
@@ -125,6 +136,9 @@ def pod_line(document: Document) -> PodLine | None:
     outcome = attributes["kubeloop.outcome"]
     is_open = outcome not in _OUTCOME_STAGES
     start_us, duration_us = root["start"] // 1000, (root["end"] - root["start"]) // 1000
+    segments, edge_uncertainties = segments_of(children, root["start"], duration_us)
+    if edge_uncertainties:
+        edge_uncertainties[0], edge_uncertainties[-1] = uncertainty_us(root, "start"), uncertainty_us(root, "end")
     return PodLine(
         key=root["spanId"],
         trace_id=document["traceId"],
@@ -133,7 +147,8 @@ def pod_line(document: Document) -> PodLine | None:
         start_us=start_us,
         duration_us=duration_us,
         stage=_open_stage(children) if is_open else _OUTCOME_STAGES[outcome],
-        segments=segments_of(children, root["start"], duration_us),
+        segments=segments,
+        edge_uncertainties=edge_uncertainties if any(edge_uncertainties) else [],
         owner=owners[0] if owners else "",
         lower_owners=owners[1:],
         node=attributes.get("k8s.node.name", ""),
@@ -152,49 +167,74 @@ def owners_of(attributes: Mapping[str, Any]) -> list[str]:
     return [*dict.fromkeys(owner_text(kind, name) for kind, name in chain if name)]
 
 
-def segments_of(children: Sequence[Mapping[str, Any]], start_ns: int, duration_us: int) -> list[int]:
-    """Return flat triples of phase, offset and duration (microseconds) that cover the whole duration.
+def uncertainty_us(span: Mapping[str, Any], edge: str) -> int:
+    """Return the uncertainty of "start" or "end" of an observed span; 0 for spans that kubeloop recorded itself.
+
+    The true time of the edge lies in [time - uncertainty, time].
+    """
+    milliseconds = span["attributes"].get(f"kubeloop.{edge}.uncertainty_ms", 0)
+    return int(milliseconds * 1000) if isinstance(milliseconds, int | float) else 0
+
+
+class _Part(NamedTuple):
+    """Part of a span: its phase, its edges (microseconds since the start of the root), and their uncertainties."""
+
+    phase: int
+    first_us: int
+    last_us: int
+    first_uncertainty_us: int = 0
+    last_uncertainty_us: int = 0
+
+
+def segments_of(children: Sequence[Mapping[str, Any]], start_ns: int, duration_us: int) -> tuple[list[int], list[int]]:
+    """Return flat triples of phase, offset and duration (microseconds) that cover the whole duration, and the
+    uncertainty of each of their edges.
 
     children: the spans directly below the root, by start. Of overlapping spans the later one is cut; one that lies
     within another is drawn over it.
     """
-    segments: list[list[int]] = []
-    covered_us = 0
+    parts: list[_Part] = []
+    covered_us = covered_uncertainty_us = 0
     gap_us = max(_GAP_US, duration_us * _GAP_SHARE)
-    for phase, start_us, end_us in _without_overlaps(children, start_ns):
-        first = min(max(covered_us, start_us), duration_us)
-        last = min(end_us, duration_us)
-        if last <= first:
+    for part in _without_overlaps(children, start_ns):
+        first_us, last_us = min(max(covered_us, part.first_us), duration_us), min(part.last_us, duration_us)
+        if last_us <= first_us:
             continue
-        if first - covered_us > gap_us:
-            segments.append([OTHER, covered_us, first - covered_us])
+        uncertainty_us = part.first_uncertainty_us
+        if first_us - covered_us > gap_us:
+            parts.append(_Part(OTHER, covered_us, first_us, covered_uncertainty_us, uncertainty_us))
         else:
-            first = covered_us
-        if segments and segments[-1][0] == phase:
-            segments[-1][2] += last - first
+            first_us, uncertainty_us = covered_us, max(covered_uncertainty_us, uncertainty_us)
+        if parts and parts[-1].phase == part.phase:
+            parts[-1] = parts[-1]._replace(last_us=last_us, last_uncertainty_us=part.last_uncertainty_us)
         else:
-            segments.append([phase, first, last - first])
-        covered_us = last
+            parts.append(_Part(part.phase, first_us, last_us, uncertainty_us, part.last_uncertainty_us))
+        covered_us, covered_uncertainty_us = last_us, part.last_uncertainty_us
     if duration_us - covered_us > gap_us:
-        segments.append([OTHER, covered_us, duration_us - covered_us])
-    if len(segments) > MAX_SEGMENTS:
-        head, tail = segments[: MAX_SEGMENTS // 2], segments[-(MAX_SEGMENTS // 2 - 1) :]
-        middle = segments[len(head)]
-        segments = [*head, [middle[0], middle[1], tail[0][1] - middle[1]], *tail]
-    return [number for segment in segments for number in segment]
+        parts.append(_Part(OTHER, covered_us, duration_us, covered_uncertainty_us))
+    if len(parts) > MAX_SEGMENTS:
+        head, tail = parts[: MAX_SEGMENTS // 2], parts[-(MAX_SEGMENTS // 2 - 1) :]
+        parts = [*head, parts[len(head)]._replace(last_us=tail[0].first_us), *tail]
+    segments = [number for part in parts for number in (part.phase, part.first_us, part.last_us - part.first_us)]
+    return segments, [part.first_uncertainty_us for part in parts] + [part.last_uncertainty_us for part in parts[-1:]]
 
 
-def _without_overlaps(children: Sequence[Mapping[str, Any]], start_ns: int) -> list[tuple[int, int, int]]:
-    """Return phase, start and end of each span (microseconds); one that contains others is split."""
-    parts: list[tuple[int, int, int]] = []
+def _without_overlaps(children: Sequence[Mapping[str, Any]], start_ns: int) -> list[_Part]:
+    """Return a part for each span; one that contains others is split."""
+    parts: list[_Part] = []
     for span in children:
-        phase = phase_index(span["name"])
-        first, last = (span["start"] - start_ns) // 1000, (span["end"] - start_ns) // 1000
-        if parts and last > first >= parts[-1][1] and last <= parts[-1][2]:
-            around, around_first, around_last = parts.pop()
-            parts += [(around, around_first, first), (phase, first, last), (around, last, around_last)]
+        first_us, last_us = (span["start"] - start_ns) // 1000, (span["end"] - start_ns) // 1000
+        uncertainties_us = uncertainty_us(span, "start"), uncertainty_us(span, "end")
+        part = _Part(phase_index(span["name"]), first_us, last_us, *uncertainties_us)
+        if parts and last_us > first_us >= parts[-1].first_us and last_us <= parts[-1].last_us:
+            around = parts.pop()
+            parts += [
+                around._replace(last_us=first_us, last_uncertainty_us=part.first_uncertainty_us),
+                part,
+                around._replace(first_us=last_us, first_uncertainty_us=part.last_uncertainty_us),
+            ]
         else:
-            parts.append((phase, first, last))
+            parts.append(part)
     return parts
 
 

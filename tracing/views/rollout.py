@@ -15,7 +15,10 @@ _BOUND_STAGES = frozenset({"bound", "starting", "running", "ready", "completed",
 
 
 class PhaseTimes(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Time of one phase, in microseconds per pod. pods: number that had it; share: of all pods' total time, 0 to 1."""
+    """Time of one phase, in microseconds per pod. pods: number that had it; share: of all pods' total time, 0 to 1.
+
+    uncertainty_us: none of the percentiles, nor the maximum, differs from that of the true times by more than this.
+    """
 
     phase: str
     pods: int
@@ -24,6 +27,7 @@ class PhaseTimes(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     p99_us: int
     max_us: int
     share: float
+    uncertainty_us: int = 0
 
 
 class Rollout(msgspec.Struct, frozen=True, rename="camel"):
@@ -69,16 +73,16 @@ def rollout(title: str, lines: Iterable[PodLine]) -> Rollout:
     pods = sorted(lines, key=lambda line: (line.start_us, line.name))
     start_us = pods[0].start_us if pods else 0
     bound = [line for line in pods if line.stage in _BOUND_STAGES]
-    last_bound_us = max((line.start_us + line.bound_after_us for line in bound), default=start_us)
+    last_bound_us = max((line.start_us + line.bound_after[0] for line in bound), default=start_us)
     end_us = max((line.end_us for line in pods), default=start_us)
     seconds = (last_bound_us - start_us) / 1e6
     all_us = sum(line.duration_us for line in pods)
     phases = []
     for index, phase in enumerate(PHASES):
-        times = sorted(sums[index] for sums in map(phase_sums, pods) if sums[index])
+        times = [(sums[index], uncertain[index]) for sums, uncertain in map(phase_sums, pods) if sums[index]]
         if times:
             phases.append(_times(phase.key, times, all_us))
-    totals = sorted(line.bound_after_us for line in bound)
+    totals = [line.bound_after for line in bound]
     return Rollout(
         title=title,
         start_us=start_us,
@@ -91,12 +95,13 @@ def rollout(title: str, lines: Iterable[PodLine]) -> Rollout:
     )
 
 
-def phase_sums(line: PodLine) -> list[int]:
-    """Return microseconds in each of PHASES."""
-    sums = [0] * len(PHASES)
-    for phase, _, duration in line.triples():
+def phase_sums(line: PodLine) -> tuple[list[int], list[int]]:
+    """Return microseconds in each of PHASES, and their uncertainties."""
+    sums, uncertain = [0] * len(PHASES), [0] * len(PHASES)
+    for index, (phase, _, duration) in enumerate(line.triples()):
         sums[phase] += duration
-    return sums
+        uncertain[phase] += line.uncertainty_us(index, index + 1)
+    return sums, uncertain
 
 
 def percentile(ordered: Sequence[int], share: float) -> int:
@@ -105,13 +110,24 @@ def percentile(ordered: Sequence[int], share: float) -> int:
     return ordered[max(0, min(len(ordered), int(rank)) - 1)]
 
 
-def _times(phase: str, ordered: Sequence[int], all_us: int) -> PhaseTimes:
+def _times(phase: str, times: Sequence[tuple[int, int]], all_us: int) -> PhaseTimes:
+    """times: of each pod, with their uncertainty."""
+    lowest, ordered, highest = (
+        sorted(time_us + sign * uncertainty_us for time_us, uncertainty_us in times) for sign in (-1, 0, 1)
+    )
+    shares = (0.5, 0.9, 0.99, 1.0)
+    p50_us, p90_us, p99_us, max_us = (percentile(ordered, share) for share in shares)
     return PhaseTimes(
         phase=phase,
         pods=len(ordered),
-        p50_us=percentile(ordered, 0.5),
-        p90_us=percentile(ordered, 0.9),
-        p99_us=percentile(ordered, 0.99),
-        max_us=ordered[-1],
+        p50_us=p50_us,
+        p90_us=p90_us,
+        p99_us=p99_us,
+        max_us=max_us,
         share=sum(ordered) / all_us if all_us else 0.0,
+        uncertainty_us=max(
+            abs(percentile(limit, share) - percentile(ordered, share))
+            for limit in (lowest, highest)
+            for share in shares
+        ),
     )

@@ -56,20 +56,23 @@ class RolloutView:
         return title
 
     def _percentiles(self) -> Table:
-        table = Table.grid(padding=(0, 2))
-        for heading in ("phase", "pods", "p50", "p90", "p99", "max", "of all time"):
+        rollout = self._rollout
+        rows: list[PhaseTimes] = [*rollout.phases, *([rollout.total] if rollout.total is not None else [])]
+        is_uncertain = any(times.uncertainty_us for times in rows)
+        exact_to = ["exact to"] if is_uncertain else []
+        table = Table.grid(padding=(0, 1 if is_uncertain else 2))
+        for heading in ("phase", "pods", "p50", "p90", "p99", "max", *exact_to, "of all time"):
             table.add_column(heading, justify="left" if heading == "phase" else "right", no_wrap=True)
         table.add_row(*(Text(str(column.header), style="dim") for column in table.columns))
-        rows: list[PhaseTimes] = [*self._rollout.phases]
-        if self._rollout.total is not None:
-            rows.append(self._rollout.total)
         for times in rows:
             total = times.phase == "total"
             mark = Text("  " if total else "■ ", style=_COLORS.get(times.phase, ""))
+            uncertainty = f"±{format_duration(times.uncertainty_us)}" if times.uncertainty_us else ""
             table.add_row(
                 mark + Text(_TITLES[times.phase], style="bold" if total else "none"),
                 str(times.pods),
                 *(format_duration(time_us) for time_us in (times.p50_us, times.p90_us, times.p99_us, times.max_us)),
+                *([uncertainty] if is_uncertain else []),
                 "" if total else f"{times.share:.0%}",
             )
         return table
@@ -81,18 +84,19 @@ class RolloutView:
         if len(shown) < len(rollout.lines):
             yield Text(f"{len(shown)} of {len(rollout.lines)} pods, evenly spread:", style="dim")
         names = min(_NAME_COLUMNS, max(len(_label(line)) for line in shown), max(12, width // 3))
-        columns = max(_MIN_BAR_COLUMNS, min(_MAX_BAR_COLUMNS, width - names - 13))
+        durations = [format_duration(line.duration_us, line.uncertainty_us()) for line in shown]
+        columns = max(_MIN_BAR_COLUMNS, min(_MAX_BAR_COLUMNS, width - names - 3 - max(10, *map(len, durations))))
         yield Text(f"{'':{names}} 0{format_duration(rollout.duration_us):>{columns - 1}}", style="dim")
         table = Table.grid(padding=(0, 1))
         table.add_column(no_wrap=True, width=names, overflow="ellipsis")
         table.add_column(no_wrap=True, width=columns)
         table.add_column(justify="right", no_wrap=True)
-        for line in shown:
+        for line, duration in zip(shown, durations, strict=True):
             style = "yellow" if line.is_open else "red" if line.stage in ("failed", "deleted") else ""
             table.add_row(
                 Text(_label(line), style=style),
                 _bar(line, rollout.start_us, max(1, rollout.duration_us), columns),
-                format_duration(line.duration_us),
+                duration,
             )
         yield table
 
@@ -104,7 +108,8 @@ class RolloutView:
             where = f"{PHASES[longest[0]].title} {format_duration(longest[2])}" if longest else ""
             attempts = f"{line.attempts} attempts" if line.attempts > 1 else ""
             details = ", ".join(filter(None, (where, attempts, line.reason)))
-            table.add_row(Text(f"  {_label(line)}"), format_duration(line.duration_us), Text(details, style="dim"))
+            duration = format_duration(line.duration_us, line.uncertainty_us())
+            table.add_row(Text(f"  {_label(line)}"), duration, Text(details, style="dim"))
         yield table
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 
-def format_duration(microseconds: float) -> str:
-    """Format a duration with three significant digits: "850 µs", "12.3 ms", "3.42 s", "2 min 05 s", "3 h 20 min"."""
+def format_duration(microseconds: float, uncertainty_us: float = 0) -> str:
+    """Format a duration with three significant digits: "850 µs", "12.3 ms", "3.42 s ±560 ms", "2 min 05 s"."""
+    if uncertainty_us:
+        return f"{format_duration(microseconds)} ±{format_duration(uncertainty_us)}"
     if microseconds < 1:
         return "0 µs" if microseconds <= 0 else "< 1 µs"
     if microseconds < 1000:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kubeloop.tracing.views.phases import PHASES, phase_index
-from kubeloop.tracing.views.pod_lines import pod_line, pod_span
+from kubeloop.tracing.views.pod_lines import pod_line, pod_span, uncertainty_us
 from kubeloop.tracing.views.span_titles import span_details, title
 from kubeloop.tracing.views.time_format import format_duration, format_skew, format_time
 
@@ -64,7 +64,7 @@ class Waterfall:
             table.add_row(Text(label, style=style), _bar(span, start, end, bar_columns), Text(_duration(span)))
         yield table
         details = [detail for span, _ in rows for detail in span_details(span)]
-        if any(_uncertainty_ns(span, edge) for span, _ in rows for edge in ("start", "end")):
+        if any(uncertainty_us(span, edge) for span, _ in rows for edge in ("start", "end")):
             details.append(
                 f"{_SHADED_BEFORE} and {_SHADED_END}: an edge lies in here; ±: the uncertainty of a duration"
             )
@@ -131,26 +131,16 @@ def _bar(span: Span, start: int, end: int, columns: int) -> Text:
     eighths = round((last - first) * 8)
     bar = (_EIGHTHS[8] * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")) or _EIGHTHS[1]
     bar = bar[: columns - left]
-    before = min(left, round(_uncertainty_ns(span, "start") / total * columns))
-    at_end = min(len(bar), round(_uncertainty_ns(span, "end") / total * columns))
+    before = min(left, round(uncertainty_us(span, "start") * 1000 / total * columns))
+    at_end = min(len(bar), round(uncertainty_us(span, "end") * 1000 / total * columns))
     bar = bar[: len(bar) - at_end] + _SHADED_END * at_end
     color = "red" if _is_error(span) else PHASES[phase_index(span["name"])].color
     return Text.assemble(" " * (left - before), (_SHADED_BEFORE * before + bar, color))
 
 
-def _uncertainty_ns(span: Span, edge: str) -> int:
-    """Return the uncertainty of "start" or "end" of an observed span; 0 for spans that kubeloop recorded itself.
-
-    The true time of the edge lies in [time - uncertainty, time].
-    """
-    milliseconds = span["attributes"].get(f"kubeloop.{edge}.uncertainty_ms", 0)
-    return int(milliseconds * 1_000_000) if isinstance(milliseconds, int | float) else 0
-
-
 def _duration(span: Span) -> str:
-    text = format_duration((span["end"] - span["start"]) / 1000)
-    uncertain_ns = max(_uncertainty_ns(span, "start"), _uncertainty_ns(span, "end"))
-    return f"{text} ±{format_duration(uncertain_ns / 1000)}" if uncertain_ns else text
+    uncertain_us = max(uncertainty_us(span, "start"), uncertainty_us(span, "end"))
+    return format_duration((span["end"] - span["start"]) / 1000, uncertain_us)
 
 
 def _is_error(span: Span) -> bool:

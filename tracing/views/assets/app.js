@@ -23,7 +23,7 @@
     return row;
   };
   const showPod = (row, line) => {
-    const parts = row.parts, durationUs = pods.duration(line);
+    const parts = row.parts, durationUs = pods.duration(line), uncertainty = Kubeloop.uncertaintyOf(line);
     row.dataset.phase = Kubeloop.STAGE_PHASE.get(line.stage) || "other";
     /* the end of a name distinguishes pods of one owner: it stays visible when the name is cut */
     const name = line.name || "(being created)", dash = name.lastIndexOf("-"), tail = dash > 0 ? dash : name.length;
@@ -32,12 +32,13 @@
     parts.namespace.textContent = line.namespace;
     parts.stage.textContent = line.stage;
     row.classList.toggle("reconstructed", line.isReconstructed);
-    row.title = [line.reason, line.isReconstructed ? "reconstructed: older than this process" : "", line.attempts > 1 ? `${line.attempts} scheduling attempts` : ""].filter(Boolean).join("\n");
+    row.title = [line.reason, line.isReconstructed ? "reconstructed: older than this process" : "", line.attempts > 1 ? `${line.attempts} scheduling attempts` : "",
+      uncertainty ? Kubeloop.uncertainDuration(durationUs, uncertainty) : ""].filter(Boolean).join("\n");
     parts.node.textContent = line.node;
     parts.attempts.textContent = line.attempts > 1 ? `${line.attempts}×` : "";
     parts.fill.style.width = `${line.segments.length ? length(durationUs) : 0}%`;
     Kubeloop.drawSegments(parts.fill, line, durationUs);
-    parts.duration.textContent = line.segments.length ? Kubeloop.duration(durationUs) : "not traced";
+    parts.duration.textContent = line.segments.length ? Kubeloop.shortUncertainDuration(durationUs, uncertainty) : "not traced";
     row.classList.toggle("untraced", !line.segments.length);
   };
   /* Logarithmic: the longest pod has the full width, a tenth of its time is 22 points less. */
@@ -62,8 +63,9 @@
       const share = parts.bar.children[index] || parts.bar.appendChild(Kubeloop.element("i", { "data-phase": phase.key, class: "share" }));
       share.style.width = `${all ? (100 * rollout.sums[index]) / all : 0}%`;
     });
-    row.title = "time of its pods by phase";
-    parts.duration.textContent = rollout.p99Us ? `p99 ${Kubeloop.duration(rollout.p99Us)}` : "";
+    const { p99, uncertainty } = rollout.totals;
+    row.title = `time of its pods by phase${p99 ? `; created to bound: p99 ${Kubeloop.uncertainDuration(p99, uncertainty)}` : ""}`;
+    parts.duration.textContent = p99 ? `p99 ${Kubeloop.shortUncertainDuration(p99, uncertainty)}` : "";
   };
 
   const views = {

@@ -103,9 +103,11 @@ Kubeloop.PhaseRows = class {
         path += `V${(10 - barHeight).toFixed(2)}H${bin + 1}`;
       });
       row.path.setAttribute("d", `${path}V10z`);
-      row.p50.textContent = Kubeloop.duration(time.p50);
-      row.p99.textContent = Kubeloop.duration(time.p99);
-      row.node.setAttribute("aria-label", `${phase.title}: ${Kubeloop.plural(time.pods, "pod")}, p50 ${Kubeloop.duration(time.p50)}, p90 ${Kubeloop.duration(time.p90)}, p99 ${Kubeloop.duration(time.p99)}, longest ${Kubeloop.duration(time.max)}, ${Math.round(time.share * 100)}% of all time`);
+      row.p50.textContent = Kubeloop.shortUncertainDuration(time.p50, time.uncertainty);
+      row.p99.textContent = Kubeloop.shortUncertainDuration(time.p99, time.uncertainty);
+      const exact = time.uncertainty ? `, exact to ${Kubeloop.duration(time.uncertainty)}` : "";
+      row.node.title = phase.description + exact;
+      row.node.setAttribute("aria-label", `${phase.title}: ${Kubeloop.plural(time.pods, "pod")}, p50 ${Kubeloop.duration(time.p50)}, p90 ${Kubeloop.duration(time.p90)}, p99 ${Kubeloop.duration(time.p99)}, longest ${Kubeloop.duration(time.max)}, ${Math.round(time.share * 100)}% of all time${exact}`);
       row.node.setAttribute("role", "img");
       if (this.container.children[number] !== row.node) this.container.insertBefore(row.node, this.container.children[number]);
     });

@@ -171,13 +171,10 @@ Kubeloop.Detail = class {
     if (!changed && this.table.firstChild) return;
     this.drawnVersion = rollout.lines.length + ":" + this.pods.respondedAt;
     this.picture.draw(rollout);
-    const totals = Float64Array.from(rollout.traced.filter((line) => Kubeloop.BOUND_STAGES.has(line.stage)), Kubeloop.boundAfter).sort();
-    const at = (share) => Kubeloop.percentile(totals, share);
-    this.table.replaceChildren(Kubeloop.phaseTable(Kubeloop.phaseTimes(rollout.traced, this.pods),
-      { pods: totals.length, p50: at(0.5), p90: at(0.9), p99: at(0.99), max: totals.at(-1) || 0 }));
+    this.table.replaceChildren(Kubeloop.phaseTable(Kubeloop.phaseTimes(rollout.traced, this.pods), rollout.totals));
     const slowest = [...rollout.traced].sort((a, b) => this.pods.duration(b) - this.pods.duration(a)).slice(0, 5);
     this.slowest.replaceChildren(...slowest.map((line) => Kubeloop.element("a", { href: `#pod=${encodeURIComponent(line.key)}` },
-      Kubeloop.element("b", {}, line.name || "(never created)"), Kubeloop.element("span", {}, Kubeloop.duration(this.pods.duration(line))),
+      Kubeloop.element("b", {}, line.name || "(never created)"), Kubeloop.element("span", {}, Kubeloop.shortUncertainDuration(this.pods.duration(line), Kubeloop.uncertaintyOf(line))),
       Kubeloop.element("small", {}, line.reason || (line.attempts > 1 ? `${line.attempts} attempts` : line.node && `on ${line.node}`)))));
   }
 };

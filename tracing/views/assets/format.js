@@ -63,6 +63,11 @@ Kubeloop.duration = (microseconds) => {
   return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
 };
 
+/* "3.42 s ±560 ms"; in short "≈3.42 s", for narrow columns. */
+Kubeloop.uncertainDuration = (microseconds, uncertainty) =>
+  Kubeloop.duration(microseconds) + (uncertainty ? ` ±${Kubeloop.duration(uncertainty)}` : "");
+Kubeloop.shortUncertainDuration = (microseconds, uncertainty) => (uncertainty ? "≈" : "") + Kubeloop.duration(microseconds);
+
 /* "node-1: 1.20 s to 2.00 s ahead" of the process's clock (tracing/views/time_format.py). */
 Kubeloop.skew = (clock, { lowestMs, highestMs }) => {
   const text = (milliseconds) => Kubeloop.duration(milliseconds * 1e3);

@@ -37,7 +37,7 @@ Kubeloop.Pods = class {
 
 /* Adds the fields that JSON omits because of their default, and the text for the search. */
 Kubeloop.line = (line) => {
-  const complete = { segments: [], owner: "", lowerOwners: [], node: "", attempts: 0, reason: "", isOpen: false, isReconstructed: false, traceId: "", ...line };
+  const complete = { segments: [], edgeUncertainties: [], owner: "", lowerOwners: [], node: "", attempts: 0, reason: "", isOpen: false, isReconstructed: false, traceId: "", ...line };
   complete.owners = complete.owner ? [complete.owner, ...complete.lowerOwners] : [];
   complete.text = `${complete.namespace}/${complete.name} ${complete.owners.join(" ")} ${complete.node} ${complete.stage} ${complete.reason} ${complete.traceId}`.toLowerCase();
   return complete;
@@ -78,7 +78,33 @@ Kubeloop.boundAfter = (line) => {
   return line.durationUs;
 };
 
-/* Groups pods by owner: { key, namespace, owner, lines, finished, waiting, startUs, endUs, p50Us, p99Us, rate }. */
+/* Microseconds by which the time between two edges of a line, by default all of it, may differ from the true one. */
+Kubeloop.uncertaintyOf = (line, first = 0, last = line.edgeUncertainties.length - 1) =>
+  line.edgeUncertainties.length ? Math.max(line.edgeUncertainties[first], line.edgeUncertainties[last]) : 0;
+
+Kubeloop.boundUncertainty = (line) => {
+  const at = line.segments.findIndex((phase, index) => index % 3 === 0 && Kubeloop.ON_NODE.has(phase));
+  return at < 0 ? Kubeloop.uncertaintyOf(line) : Kubeloop.uncertaintyOf(line, 0, at / 3);
+};
+
+/* Percentiles of values that are uncertain by `uncertainties`: { p50, p90, p99, max, uncertainty }; none of them differs
+ * from that of the true values by more than `uncertainty`. */
+Kubeloop.percentiles = (values, uncertainties) => {
+  const shares = [0.5, 0.9, 0.99, 1];
+  const of = (sign) => {
+    const ordered = Float64Array.from(values, (value, index) => value + sign * uncertainties[index]).sort();
+    return shares.map((share) => Kubeloop.percentile(ordered, share));
+  };
+  const shown = of(0);
+  let uncertainty = 0;
+  if (uncertainties.some(Boolean)) {
+    const lowest = of(-1), highest = of(1);
+    shown.forEach((value, index) => { uncertainty = Math.max(uncertainty, highest[index] - value, value - lowest[index]); });
+  }
+  return { p50: shown[0], p90: shown[1], p99: shown[2], max: shown[3], uncertainty };
+};
+
+/* Groups pods by owner: { key, namespace, owner, lines, finished, waiting, startUs, endUs, totals, rate }. */
 Kubeloop.rollouts = (lines, pods) => {
   const byOwner = new Map();
   for (const line of lines) {
@@ -100,7 +126,7 @@ Kubeloop.rollout = (key, lines, pods) => {
     endUs = Math.max(endUs, line.startUs + pods.duration(line));
   }
   for (const line of finished) boundUs = Math.max(boundUs, line.startUs + Kubeloop.boundAfter(line));
-  const totals = Float64Array.from(finished, Kubeloop.boundAfter).sort();
+  const totals = Kubeloop.percentiles(finished.map(Kubeloop.boundAfter), finished.map(Kubeloop.boundUncertainty));
   const sums = new Float64Array(Kubeloop.PHASES.length);
   for (const line of traced) Kubeloop.addPhases(sums, line, pods);
   return {
@@ -109,15 +135,14 @@ Kubeloop.rollout = (key, lines, pods) => {
     owner: key.slice(slash + 1),
     finished: lines.filter((line) => Kubeloop.BOUND_STAGES.has(line.stage)).length,
     waiting: lines.filter((line) => Kubeloop.STAGE_PHASE.get(line.stage) === "waiting").length,
-    p50Us: Kubeloop.percentile(totals, 0.5),
-    p99Us: Kubeloop.percentile(totals, 0.99),
+    totals: { pods: finished.length, ...totals },
     rate: boundUs > startUs ? finished.length / ((boundUs - startUs) / 1e6) : 0,
   };
 };
 
 Kubeloop.ROLLOUT_ORDERS = {
   newest: (a, b) => b.startUs - a.startUs,
-  slowest: (a, b) => b.p99Us - a.p99Us || b.endUs - b.startUs - (a.endUs - a.startUs),
+  slowest: (a, b) => b.totals.p99 - a.totals.p99 || b.endUs - b.startUs - (a.endUs - a.startUs),
   attempts: (a, b) => b.waiting - a.waiting,
   name: (a, b) => (a.key < b.key ? -1 : 1),
 };
@@ -126,40 +151,45 @@ Kubeloop.ROLLOUT_ORDERS = {
 Kubeloop.percentile = (ordered, share) =>
   ordered.length ? ordered[Math.max(0, Math.ceil(ordered.length * share) - 1)] : 0;
 
-/* Adds the microseconds of a line in each phase; the last phase of an open trace lasts until now. */
-Kubeloop.addPhases = (sums, line, pods) => {
+/* Adds the microseconds of a line in each phase, and their uncertainties; the last phase of an open trace lasts until now. */
+Kubeloop.addPhases = (sums, line, pods, uncertainties = null) => {
   const segments = line.segments;
-  for (let at = 0; at < segments.length; at += 3) sums[segments[at]] += segments[at + 2];
+  for (let at = 0; at < segments.length; at += 3) {
+    sums[segments[at]] += segments[at + 2];
+    if (uncertainties) uncertainties[segments[at]] += Kubeloop.uncertaintyOf(line, at / 3, at / 3 + 1);
+  }
   if (line.isOpen && segments.length) sums[segments.at(-3)] += Math.max(0, pods.duration(line) - line.durationUs);
 };
 
-/* Times of each phase that any line has: { index, pods, p50, p99, max, share, bins }. Times in microseconds. */
+/* Times of each phase that any line has: { index, pods, p50, p90, p99, max, uncertainty, share, bins }, in microseconds. */
 Kubeloop.phaseTimes = (lines, pods) => {
   const count = Kubeloop.PHASES.length;
   const sums = Array.from({ length: count }, () => []);
-  const own = new Float64Array(count);
+  const uncertainties = sums.map(() => []);
+  const own = new Float64Array(count), ownUncertainties = new Float64Array(count);
   let allUs = 0;
   for (const line of lines) {
     own.fill(0);
-    Kubeloop.addPhases(own, line, pods);
+    ownUncertainties.fill(0);
+    Kubeloop.addPhases(own, line, pods, ownUncertainties);
     for (let index = 0; index < count; index++) {
-      if (own[index]) { sums[index].push(own[index]); allUs += own[index]; }
+      if (!own[index]) continue;
+      sums[index].push(own[index]);
+      uncertainties[index].push(ownUncertainties[index]);
+      allUs += own[index];
     }
   }
   return sums.map((values, index) => {
     if (!values.length) return null;
-    const ordered = Float64Array.from(values).sort();
     const bins = new Uint32Array(Kubeloop.BINS);
     let sum = 0;
-    for (const value of ordered) {
+    for (const value of values) {
       sum += value;
       const bin = Math.floor((Math.log10(Math.max(value, 1)) - 1) * 6);
       bins[Math.min(Kubeloop.BINS - 1, Math.max(0, bin))]++;
     }
     return {
-      index, bins, pods: values.length,
-      p50: Kubeloop.percentile(ordered, 0.5), p90: Kubeloop.percentile(ordered, 0.9),
-      p99: Kubeloop.percentile(ordered, 0.99), max: ordered[ordered.length - 1],
+      index, bins, pods: values.length, ...Kubeloop.percentiles(values, uncertainties[index]),
       share: allUs ? sum / allUs : 0,
     };
   }).filter(Boolean);

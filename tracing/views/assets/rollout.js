@@ -93,7 +93,7 @@ Kubeloop.RolloutPicture = class {
   describe() {
     const line = this.lines[this.active];
     this.at.textContent = line
-      ? `${line.name || "(never created)"}: ${line.stage}, ${Kubeloop.duration(this.pods.duration(line))}, from ${Kubeloop.duration(line.startUs - this.startUs)} on`
+      ? `${line.name || "(never created)"}: ${line.stage}, ${Kubeloop.uncertainDuration(this.pods.duration(line), Kubeloop.uncertaintyOf(line))}, from ${Kubeloop.duration(line.startUs - this.startUs)} on`
       : this.lines.length ? "A line is a pod, by creation. Point at one, or use the arrow keys; Enter opens it." : "None of its pods has a trace.";
   }
 
@@ -118,12 +118,14 @@ Kubeloop.RolloutPicture = class {
 
 /* Percentiles per phase as a table. */
 Kubeloop.phaseTable = (times, totals) => {
+  const isUncertain = [...times, totals].some((time) => time.uncertainty);
   const cells = (values) => values.map((value) => Kubeloop.element("td", {}, value));
   const row = (mark, name, time, share) => Kubeloop.element("tr", {},
     Kubeloop.element("th", { scope: "row" }, mark, name),
-    cells([Kubeloop.count(time.pods), Kubeloop.duration(time.p50), Kubeloop.duration(time.p90), Kubeloop.duration(time.p99), Kubeloop.duration(time.max), share]));
+    cells([Kubeloop.count(time.pods), Kubeloop.duration(time.p50), Kubeloop.duration(time.p90), Kubeloop.duration(time.p99), Kubeloop.duration(time.max),
+      ...(isUncertain ? [time.uncertainty ? `±${Kubeloop.duration(time.uncertainty)}` : ""] : []), share]));
   return Kubeloop.element("div", { class: "table" }, Kubeloop.element("table", {},
-    Kubeloop.element("thead", {}, Kubeloop.element("tr", {}, ["phase", "pods", "p50", "p90", "p99", "max", "of all time"].map((name) =>
+    Kubeloop.element("thead", {}, Kubeloop.element("tr", {}, ["phase", "pods", "p50", "p90", "p99", "max", ...(isUncertain ? ["exact to"] : []), "of all time"].map((name) =>
       Kubeloop.element("th", { scope: "col" }, name)))),
     Kubeloop.element("tbody", {},
       times.map((time) => row(Kubeloop.element("i", { class: "swatch", "data-phase": Kubeloop.PHASES[time.index].key }),

@@ -120,11 +120,14 @@ def test_trace_of_reconcile_has_no_line():
     )
 )
 def test_segments_cover_duration_without_overlap(spans):
-    children = [{"name": name, "start": min(a, b) * 1000, "end": max(a, b) * 1000} for name, a, b in spans]
+    children = [
+        {"name": name, "start": min(a, b) * 1000, "end": max(a, b) * 1000, "attributes": {}} for name, a, b in spans
+    ]
     children.sort(key=lambda child: (child["start"], child["end"]))
-    flat = segments_of(children, 1_000_000, 6000)
+    flat, edges = segments_of(children, 1_000_000, 6000)
     triples = [flat[at : at + 3] for at in range(0, len(flat), 3)]
     assert len(triples) <= MAX_SEGMENTS
+    assert len(edges) == (len(triples) + 1 if triples else 0)
     covered = 0
     for phase, offset, duration in triples:
         assert 0 <= phase <= OTHER

@@ -43,7 +43,7 @@ def test_time_to_bound_excludes_start_on_node():
         document(span("bind", 0, 60), span("start sandbox", 60, 80), span("start init", 80, 100), outcome="ready")
     )
     assert phases(line) == [("bind", 0, 60), ("sandbox", 60, 20), ("init", 80, 20)]
-    assert line.bound_after_us == 60_000
+    assert line.bound_after == (60_000, 0)
     summary = rollout("x", [line])
     assert (summary.total.max_us, summary.rate, summary.duration_us) == (60_000, pytest.approx(1 / 0.06), 100_000)
 
@@ -53,3 +53,37 @@ def test_pod_in_crash_back_off_counts_as_bound():
     line = pod_line(document(*children, outcome="open"))
     assert line.stage == "crash back-off"
     assert rollout("x", [line]).total.max_us == 40_000
+
+
+def observed(number, duration_ms, uncertainty_ms):
+    """Return the line of a pod that is scheduled in a tenth of its duration, and then pulls its image."""
+    bound_ms = duration_ms // 10
+    scheduled = span("schedule", 0, bound_ms, kubeloop__end__uncertainty_ms=1)
+    pull = span("image pull", bound_ms, duration_ms, kubeloop__start__uncertainty_ms=1)
+    for edges in (scheduled, pull):
+        edges["attributes"].setdefault("kubeloop.end.uncertainty_ms", uncertainty_ms)
+    uncertain = {"kubeloop__end__uncertainty_ms": uncertainty_ms}
+    return pod_line(document(scheduled, pull, outcome="ready", end_ms=duration_ms, name=f"web-{number}", **uncertain))
+
+
+def test_uncertainty_of_phases_is_that_of_their_edges():
+    line = observed(0, 1000, 300)
+    assert line.edge_uncertainties == [0, 1000, 300_000]
+    assert (line.uncertainty_us(), line.bound_after) == (300_000, (100_000, 1000))
+    summary = rollout("x", [line])
+    assert [(times.phase, times.uncertainty_us) for times in summary.phases] == [
+        ("scheduling", 1000),
+        ("pull", 300_000),
+    ]
+    assert summary.total.uncertainty_us == 1000
+    assert summary.document()["phases"][1]["uncertaintyUs"] == 300_000
+
+
+@given(st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 500), st.floats(-1, 1)), min_size=1, max_size=20))
+def test_percentiles_of_true_times_are_within_the_uncertainty(pulls):
+    """Each pull took nine times the first number, and truly longer or shorter by a share of the second."""
+    summary = rollout("x", [observed(at, shown * 10, uncertain) for at, (shown, uncertain, _) in enumerate(pulls)])
+    [pull] = [times for times in summary.phases if times.phase == "pull"]
+    true_us = sorted(shown * 9000 + share * uncertain * 1000 for shown, uncertain, share in pulls)
+    for share, shown_us in ((0.5, pull.p50_us), (0.9, pull.p90_us), (0.99, pull.p99_us), (1.0, pull.max_us)):
+        assert abs(percentile(true_us, share) - shown_us) <= pull.uncertainty_us + 1

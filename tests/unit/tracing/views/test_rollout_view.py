@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kubeloop.tracing.views.pod_lines import pod_line
 from kubeloop.tracing.views.rollout import rollout
 from kubeloop.tracing.views.rollout_view import rollout_log_line, rollout_view
-from support.trace_documents import pods, rendered
+from support.trace_documents import document, pods, rendered, span
 
 
 def test_view_of_rollout_without_pods():
@@ -47,3 +48,14 @@ def test_small_rollout_shows_all_pods_without_slowest_list():
 
 def test_log_line_of_rollout():
     assert rollout_log_line(rollout("x", pods())).startswith("200 pods: 199 bound, 1 unschedulable; 869")
+
+
+def test_uncertain_durations_are_marked():
+    edges = {"kubeloop__start__uncertainty_ms": 300, "kubeloop__end__uncertainty_ms": 20}
+    line = pod_line(document(span("image pull", 0, 1000, **edges), outcome="ready", end_ms=1000, **edges))
+    text = rendered(rollout_view(rollout("deployment shop/web", [line])))
+    heading, pull = (text_line for text_line in text.splitlines() if "phase " in text_line or "image pull" in text_line)
+    assert heading.split()[-5:-3] == ["exact", "to"]
+    assert " ".join(pull.split()).endswith("1.00 s ±300 ms 100%")
+    assert "1.00 s ±300 ms" in text
+    assert "±" not in rendered(rollout_view(rollout("deployment shop/web", pods(4))))
