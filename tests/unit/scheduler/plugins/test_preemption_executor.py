@@ -151,10 +151,11 @@ async def test_failed_eviction_cancels_the_others(plugin_cluster: Any, node: Any
 
 
 def nominate(cluster: Any, pod: Any) -> None:
-    """Nominate a pod to node "a"."""
-    nominated = pod("nominated", priority=3, status={"nominatedNodeName": "a"})
-    cluster.pods.put(nominated.key, nominated)
-    cluster.nominator.add(PodInfo(nominated), "a")
+    """Nominate two pods to node "a", one of them with the priority of the preemptor."""
+    for name, priority in (("nominated", 3), ("equal", 100)):
+        nominated = pod(name, priority=priority, status={"nominatedNodeName": "a"})
+        cluster.pods.put(nominated.key, nominated)
+        cluster.nominator.add(PodInfo(nominated), "a")
 
 
 async def test_without_async_preemption_post_filter_waits_for_evictions(
