@@ -72,6 +72,7 @@ async def test_first_cycle_waits_for_each_informer(cluster, scheduling, resource
     async with scheduling():
         await asyncio.sleep(30)
     assert [at - start >= 30 for at in bound_at] == [True]
+    assert [reason for _, reason, _ in cluster.events] == ["Scheduled"]
 
 
 async def test_pods_of_other_schedulers_are_ignored(cluster, scheduling):
@@ -178,7 +179,7 @@ async def test_pod_that_another_scheduler_binds_meanwhile_is_not_requeued(cluste
 
 async def test_failure_keeps_the_transition_time_of_a_condition_set_meanwhile(cluster, scheduling):
     cluster.node("n")
-    since = "2026-01-01T00:00:00Z"
+    since = "2025-12-24T00:00:00Z"
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since}
 
     async def fail(key: str) -> None:

@@ -120,7 +120,7 @@ async def test_patches_of_condition_and_nomination_are_merged(cluster: Any):
 
 @pytest.mark.parametrize(("status", "kept"), [("False", True), ("True", False)])
 async def test_transition_time_is_that_of_the_status(cluster: Any, status: str, kept: bool):
-    patches, since = new_patches(cluster), "2026-01-01T00:00:00Z"
+    patches, since = new_patches(cluster), "2025-12-24T00:00:00Z"
     condition = {"type": "PodScheduled", "status": status, "reason": "a", "lastTransitionTime": since}
     cluster.pod("web")
     cluster.change_pod("default/web", status={"conditions": [condition]})
