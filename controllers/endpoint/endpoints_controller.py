@@ -81,8 +81,10 @@ class EndpointsController:
         service = self._services.get(key)
         if service is None:
             namespace, _, name = key.partition("/")
+            cached = self._endpoints.get(key)
+            uid = cached["metadata"]["uid"] if cached is not None else ""
             with suppress(NotFound):
-                await self._client.delete(ENDPOINTS, name, namespace)
+                await self._client.delete(ENDPOINTS, name, namespace, precondition_uid=uid)
             self._trigger_times.forget(key)
             self._consistency.forget(key)
             return None

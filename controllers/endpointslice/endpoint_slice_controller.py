@@ -213,7 +213,9 @@ class EndpointSliceController:
     async def _delete(self, endpoint_slice: JSONValue, reconcile: Reconcile) -> None:
         metadata = endpoint_slice["metadata"]
         with reconcile.action_span(f"delete EndpointSlice {metadata['name']}"):
-            await self._client.delete(ENDPOINT_SLICES, metadata["name"], metadata["namespace"])
+            await self._client.delete(
+                ENDPOINT_SLICES, metadata["name"], metadata["namespace"], precondition_uid=metadata["uid"]
+            )
         self._tracker.deleted(endpoint_slice)
 
 

@@ -170,7 +170,10 @@ class ControllerHistory:
         raise AssertionError("unreachable")
 
     async def delete(self, revision: ControllerRevision) -> None:
-        await self._client.delete(CONTROLLER_REVISIONS, revision.metadata.name, revision.metadata.namespace)
+        metadata = revision.metadata
+        await self._client.delete(
+            CONTROLLER_REVISIONS, metadata.name, metadata.namespace, precondition_uid=metadata.uid
+        )
 
     async def adopt(self, owner: Object, revision: ControllerRevision) -> ControllerRevision:
         """Make `owner` the controller of an orphan."""

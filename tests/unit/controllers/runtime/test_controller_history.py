@@ -164,3 +164,13 @@ async def test_delete_removes_a_revision(history, owner, fake_apiserver):
     created, _ = await history.create(owner, new_revision(owner, {}, DATA, 1, 0), 0)
     await history.delete(created)
     assert fake_apiserver.store.list(CONTROLLER_REVISIONS) == []
+
+
+async def test_delete_keeps_a_newer_revision_of_the_same_name(history, owner, fake_apiserver):
+    created, _ = await history.create(owner, new_revision(owner, {}, DATA, 1, 0), 0)
+    await history.delete(created)
+    newer, _ = await history.create(owner, new_revision(owner, {}, DATA, 1, 0), 0)
+    assert newer.metadata.name == created.metadata.name
+    with pytest.raises(Conflict):
+        await history.delete(created)
+    assert len(fake_apiserver.store.list(CONTROLLER_REVISIONS)) == 1

@@ -54,6 +54,15 @@ async def test_pod_is_created_and_deleted_with_events(fake_apiserver, owner, pod
     assert reasons(recorded_events) == ["SuccessfulCreate", "SuccessfulDelete"]
 
 
+async def test_delete_keeps_a_newer_pod_of_the_same_name(fake_apiserver, owner, pod_control, reconcile):
+    pod = await pod_control.create(owner, pod_from_template(owner, TEMPLATE), reconcile)
+    await pod_control.delete(owner, pod, reconcile)
+    fake_apiserver.add(PODS, pod.metadata.name)
+    with pytest.raises(CannotDeletePods, match="the UID in the precondition"):
+        await pod_control.delete(owner, pod, reconcile)
+    assert fake_apiserver.names(PODS) == [pod.metadata.name]
+
+
 async def test_creation_without_events_records_none(owner, pod_control, reconcile, recorded_events):
     await pod_control.create_without_events(owner, pod_from_template(owner, TEMPLATE), reconcile)
     assert reasons(recorded_events) == []
