@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.informers.reflector import STEPS_PER_TURN, Reflector, yield_to_event_loop
 from kubeloop.kube.objects.resources import CONFIG_MAPS, PODS
 
@@ -99,6 +100,59 @@ async def test_expired_continue_token_loses_and_duplicates_nothing(harness):
         await harness.informers.wait_synced()
         await asyncio.sleep(1)
         harness.assert_in_sync()
+
+
+async def test_object_deleted_between_pages_of_a_restarted_list_is_not_added(harness):
+    server = harness.server
+    server.responses.watch_list_refusal = 422
+    server.responses.page_limit = 3
+    server.responses.expired_tokens = 1
+    for number in range(10):
+        server.create(f"p{number}")
+
+    def delete_first_pod(request):
+        if "continue=" in request.target and "default/p0" in server.pods:
+            server.delete("p0")
+
+    server.transport.on_send = delete_first_pod
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
+        assert "default/p0" not in server.pods
+        harness.assert_in_sync()
+
+
+@pytest.mark.parametrize("watch_list_refusal", [None, 422])
+async def test_lists_are_never_older_than_the_newest_version(harness, fault, watch_list_refusal):
+    """resourceVersion=0 would allow a list from a cache that is older than what the informer has seen."""
+    harness.server.responses.watch_list_refusal = watch_list_refusal
+    harness.server.transport.watch_faults.append(fault("expired", lines=1))
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
+        harness.server.create("a")
+        await asyncio.sleep(60)
+        harness.assert_in_sync()
+    lists = harness.server.lists()
+    assert len(lists) >= 2
+    assert not [request for request in lists if "resourceVersion=" in request]
+
+
+@pytest.mark.parametrize("watch_list_refusal", [None, 422])
+async def test_refused_list_is_repeated_after_its_retry_after(harness, watch_list_refusal):
+    harness.server.responses.watch_list_refusal = watch_list_refusal
+    loop = asyncio.get_running_loop()
+    start, refused_at = loop.time(), []
+
+    def refuse(method, path):
+        if loop.time() - start >= 60:
+            return None
+        refused_at.append(loop.time())
+        return StatusError(503, "ServiceUnavailable", "overloaded", headers=(("Retry-After", "120"),))
+
+    harness.server.transport.reject = refuse
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
+    assert refused_at[-1] - start < 10  # retries of the client
+    assert loop.time() - refused_at[-1] >= 120
 
 
 async def test_closed_stream_resumes_at_last_version_without_list(harness, fault):

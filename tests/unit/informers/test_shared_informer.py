@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.current_span import current_span, request_traceparent
-from kubeloop.kube.objects.api_types import PartialObjectMetadata
+from kubeloop.kube.objects.api_types import PartialObjectMetadata, Pod, convert
 from kubeloop.kube.objects.resources import NODES, PODS
 from kubeloop.testing import virtual_time
 from kubeloop.tracing.spans.traceparent import TraceContext
@@ -206,6 +206,24 @@ async def test_informer_with_store_users_is_not_released(harness):
     assert factory.informer(NODES) is acquired
     factory.release(acquired.add_handler(ResourceEventHandlerFuncs()))
     assert {shared, acquired} <= {*factory.informers}
+
+
+@pytest.mark.parametrize(
+    ("version", "remaining"),
+    [
+        pytest.param("7", [], id="of a newer object, whose creation was missed"),
+        pytest.param("3", ["default/a"], id="of an older object"),
+    ],
+)
+async def test_deletion_of_another_object_of_the_same_name(harness, version, remaining):
+    def pod(uid, resource_version):
+        metadata = {"name": "a", "namespace": "default", "uid": uid, "resourceVersion": resource_version}
+        return convert(Pod, {"metadata": metadata})
+
+    harness.pods.apply("ADDED", pod("first", "5"), 0)
+    harness.pods.apply("DELETED", pod("second", version), 0)
+    assert list(harness.pods.store) == list(harness.handler.objects) == remaining
+    assert harness.handler.violations == []
 
 
 @pytest.mark.virtual_time

@@ -13,6 +13,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.api_types import PartialObjectMetadata, Pod
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, SECRETS
 from support.fake_apiserver import WIDGETS
+from support.faulty_transport import WatchFault
 
 pytestmark = pytest.mark.virtual_time
 
@@ -224,6 +225,66 @@ async def test_deletion_is_retried_after_unrelated_change(fake_apiserver, start_
     assert first["uid"] == second["uid"] == pod["metadata"]["uid"]
     assert "resourceVersion" in first
     assert "resourceVersion" not in second
+
+
+async def test_object_that_gets_a_new_owner_during_its_deletion_is_kept(fake_apiserver, start_collector):
+    old, new = fake_apiserver.add(REPLICA_SETS, "old"), fake_apiserver.add(REPLICA_SETS, "new")
+    fake_apiserver.add(PODS, "adopted", reference(old))
+    await start_collector()
+
+    def adopt(method: str, path: str) -> None:
+        if method == "DELETE" and path.endswith("/adopted") and not fake_apiserver.written("DELETE"):
+            current = fake_apiserver.store.get(PODS, "ns", "adopted")
+            metadata = {**current["metadata"], "ownerReferences": [reference(new)]}
+            fake_apiserver.store.update(PODS, {**current, "metadata": metadata})
+
+    fake_apiserver.transport.reject = adopt
+    fake_apiserver.delete(REPLICA_SETS, "old")
+    await asyncio.sleep(5)
+    assert fake_apiserver.written("DELETE") == [PODS.path("ns", "adopted")]  # with the outdated resourceVersion
+    assert fake_apiserver.names(PODS) == ["adopted"]
+
+
+async def test_object_replaced_during_its_deletion_is_kept(fake_apiserver, start_collector):
+    owner = fake_apiserver.add(REPLICA_SETS, "web")
+    fake_apiserver.add(PODS, "replaced", reference(owner))
+    await start_collector()
+
+    def replace(method: str, path: str) -> None:
+        if method == "DELETE" and path.endswith("/replaced") and not fake_apiserver.written("DELETE"):
+            fake_apiserver.store.delete(PODS, "ns", "replaced")
+            fake_apiserver.add(PODS, "replaced")
+
+    fake_apiserver.transport.reject = replace
+    fake_apiserver.delete(REPLICA_SETS, "web")
+    await asyncio.sleep(5)
+    assert len(fake_apiserver.written("DELETE")) == 1
+    assert fake_apiserver.names(PODS) == ["replaced"]
+
+
+async def test_foreground_deletion_releases_a_shared_dependent(fake_apiserver, start_collector):
+    deleted, other = fake_apiserver.add(REPLICA_SETS, "deleted"), fake_apiserver.add(REPLICA_SETS, "other")
+    fake_apiserver.add(PODS, "shared", reference(deleted), reference(other))
+    await start_collector()
+    fake_apiserver.delete(REPLICA_SETS, "deleted", "Foreground")
+    await asyncio.sleep(5)
+    assert fake_apiserver.names(REPLICA_SETS) == ["other"]
+    (pod,) = fake_apiserver.objects(PODS)
+    assert [owner["name"] for owner in pod["metadata"]["ownerReferences"]] == ["other"]
+
+
+async def test_owner_that_no_informer_shows_is_read_again_with_backoff(fake_apiserver, start_collector):
+    fake_apiserver.transport.watch_faults.append(WatchFault("silence", lines=1, resource="replicasets"))
+    await start_collector()
+    owner = fake_apiserver.add(REPLICA_SETS, "web")
+    fake_apiserver.add(PODS, "p", reference(owner))
+    await asyncio.sleep(1)
+    path = REPLICA_SETS.path("ns", "web")
+    read = [request for request in fake_apiserver.transport.sent if (request.method, request.path) == ("GET", path)]
+    assert 5 <= len(read) <= 10  # after 5 ms, then 10 ms, ... from the first one
+    fake_apiserver.delete(REPLICA_SETS, "web")
+    await asyncio.sleep(2)
+    assert fake_apiserver.names(PODS) == []
 
 
 async def test_failed_deletions_are_retried(fake_apiserver, start_collector):
