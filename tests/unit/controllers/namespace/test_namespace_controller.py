@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from kubeloop.controllers.namespace.namespace_controller import NamespaceControl
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS
 from support.fake_apiserver import WIDGETS
+from support.faulty_transport import SentRequest
 
 pytestmark = pytest.mark.virtual_time
 
@@ -129,3 +132,63 @@ async def test_foreign_finalizer_keeps_empty_namespace(apiserver):
     apiserver.delete(NAMESPACES, "ns", namespace="")
     await asyncio.sleep(60)
     assert apiserver.store.get(NAMESPACES, "", "ns")["spec"]["finalizers"] == ["example.com/mine"]
+
+
+@pytest.fixture
+def before_read(apiserver):
+    """Return a function (number, action): call `action` before the read of namespace "ns" with that number, from 1."""
+
+    def at_read(number: int, action: Callable[[], None]) -> None:
+        reads = itertools.count(1)
+
+        def on_send(request: SentRequest) -> None:
+            if (request.method, request.path) == ("GET", NAMESPACES.path("", "ns")) and next(reads) == number:
+                action()
+
+        apiserver.transport.on_send = on_send
+
+    return at_read
+
+
+async def test_namespace_created_again_keeps_its_finalizer(apiserver, before_read):
+    def replace() -> None:
+        apiserver.store.delete(NAMESPACES, "", "ns")
+        apiserver.add(NAMESPACES, "ns", namespace="")
+
+    before_read(2, replace)  # that of the finalization
+    apiserver.delete(NAMESPACES, "ns", namespace="")
+    await asyncio.sleep(60)
+    assert apiserver.store.get(NAMESPACES, "", "ns")["spec"]["finalizers"] == ["kubernetes"]
+    assert not apiserver.written("PUT")
+
+
+async def test_finalization_is_repeated_after_a_conflict(apiserver):
+    rejected: list[str] = []
+
+    def reject(method: str, path: str) -> errors.StatusError | None:
+        if method == "PUT" and not rejected:
+            rejected.append(path)
+            return errors.conflict(NAMESPACES, "ns")
+        return None
+
+    apiserver.transport.reject = reject
+    apiserver.delete(NAMESPACES, "ns", namespace="")
+    await asyncio.sleep(5.001)
+    assert apiserver.names(NAMESPACES) == ["other"]
+    assert rejected == [f"{NAMESPACES.path('', 'ns')}/finalize"]
+
+
+async def test_failed_rounds_are_repeated_after_milliseconds(apiserver):
+    rejected_at: list[float] = []
+
+    def reject(method: str, path: str) -> errors.StatusError | None:
+        if method == "DELETE" and path.endswith("/configmaps"):
+            rejected_at.append(asyncio.get_running_loop().time())
+            return errors.forbidden(CONFIG_MAPS, "", "denied")
+        return None
+
+    apiserver.transport.reject = reject
+    apiserver.delete(NAMESPACES, "ns", namespace="")
+    await asyncio.sleep(10)
+    delays = [after - before for before, after in itertools.pairwise(rejected_at)]
+    assert delays[:5] == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08])

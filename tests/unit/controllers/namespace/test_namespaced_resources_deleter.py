@@ -47,6 +47,16 @@ async def test_other_resources_wait_for_pods_with_finalizers(fake_apiserver, del
     assert fake_apiserver.names(CONFIG_MAPS) == ["a"]
 
 
+async def test_grace_periods_of_finished_pods_do_not_count(fake_apiserver, deleter):
+    fake_apiserver.add(PODS, "running", finalizers=["example.com/hold"])
+    fake_apiserver.add(PODS, "finished", finalizers=["example.com/hold"])
+    pod = fake_apiserver.store.get(PODS, "ns", "finished")
+    spec = {**pod["spec"], "terminationGracePeriodSeconds": 300}
+    fake_apiserver.store.update(PODS, {**pod, "spec": spec, "status": {**pod["status"], "phase": "Succeeded"}})
+    _, seconds = await deleter.delete_all("ns", fake_apiserver.clock.now())
+    assert seconds == 30
+
+
 async def test_objects_with_finalizers_are_estimated_at_15_seconds(fake_apiserver, deleter):
     fake_apiserver.add(CONFIG_MAPS, "a", finalizers=["example.com/hold"])
     report, seconds = await deleter.delete_all("ns", fake_apiserver.clock.now())

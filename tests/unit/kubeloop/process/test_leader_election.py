@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -120,6 +121,20 @@ async def test_disconnected_leader_stops_at_its_renew_deadline(world: World):
         assert RENEW_SECONDS - RETRY_SECONDS <= world.a.acted_until - cut_at <= RENEW_SECONDS
         assert LEASE_SECONDS - RETRY_SECONDS <= seconds <= LEASE_SECONDS + RETRY_SECONDS * 1.2 + 0.1
         other.cancel()
+
+
+async def test_renew_deadline_counts_from_the_request_of_a_slow_renewal(world: World, clock: Clock):
+    loop = asyncio.get_running_loop()
+    losing = asyncio.create_task(_outcome(world.a))
+    await asyncio.sleep(1.0)
+    world.a.transport.before_request = lambda request: asyncio.sleep(4.0)  # a renewal has two requests
+    await asyncio.sleep(30.0)
+    world.a.transport.before_request = lambda request: asyncio.sleep(3600.0)
+    assert isinstance(await losing, LeaseLost)
+    stopped_at = clock.now() - timedelta(seconds=loop.time() - world.a.acted_until)
+    renewed_at = (await world.lease()).spec.renew_time
+    assert renewed_at is not None
+    assert (stopped_at - renewed_at).total_seconds() == pytest.approx(RENEW_SECONDS)
 
 
 async def test_leader_stops_when_another_holds_the_lease(world: World):
