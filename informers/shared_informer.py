@@ -44,13 +44,13 @@ class ResourceEventHandler(Protocol[T_contra]):
 
 
 class ResourceEventHandlerFuncs(Generic[T]):
-    """ResourceEventHandler made of functions; None ignores the event."""
+    """ResourceEventHandler made of functions, whose results are ignored; None ignores the event."""
 
     def __init__(
         self,
-        on_add: Callable[[T, bool], None] | None = None,
-        on_update: Callable[[T, T], None] | None = None,
-        on_delete: Callable[[T, bool], None] | None = None,
+        on_add: Callable[[T, bool], object] | None = None,
+        on_update: Callable[[T, T], object] | None = None,
+        on_delete: Callable[[T, bool], object] | None = None,
     ) -> None:
         self._on_add, self._on_update, self._on_delete = on_add, on_update, on_delete
 

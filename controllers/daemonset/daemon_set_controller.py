@@ -28,14 +28,14 @@ from kubeloop.controllers.daemonset.failed_pod_backoff import FailedPodBackoff
 from kubeloop.controllers.daemonset.node_states import NodeState, NodeStates, NodeTracker, PodsByNode, Revision
 from kubeloop.controllers.daemonset.pod_plan import plan_pods
 from kubeloop.controllers.daemonset.rolling_update import allows_surge, plan_rolling_update, rolling_update_limits
-from kubeloop.controllers.runtime.adoption import Claim, claim_objects, possible_owners
+from kubeloop.controllers.runtime.adoption import Claim, claim_objects
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.expectations import Expectations
+from kubeloop.controllers.runtime.owner_queue import OwnerQueue
 from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
-    cached_controller,
     controller_index_key,
     index_by_controller,
     orphan_index_key,
@@ -95,7 +95,6 @@ class DaemonSetController:
         daemon_sets, pods, nodes = (informers.informer(resource) for resource in (DAEMON_SETS, PODS, NODES))
         revisions = informers.informer(CONTROLLER_REVISIONS)
         self._daemon_sets, self._pods, self._nodes = daemon_sets.store, pods.store, nodes.store
-        self._daemon_sets.add_index("namespace")
         self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
         self._pods_by_node = PodsByNode()
         self._trackers: dict[str, NodeTracker] = {}  # by controller_index_key
@@ -109,6 +108,9 @@ class DaemonSetController:
             enabled=context.feature_gates.enabled("StaleControllerConsistencyDaemonSet"),
         )
         self.queue = context.new_queue(NAME)
+        self._owners = OwnerQueue[DaemonSet](
+            self._daemon_sets, DAEMON_SETS.kind, self.queue, lambda daemon_set: daemon_set.spec.selector
+        )
         self._controller = Controller(NAME, self.reconcile, self.queue, context.workers, context)
         self._registrations = (
             daemon_sets.add_handler(
@@ -122,8 +124,8 @@ class DaemonSetController:
             revisions.add_handler(
                 ResourceEventHandlerFuncs(
                     on_add=self.on_revision_add,
-                    on_update=self.on_revision_update,
-                    on_delete=self.on_revision_delete,
+                    on_update=lambda old, new: self._owners.add_after_change(old, new, "revision"),
+                    on_delete=lambda revision, _unknown: self._owners.add_owner(revision, "revision deleted"),
                 )
             ),
             pods.add_handler(
@@ -168,32 +170,7 @@ class DaemonSetController:
 
     def on_revision_add(self, revision: ControllerRevision, initial: bool) -> None:
         if controller_of(revision.metadata) is None and revision.metadata.deletion_timestamp is None:
-            self._enqueue_possible_owners(revision, "orphaned revision added")
-
-    def on_revision_update(self, old: ControllerRevision, new: ControllerRevision) -> None:
-        reference_changed = controller_of(new.metadata) != controller_of(old.metadata)
-        if reference_changed:
-            self._enqueue_owner(old, "revision released")
-        if controller_of(new.metadata) is not None:
-            self._enqueue_owner(new, "revision changed")
-        elif reference_changed or new.metadata.labels != old.metadata.labels:
-            self._enqueue_possible_owners(new, "orphaned revision changed")
-
-    def on_revision_delete(self, revision: ControllerRevision, final_state_unknown: bool) -> None:
-        self._enqueue_owner(revision, "revision deleted")
-
-    def _owner(self, obj: Object) -> DaemonSet | None:
-        return cached_controller(self._daemon_sets, DAEMON_SETS.kind, obj)
-
-    def _enqueue_owner(self, obj: Object, reason: str) -> None:
-        owner = self._owner(obj)
-        if owner is not None:
-            self.queue.add(owner.key, reason)
-
-    def _enqueue_possible_owners(self, orphan: Object, reason: str) -> None:
-        owners = self._daemon_sets.by_index("namespace", orphan.metadata.namespace)
-        for owner in possible_owners(orphan, owners, lambda owner: owner.spec.selector):
-            self.queue.add(owner.key, reason)
+            self._owners.add_possible_owners(revision, "orphaned revision added")
 
     # --- event handlers: pods ---------------------------------------------------------------------------------------
 
@@ -203,12 +180,11 @@ class DaemonSetController:
             # First seen while terminating, after a restart: counts as a deletion, never as an expected creation.
             self._observe_deletion(pod)
             return
-        owner = self._owner(pod)
+        owner = self._owners.add_owner(pod, "pod added")
         if owner is not None:
             self.expectations.creation_observed(owner.key)
-            self.queue.add(owner.key, "pod added")
         elif controller_of(pod.metadata) is None:  # it meets no expectation, but a DaemonSet may adopt it
-            self._enqueue_possible_owners(pod, "orphaned pod added")
+            self._owners.add_possible_owners(pod, "orphaned pod added")
 
     def on_pod_update(self, old: Pod, new: Pod) -> None:
         old_place, place = self._pods_by_node.remove(old), self._pods_by_node.add(new)
@@ -221,17 +197,12 @@ class DaemonSetController:
             # A pod stops counting when it is marked for deletion, not when the kubelet has terminated it.
             self._observe_deletion(new)
             return
-        reference_changed = controller_of(new.metadata) != controller_of(old.metadata)
-        if reference_changed:
-            self._enqueue_owner(old, "pod released")
-        if controller_of(new.metadata) is not None:
-            owner = self._owner(new)
-            if owner is not None and (
-                reference_changed or place != old_place or affects_owner(old, new, owner.spec.selector, SYNCED_LABELS)
-            ):
-                self.queue.add(owner.key, "pod changed")
-        elif reference_changed or new.metadata.labels != old.metadata.labels:
-            self._enqueue_possible_owners(new, "orphaned pod changed")
+        self._owners.add_after_change(
+            old,
+            new,
+            "pod",
+            lambda owner: place != old_place or affects_owner(old, new, owner.spec.selector, SYNCED_LABELS),
+        )
 
     def on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
         self._track(self._pods_by_node.remove(pod))
@@ -245,10 +216,9 @@ class DaemonSetController:
                 tracker.pods_changed(node)
 
     def _observe_deletion(self, pod: Pod) -> None:
-        owner = self._owner(pod)
+        owner = self._owners.add_owner(pod, "pod deleted")
         if owner is not None:
             self.expectations.deletion_observed(owner.key, pod.key)
-            self.queue.add(owner.key, "pod deleted")
 
     # --- event handlers: nodes --------------------------------------------------------------------------------------
 

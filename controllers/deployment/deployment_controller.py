@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from kubeloop.controllers.deployment.rolling_update import RECREATE
 from kubeloop.controllers.deployment.sync import DeploymentSync, UnwrittenProgress, pods_by_replica_set
-from kubeloop.controllers.runtime.adoption import Claim, claim_objects, possible_owners
+from kubeloop.controllers.runtime.adoption import Claim, claim_objects
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.owner_queue import OwnerQueue
 from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
     cached_controller,
@@ -66,6 +67,9 @@ class DeploymentController:
             }
         )
         self.queue = context.new_queue("deployment")
+        self._owners = OwnerQueue[Deployment](
+            self._deployments, DEPLOYMENTS.kind, self.queue, lambda deployment: deployment.spec.selector
+        )
         self._status_delay = StatusDelay(self.queue, context.status_delay_seconds)
         self._unwritten_progress: dict[str, UnwrittenProgress] = {}  # by key of the Deployment
         self._controller = Controller(
@@ -117,29 +121,22 @@ class DeploymentController:
             self.on_replica_set_delete(rs, False)
             return
         if controller_of(rs.metadata) is not None:
-            self._enqueue_owner(rs, "replica set added")
+            self._owners.add_owner(rs, "replica set added")
         else:
-            self._enqueue_possible_owners(rs, "orphaned replica set added")
+            self._owners.add_possible_owners(rs, "orphaned replica set added")
 
     def on_replica_set_update(self, old: ReplicaSet, new: ReplicaSet) -> None:
         if old.metadata.resource_version == new.metadata.resource_version:
             return  # a resync
-        reference = controller_of(new.metadata)
-        reference_changed = reference != controller_of(old.metadata)
-        if reference_changed:
-            self._enqueue_owner(old, "replica set released")
-        if reference is not None:
-            self._enqueue_owner(new, "replica set changed")
-        elif reference_changed or new.metadata.labels != old.metadata.labels:
-            self._enqueue_possible_owners(new, "orphaned replica set changed")
+        self._owners.add_after_change(old, new, "replica set")
 
     def on_replica_set_delete(self, rs: ReplicaSet, final_state_unknown: bool) -> None:
-        self._enqueue_owner(rs, "replica set deleted")
+        self._owners.add_owner(rs, "replica set deleted")
 
     def on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
         """Enqueue a Recreate whose last Pod was deleted; rolling updates are enqueued by their ReplicaSets' status."""
         rs = cached_controller(self._replica_sets, REPLICA_SETS.kind, pod)
-        deployment = cached_controller(self._deployments, DEPLOYMENTS.kind, rs) if rs is not None else None
+        deployment = self._owners.owner(rs) if rs is not None else None
         if deployment is None or deployment.spec.strategy.type != RECREATE:
             return
         selector = _selector_or_none(deployment.spec.selector)
@@ -152,16 +149,6 @@ class DeploymentController:
         ]
         if not any(pods for _, pods in pods_by_replica_set(self._pods, selector, owned)):
             self.queue.add(deployment.key, "last pod deleted")
-
-    def _enqueue_owner(self, rs: ReplicaSet, reason: str) -> None:
-        deployment = cached_controller(self._deployments, DEPLOYMENTS.kind, rs)
-        if deployment is not None:
-            self.queue.add(deployment.key, reason)
-
-    def _enqueue_possible_owners(self, rs: ReplicaSet, reason: str) -> None:
-        deployments = self._deployments.by_index("namespace", rs.metadata.namespace)
-        for deployment in possible_owners(rs, deployments, lambda deployment: deployment.spec.selector):
-            self.queue.add(deployment.key, reason)
 
     # --- reconcile -------------------------------------------------------------------------------------------------
 

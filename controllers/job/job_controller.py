@@ -11,12 +11,11 @@ from kubeloop.controllers.job.job_fields import external_manager, has_tracking_f
 from kubeloop.controllers.job.job_records import JobRecords
 from kubeloop.controllers.job.job_sync import BATCH_SECONDS, JobSync
 from kubeloop.controllers.job.orphan_pods import OrphanPods
-from kubeloop.controllers.runtime.adoption import possible_owners
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.owner_queue import OwnerQueue
 from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
-    cached_controller,
     controller_index_key,
     index_by_controller,
     orphan_index_key,
@@ -47,7 +46,6 @@ class JobController:
         self._pod_control = PodControl(context)
         jobs, pods = context.informers.informer(JOBS), context.informers.informer(PODS)
         self._jobs, self._pods = jobs.store, pods.store
-        self._jobs.add_index("namespace")
         self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
         self._records = JobRecords(
             context.clock,
@@ -58,6 +56,9 @@ class JobController:
             checks_consistency=context.feature_gates.enabled("StaleControllerConsistencyJob"),
         )
         self.queue = context.new_queue("job", _limiter())
+        self._owners = OwnerQueue[Job](
+            self._jobs, JOBS.kind, self.queue, lambda job: job.spec.selector, batch_seconds=BATCH_SECONDS
+        )
         self._controller = Controller("job", self.reconcile, self.queue, context.workers, context)
         self._orphans = OrphanPods(context, self._jobs, self._pods, _limiter())
         self._registrations = (
@@ -114,13 +115,12 @@ class JobController:
             # First seen while terminating, after a restart: counts as a deletion, never as an expected creation.
             self._on_pod_deletion(pod, final=False)
             return
-        job = self._job_of(pod)
+        job = self._owners.add_owner(pod, "pod added")
         if job is not None:
             self._records.expectations.creation_observed(job.key)
-            self.queue.add_after(job.key, BATCH_SECONDS)
         elif controller_of(pod.metadata) is None:
             self._orphans.add(pod)
-            self._enqueue_possible_owners(pod)
+            self._owners.add_possible_owners(pod, "orphaned pod added")
 
     def _on_pod_update(self, old: Pod, new: Pod) -> None:
         if old.metadata.resource_version == new.metadata.resource_version:
@@ -129,27 +129,20 @@ class JobController:
             # A Pod stops being active when it is marked for deletion, not when the kubelet has terminated it.
             self._on_pod_deletion(new, final=False)
             return
-        released = not has_tracking_finalizer(new)
-        reference = controller_of(new.metadata)
-        reference_changed = reference != controller_of(old.metadata)
-        job = self._job_of(new)
-        previous = self._job_of(old) if reference_changed else None
-        for owner in (previous, job):
-            if owner is not None:
-                if released:
-                    self._records.released.observed(owner.key, new.metadata.uid)
-                self.queue.add_after(owner.key, BATCH_SECONDS)
-        if reference is None:
+        if not has_tracking_finalizer(new):
+            for job in map(self._owners.owner, (old, new)):
+                if job is not None:
+                    self._records.released.observed(job.key, new.metadata.uid)
+        self._owners.add_after_change(old, new, "pod")
+        if controller_of(new.metadata) is None:
             self._orphans.add(new)
-            if reference_changed or new.metadata.labels != old.metadata.labels:
-                self._enqueue_possible_owners(new)
 
     def _on_pod_deletion(self, pod: Pod, *, final: bool) -> None:
         """Handle a Pod that terminates, or is deleted (`final`)."""
         if controller_of(pod.metadata) is None:
             self._orphans.add(pod)  # the garbage collector may have removed the reference to its Job
             return
-        job = self._job_of(pod)
+        job = self._owners.owner(pod)
         if job is None or job_finished_condition(job) is not None:
             self._orphans.add(pod)  # no sync removes its finalizer
             return
@@ -157,14 +150,6 @@ class JobController:
         if final or not has_tracking_finalizer(pod):
             self._records.released.observed(job.key, pod.metadata.uid)
         self.queue.add_after(job.key, BATCH_SECONDS)
-
-    def _job_of(self, pod: Pod) -> Job | None:
-        return cached_controller(self._jobs, JOBS.kind, pod)
-
-    def _enqueue_possible_owners(self, pod: Pod) -> None:
-        jobs = self._jobs.by_index("namespace", pod.metadata.namespace)
-        for job in possible_owners(pod, jobs, lambda job: job.spec.selector):
-            self.queue.add_after(job.key, BATCH_SECONDS)
 
     # --- reconcile ---------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -32,14 +33,14 @@ from kubeloop.controllers.replicaset.replication_controllers import (
     REPLICATION_CONTROLLER,
     ControllerVariant,
 )
-from kubeloop.controllers.runtime.adoption import Claim, claim_objects, decide_claim, possible_owners
+from kubeloop.controllers.runtime.adoption import Claim, claim_objects, decide_claim
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.expectations import Expectations
+from kubeloop.controllers.runtime.owner_queue import OwnerQueue
 from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
-    cached_controller,
     controller_index_key,
     index_by_controller,
     orphan_index_key,
@@ -82,7 +83,6 @@ class ReplicaSetController:
         self._pods.add_index(HASH_INDEX, by_template_hash)
         self._pods.add_index("namespace")
         self._owners.add_index("owner")
-        self._owners.add_index("namespace")
         self._groups = PodGroups(variant.kind)
         self.expectations = Expectations(context.clock)
         self.consistency = ConsistencyStore(
@@ -98,6 +98,9 @@ class ReplicaSetController:
             "DeploymentReplicaSetTerminatingReplicas"
         )
         self.queue = context.new_queue(variant.name)
+        self._owner_queue = OwnerQueue[Any](
+            self._owners, variant.kind, self.queue, lambda owner: variant.to_replica_set(owner).spec.selector
+        )
         self._status_delay = StatusDelay(self.queue, context.status_delay_seconds)
         self._controller = Controller(variant.name, self.reconcile, self.queue, context.workers, context)
         self._registrations = (
@@ -143,58 +146,36 @@ class ReplicaSetController:
             # First seen while terminating, after a restart: counts as a deletion, never as an expected creation.
             self._observe_deletion(pod)
             return
-        owner = self._cached_owner(pod)
+        owner = self._owner_queue.add_owner(pod, "pod added")
         if owner is not None:
             self.expectations.creation_observed(owner.key)
-            self.queue.add(owner.key, "pod added")
         elif controller_of(pod.metadata) is None:  # it meets no expectation, but a ReplicaSet may adopt it
-            self._enqueue_possible_owners(pod, "orphaned pod added")
+            self._owner_queue.add_possible_owners(pod, "orphaned pod added")
 
     def on_pod_update(self, old: Pod, new: Pod) -> None:
         self._groups.update(old, new)
         if old.metadata.resource_version == new.metadata.resource_version:
             return  # a resync
-        labels_changed = new.metadata.labels != old.metadata.labels
         if new.metadata.deletion_timestamp is not None:
             # A Pod stops counting when it is marked for deletion, not when the kubelet has terminated it.
             self._observe_deletion(new)
-            if labels_changed:
+            if new.metadata.labels != old.metadata.labels:
                 self._observe_deletion(old)
             return
-        reference = controller_of(new.metadata)
-        reference_changed = reference != controller_of(old.metadata)
-        if reference_changed and (old_owner := self._cached_owner(old)) is not None:
-            self.queue.add(old_owner.key, "pod released")
-        if reference is not None:
-            owner = self._cached_owner(new)
-            if owner is None:
-                return
-            self.queue.add(owner.key, "pod changed")
+        owner = self._owner_queue.add_after_change(old, new, "pod")
+        if owner is not None:
             min_ready_seconds = self._variant.to_replica_set(owner).spec.min_ready_seconds
             if min_ready_seconds > 0 and is_ready(new) and not is_ready(old):
                 self.queue.add_after(owner.key, min_ready_seconds)
-        elif labels_changed or reference_changed:
-            self._enqueue_possible_owners(new, "orphaned pod changed")
 
     def on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
         self._groups.remove(pod)
         self._observe_deletion(pod)
 
     def _observe_deletion(self, pod: Pod) -> None:
-        owner = self._cached_owner(pod)
+        owner = self._owner_queue.add_owner(pod, "pod deleted")
         if owner is not None:
             self.expectations.deletion_observed(owner.key, pod.key)
-            self.queue.add(owner.key, "pod deleted")
-
-    def _cached_owner(self, pod: Pod) -> Object | None:
-        owner: Object | None = cached_controller(self._owners, self._variant.kind, pod)
-        return owner
-
-    def _enqueue_possible_owners(self, pod: Pod, reason: str) -> None:
-        owners = self._owners.by_index("namespace", pod.metadata.namespace)
-        to_replica_set = self._variant.to_replica_set
-        for owner in possible_owners(pod, owners, lambda owner: to_replica_set(owner).spec.selector):
-            self.queue.add(owner.key, reason)
 
     # --- reconcile -------------------------------------------------------------------------------------------------
 

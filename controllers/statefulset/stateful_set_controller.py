@@ -11,14 +11,14 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from kubeloop.controllers.runtime.adoption import Claim, check_can_adopt, claim_objects, possible_owners
+from kubeloop.controllers.runtime.adoption import Claim, check_can_adopt, claim_objects
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.controller_history import ControllerHistory
+from kubeloop.controllers.runtime.owner_queue import OwnerQueue
 from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
-    cached_controller,
     controller_index_key,
     index_by_controller,
     orphan_index_key,
@@ -80,7 +80,6 @@ class StatefulSetController:
         )
         self._sets, self._pods = sets.store, pods.store
         self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
-        self._sets.add_index("namespace")
         self._history = ControllerHistory(context)
         self._revisions = RevisionSync(context, self._history)
         self.consistency = ConsistencyStore(
@@ -93,6 +92,9 @@ class StatefulSetController:
         )
         self._pod_control = StatefulPodControl(context, self.consistency)
         self.queue = context.new_queue(_NAME)
+        self._owners = OwnerQueue[StatefulSet](
+            self._sets, STATEFUL_SETS.kind, self.queue, lambda sts: sts.spec.selector
+        )
         self._controller = Controller(_NAME, self.reconcile, self.queue, context.workers, context)
         self._registrations = (
             sets.add_handler(
@@ -106,7 +108,7 @@ class StatefulSetController:
                 ResourceEventHandlerFuncs(
                     on_add=self._on_pod_add,
                     on_update=self._on_pod_update,
-                    on_delete=self._on_pod_delete,
+                    on_delete=lambda pod, _unknown: self._owners.add_owner(pod, "pod deleted"),
                 )
             ),
         )
@@ -121,40 +123,17 @@ class StatefulSetController:
 
     def _on_pod_add(self, pod: Pod, initial: bool) -> None:
         del initial
-        if not self._enqueue_owner(pod, "pod added") and controller_of(pod.metadata) is None:
-            self._enqueue_possible_owners(pod, "orphaned pod added")
+        if self._owners.add_owner(pod, "pod added") is None and controller_of(pod.metadata) is None:
+            self._owners.add_possible_owners(pod, "orphaned pod added")
 
     def _on_pod_update(self, old: Pod, new: Pod) -> None:
         if old.metadata.resource_version == new.metadata.resource_version:
             return  # a resync
-        owner_changed = controller_of(new.metadata) != controller_of(old.metadata)
-        if owner_changed:
-            self._enqueue_owner(old, "pod released")
-        if controller_of(new.metadata) is not None:
-            sts = cached_controller(self._sets, STATEFUL_SETS.kind, new)
-            if sts is None or not (owner_changed or affects_owner(old, new, sts.spec.selector, SYNCED_LABELS)):
-                return
-            self.queue.add(sts.key, "pod changed")
-            if sts.spec.min_ready_seconds > 0 and is_ready(new) and not is_ready(old):
-                self.queue.add_after(sts.key, sts.spec.min_ready_seconds)
-        elif owner_changed or new.metadata.labels != old.metadata.labels:
-            self._enqueue_possible_owners(new, "orphaned pod changed")
-
-    def _on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
-        del final_state_unknown
-        self._enqueue_owner(pod, "pod deleted")
-
-    def _enqueue_owner(self, pod: Pod, reason: str) -> bool:
-        """Enqueue the StatefulSet that controls the Pod. Returns False if there is none."""
-        sts = cached_controller(self._sets, STATEFUL_SETS.kind, pod)
-        if sts is not None:
-            self.queue.add(sts.key, reason)
-        return sts is not None
-
-    def _enqueue_possible_owners(self, pod: Pod, reason: str) -> None:
-        sets = self._sets.by_index("namespace", pod.metadata.namespace)
-        for sts in possible_owners(pod, sets, lambda sts: sts.spec.selector):
-            self.queue.add(sts.key, reason)
+        sts = self._owners.add_after_change(
+            old, new, "pod", lambda sts: affects_owner(old, new, sts.spec.selector, SYNCED_LABELS)
+        )
+        if sts is not None and sts.spec.min_ready_seconds > 0 and is_ready(new) and not is_ready(old):
+            self.queue.add_after(sts.key, sts.spec.min_ready_seconds)
 
     # --- reconcile -------------------------------------------------------------------------------------------------
 
