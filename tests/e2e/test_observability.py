@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
+import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +48,113 @@ def metrics_in(query: str) -> dict[str, set[str]]:
         if name not in PROMQL_KEYWORDS and not re.search(rf"\{{[^}}]*\b{name}\b", plain):
             metrics.setdefault(name, set()).update(re.findall(r"(\w+)\s*[=!]", selector))
     return metrics
+
+
+# Series (one sample per minute, in promtool's notation) with which each alert fires, and with which it does not.
+FIRING = {
+    "KubeloopDown": ({}, {'kubeloop_build_info{job="k"}': "1x100"}),
+    "KubeloopPodsSlow": (
+        {
+            'kubeloop_pod_created_to_bound_duration_seconds_bucket{job="k",le="10.0"}': "0+1x100",
+            'kubeloop_pod_created_to_bound_duration_seconds_bucket{job="k",le="60.0"}': "0+9x100",
+            'kubeloop_pod_created_to_bound_duration_seconds_bucket{job="k",le="+Inf"}': "0+9x100",
+        },
+        {
+            'kubeloop_pod_created_to_bound_duration_seconds_bucket{job="k",le="10.0"}': "0+9x100",
+            'kubeloop_pod_created_to_bound_duration_seconds_bucket{job="k",le="+Inf"}': "0+9x100",
+        },
+    ),
+    "KubeloopPodStartSLO": (
+        {
+            'kubeloop_pod_start_sli_duration_seconds_bucket{job="k",namespace="a",le="5.0"}': "0+98x100",
+            'kubeloop_pod_start_sli_duration_seconds_count{job="k",namespace="a"}': "0+100x100",
+        },
+        {
+            'kubeloop_pod_start_sli_duration_seconds_bucket{job="k",namespace="a",le="5.0"}': "0+98x100",
+            'kubeloop_pod_start_sli_duration_seconds_count{job="k",namespace="a"}': "0+100x100",
+            'kubeloop_pod_start_sli_duration_seconds_bucket{job="k",namespace="b",le="5.0"}': "0+300x100",
+            'kubeloop_pod_start_sli_duration_seconds_count{job="k",namespace="b"}': "0+300x100",
+        },
+    ),
+    "KubeloopPodsUnschedulable": (
+        {'scheduler_pending_pods{job="k",queue="unschedulable"}': "1x100"},
+        {'scheduler_pending_pods{job="k",queue="active"}': "1x100"},
+    ),
+    "KubeloopSchedulingErrors": (
+        {'scheduler_schedule_attempts_total{job="k",result="error"}': "0+1x100"},
+        {'scheduler_schedule_attempts_total{job="k",result="scheduled"}': "0+1x100"},
+    ),
+    "KubeloopReconcilesFail": (
+        {'kubeloop_reconcile_errors_total{job="k",controller="deployment"}': "0+60x100"},
+        {'kubeloop_reconcile_errors_total{job="k",controller="deployment"}': "0+1x100"},
+    ),
+    "KubeloopQueueGrows": (
+        {'workqueue_depth{job="k",name="pods"}': "2000x100"},
+        {'workqueue_depth{job="k",name="pods"}': "10x100"},
+    ),
+    "KubeloopEventLoopLags": (
+        {
+            'kubeloop_event_loop_lag_seconds_bucket{job="k",le="0.1"}': "0+90x100",
+            'kubeloop_event_loop_lag_seconds_bucket{job="k",le="1.0"}': "0+100x100",
+            'kubeloop_event_loop_lag_seconds_bucket{job="k",le="+Inf"}': "0+100x100",
+        },
+        {
+            'kubeloop_event_loop_lag_seconds_bucket{job="k",le="0.1"}': "0+100x100",
+            'kubeloop_event_loop_lag_seconds_bucket{job="k",le="+Inf"}': "0+100x100",
+        },
+    ),
+    "KubeloopApiServerErrors": (
+        {
+            'rest_client_requests_total{job="k",code="503"}': "0+5x100",
+            'rest_client_requests_total{job="k",code="<error>"}': "0+5x100",
+            'rest_client_requests_total{job="k",code="200"}': "0+100x100",
+        },
+        {
+            'rest_client_requests_total{job="k",code="404"}': "0+50x100",
+            'rest_client_requests_total{job="k",code="200"}': "0+100x100",
+        },
+    ),
+    "KubeloopSpansDropped": (
+        {'kubeloop_trace_spans_dropped_total{job="k",reason="queue full"}': "0+1x100"},
+        {'kubeloop_trace_spans_dropped_total{job="k",reason="queue full"}': "1x100"},
+    ),
+    "KubeloopWatchGaps": (
+        {'kubeloop_observe_watch_gaps_total{job="k",resource="pods"}': "0+1x100"},
+        {'kubeloop_observe_watch_gaps_total{job="k",resource="pods"}': "0x50 1x50"},
+    ),
+    "KubeloopClockSkew": (
+        {'kubeloop_observe_clock_skew_seconds{job="k",clock="nodes"}': "-3x100"},
+        {'kubeloop_observe_clock_skew_seconds{job="k",clock="nodes"}': "-0.5x100"},
+    ),
+    "KubeloopTracesGivenUp": (
+        {'kubeloop_traces_lost_total{job="k",reason="too many open"}': "0+1x100"},
+        {'kubeloop_traces_lost_total{job="k",reason="too many open"}': "1x100"},
+    ),
+}
+
+
+def rule_tests() -> Iterator[dict]:
+    """Yield the cases of FIRING as tests of promtool: each alert is the only one of the file that is looked at."""
+    for alert, cases in FIRING.items():
+        for fires, series in zip((True, False), cases, strict=True):
+            firing = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
+            samples = [{"labels": "{}", "value": 1}] if fires else []
+            yield {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "promql_expr_test": [{"expr": firing, "eval_time": "90m", "exp_samples": samples}],
+            }
+
+
+def test_alerts_fire_when_they_should(tmp_path):
+    assert {rule["alert"] for rule in rules() if "alert" in rule} == set(FIRING)
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool, of Prometheus, is not installed")
+    tests = tmp_path / "tests.yaml"
+    tests.write_text(json.dumps({"rule_files": [str(FOLDER / "prometheus-rules.yaml")], "tests": [*rule_tests()]}))
+    result = subprocess.run([promtool, "test", "rules", tests], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.fixture(scope="module")

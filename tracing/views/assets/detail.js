@@ -77,7 +77,7 @@ Kubeloop.Detail = class {
     this.pill.dataset.phase = Kubeloop.STAGE_PHASE.get(line.stage) || "other";
     const link = (href, text) => Kubeloop.element("a", { href }, text);
     this.setMeta([
-      ["duration", `${Kubeloop.duration(this.pods.duration(line))}${line.isOpen ? ", in progress" : ""}`],
+      ["duration", `${Kubeloop.uncertainDuration(this.pods.duration(line), Kubeloop.uncertaintyOf(line))}${line.isOpen ? ", in progress" : ""}`],
       ["start", Kubeloop.moment(line.startUs)],
       ["node", line.node],
       ["attempts", line.attempts ? String(line.attempts) : ""],
