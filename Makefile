@@ -32,6 +32,11 @@ SCHEMATHESIS_CASES ?= 10000
 schemathesis: $(VENV)/installed-dev
 	KUBELOOP_SCHEMATHESIS_CASES=$(SCHEMATHESIS_CASES) $(BIN)/pytest -s tests/e2e/test_openapi_cases.py
 
+# small bugs put into the product one at a time: the tests must notice them
+MUTANTS ?= 500
+mutants: $(VENV)/installed-dev
+	$(BIN)/python tests/support/mutants.py --runs $(MUTANTS) $(ARGS)
+
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
