@@ -24,6 +24,9 @@ from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 Outcome = Literal["created", "configured", "unchanged"]
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_MAX_BYTES = (
+    256 * 1024 - 1024
+)  # of an object's annotations, less some for those of the trace and of LAST_APPLIED's name
 _FIELD_MANAGER = {"fieldManager": "kubeloop", "fieldValidation": "Strict"}
 _BOOKKEEPING = frozenset({"managedFields", "resourceVersion", "generation"})
 _TRACED = frozenset(
@@ -167,11 +170,13 @@ async def _apply_one(
 ) -> tuple[str, Outcome]:
     metadata = manifest.body["metadata"]
     namespace = str(metadata.get("namespace") or default_namespace) if resource.namespaced else ""
-    # with the annotation, a later `kubectl apply` of the same file detects fields that were removed from it
     annotations = {name: value for name, value in (metadata.get("annotations") or {}).items() if name != LAST_APPLIED}
     metadata = {**metadata, "annotations": annotations, **({"namespace": namespace} if namespace else {})}
     applied = last_applied({**manifest.body, "metadata": metadata})
-    annotations = {**annotations, LAST_APPLIED: applied}
+    # With the annotation, a later `kubectl apply` of the same file detects fields that were removed from it. It has no
+    # room on some CustomResourceDefinitions, which `kubectl apply --server-side` creates without it.
+    if len(applied.encode()) + sum(len(f"{name}{value}".encode()) for name, value in annotations.items()) < _MAX_BYTES:
+        annotations = {**annotations, LAST_APPLIED: applied}
     if trace_annotation:
         # an annotation in the manifest takes precedence
         annotations = {TRACEPARENT_ANNOTATION: trace_annotation, **annotations}

@@ -18,7 +18,7 @@ from kubeloop.kube.objects.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from kubeloop.process.manifests import Manifest, apply
+from kubeloop.process.manifests import LAST_APPLIED, Manifest, apply
 from kubeloop.tracing.recording.apply_recorder import MAX_OBJECTS, ApplyRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.sampling.samplers import Sampler
@@ -169,6 +169,15 @@ def test_root_span_has_the_rejection_beyond_the_span_limit() -> None:
     trace.finish()
     assert traces[0].root.error == "no"
     assert len(traces[0].spans) == 1 + MAX_OBJECTS
+
+
+@pytest.mark.parametrize(("size", "has_annotation"), [(200_000, True), (300_000, False)])
+async def test_object_without_room_for_the_last_applied_annotation(size: int, has_annotation: bool) -> None:
+    server = FakeApiServer()
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "app"}, "data": {"a": "x" * size}}
+    assert await apply(server.client, [Manifest("app.yaml", body)]) == [("configmap/app", "created")]
+    (created,) = server.objects(CONFIG_MAPS)
+    assert (LAST_APPLIED in created["metadata"].get("annotations", {})) is has_annotation
 
 
 POD_TEMPLATE: dict[str, Any] = {
