@@ -1,7 +1,8 @@
 """`kubeloop observe` beside kube-apiserver, kube-controller-manager and kube-scheduler: one exact trace per pod.
 
 Edges of phases are compared with the API's own timestamps, which have whole seconds, and edges that come from the
-arrival of a watch event with the audit log, which has microseconds.
+arrival of a watch event with the audit log, which has microseconds. The limit for arrivals includes the time for which
+processes wait for a CPU, which is measured meanwhile: on a quiet machine the test is strict, on a loaded one it holds.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from support.fake_kubelet import fake_kubelet, make_node
 from support.otlp import Collector, ReceivedSpan, by_trace
 from support.real_apiserver import needs_binaries, real_apiserver
 from support.scenario import deployment
+from support.scheduling_delay import SchedulingDelay
 
 DEPLOYMENTS, REPLICAS = 10, 50
 PODS = DEPLOYMENTS * REPLICAS
@@ -47,12 +49,13 @@ class Observed(NamedTuple):
     """Exported traces, and the audit log of the API server.
 
     traces: the spans of each pod by its UID, the root first. audit: when a request was received and answered (ns), by
-    verb, subresource and the pod's name.
+    verb, subresource and the pod's name. delay: for which processes had to wait for a CPU meanwhile.
     """
 
     traces: dict[str, list[ReceivedSpan]]
     pods: dict[str, Any]
     audit: dict[tuple[str, str, str], tuple[int, int]]
+    delay: SchedulingDelay
 
 
 def roots(collector: Collector) -> list[ReceivedSpan]:
@@ -89,9 +92,11 @@ def observed(tmp_path_factory) -> Iterator[Observed]:
         controllers = "--controllers=*,-node-lifecycle-controller"
         server.start_component("kube-controller-manager", controllers, "--leader-elect=false")
         server.start_component("kube-scheduler", "--leader-elect=false")
+        delay = SchedulingDelay()
         with Collector().running() as collector:
             environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
-            with Kubeloop(folder).running("observe", f"--kubeconfig={server.kubeconfig}", **environment) as running:
+            observe = Kubeloop(folder).running("observe", f"--kubeconfig={server.kubeconfig}", **environment)
+            with observe as running, delay.sampled():
                 running.wait_for("endpoint")
                 for number in range(DEPLOYMENTS):
                     body = deployment(f"web-{number}", REPLICAS, container={"resources": {}})
@@ -103,7 +108,7 @@ def observed(tmp_path_factory) -> Iterator[Observed]:
                 for spans in by_trace(collector.spans()).values()
             }
             assert len(traces) == len(roots(collector))
-            yield Observed(traces, {pod["metadata"]["uid"]: pod for pod in pods}, audit_events(log))
+            yield Observed(traces, {pod["metadata"]["uid"]: pod for pod in pods}, audit_events(log), delay)
 
 
 def test_each_pod_has_one_complete_trace(observed):
@@ -162,4 +167,8 @@ def test_edges_agree_with_the_audit_log(observed, edge, verb, subresource):
             assert received_ns <= time_ns + MS
             delays_ns.append(time_ns - answered_ns)
     assert len(delays_ns) > PODS / 2
-    assert statistics.quantiles(delays_ns, n=10)[-1] <= AUDIT_TOLERANCE_NS
+    # for kube-apiserver to send the event, for kubeloop to read it, and for the turn of its event loop before
+    waits_ns, longest_waits_ns = 3 * observed.delay.percentile_ns(99), 3 * max(observed.delay.delays_ns)
+    percentiles = statistics.quantiles(delays_ns, n=100)
+    assert percentiles[89] <= AUDIT_TOLERANCE_NS + waits_ns
+    assert percentiles[98] <= AUDIT_TOLERANCE_NS + longest_waits_ns
