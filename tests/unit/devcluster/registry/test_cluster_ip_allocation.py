@@ -110,6 +110,15 @@ def test_ports_with_the_same_number_share_a_node_port():
     assert (first == second, first == third) == (True, False)
 
 
+@pytest.mark.parametrize("labels", [{}, {"ipaddress.kubernetes.io/managed-by": "somebody-else"}])
+def test_repair_keeps_addresses_of_other_managers(labels: dict[str, str]):
+    allocation = Allocation()
+    metadata = {"name": "10.0.0.2", "labels": labels, "creationTimestamp": "2025-01-01T00:00:00Z"}
+    allocation.store.create(IP_ADDRESSES, {"metadata": metadata})
+    allocation.allocator.repair()
+    assert allocation.addresses() == ["10.0.0.2"]
+
+
 @pytest.mark.parametrize(("age_seconds", "remaining"), [(59, ["10.0.0.1", "10.0.0.2"]), (61, ["10.0.0.1"])])
 def test_repair_restores_missing_and_deletes_leaked_addresses(age_seconds: int, remaining: list[str]):
     allocation = Allocation()

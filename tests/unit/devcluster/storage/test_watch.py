@@ -100,3 +100,22 @@ async def test_stream_ends_at_its_timeout():
     watcher.open([])
     stream = WatchStream(watcher, timeout_seconds=0.01, bookmark=None, initial_events_end=False)
     assert [chunk async for chunk in stream] == []
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("timeout_seconds", "bookmarks"),
+    [
+        pytest.param(30.0, [28.0], id="shorter than the interval"),
+        pytest.param(90.0, [60.0, 88.0], id="longer than the interval"),
+        pytest.param(1.0, [], id="too short for one"),
+    ],
+)
+async def test_last_bookmark_is_sent_two_seconds_before_the_end(timeout_seconds: float, bookmarks: list[float]):
+    loop, watcher = asyncio.get_running_loop(), Watcher(ConfigMapStore().table)
+    watcher.open([])
+    start = loop.time()
+    stream = WatchStream(watcher, timeout_seconds=timeout_seconds, bookmark=bookmark, initial_events_end=False)
+    sent = [(round(loop.time() - start, 3), lines(chunk)) async for chunk in stream]
+    assert sent == [(at, [("BOOKMARK", "")]) for at in bookmarks]
+    assert loop.time() - start == pytest.approx(timeout_seconds)
