@@ -57,6 +57,7 @@ class Collector:
         self.headers: list[dict[str, str]] = []
         self.delay_seconds = 0.0
         self.status = 200
+        self.first_statuses: list[int] = []  # of the first requests, instead of `status`
         collector = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -67,11 +68,12 @@ class Collector:
                 time.sleep(collector.delay_seconds)
                 collector.paths.add(self.path)
                 collector.headers.append({name.lower(): value for name, value in self.headers.items()})
-                if collector.status == 200:
+                status = collector.first_statuses.pop(0) if collector.first_statuses else collector.status
+                if status == 200:
                     collector.requests.append(ExportTraceServiceRequest.FromString(body))
                 response = ExportTraceServiceResponse().SerializeToString()
                 with contextlib.suppress(ConnectionError):  # the sender may have timed out
-                    self.send_response(collector.status)
+                    self.send_response(status)
                     self.send_header("Content-Type", "application/x-protobuf")
                     self.send_header("Content-Length", str(len(response)))
                     self.end_headers()

@@ -56,6 +56,7 @@ class SimulatedCluster:
         controllers: Sequence[Callable[[ControllerContext], Any]] = (),
         options: Mapping[str, Any] | None = None,
         metrics: ControllerMetrics | None = None,
+        seed: int = 1,
         **settings: Any,
     ) -> None:
         self.clock = VirtualClock()
@@ -78,7 +79,7 @@ class SimulatedCluster:
             self.store,
             NodeSettings(**node_settings),
             clock=self.clock,
-            rng=random.Random(1),
+            rng=random.Random(seed),
             stages=stages,
             gates=gates,
         )

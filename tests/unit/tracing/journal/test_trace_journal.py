@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import UserError
 from kubeloop.tracing.journal import trace_journal as journal_module
 from kubeloop.tracing.journal.trace_journal import TraceJournal
@@ -74,6 +75,33 @@ async def test_open_record_is_continued_after_crash(make_tracing, pod, manual_cl
     assert trace.root.attributes["kubeloop.attempts"] == 1
     assert [event.name for event in trace.spans[names.index("scheduling attempt")].events] == ["rejected"]
     assert len([*tmp_path.glob("*.trace-journal")]) == 1, "the journal of the killed process is removed"
+
+
+async def test_trace_until_ready_is_continued_after_crash(make_tracing, pod, manual_clock, exporter, tmp_path, crash):
+    before = make_tracing(manual_clock, until_ready=True)
+    journal = TraceJournal(tmp_path, SERVER)
+    before.use_journal(journal)
+    annotations = create_pod(before, pod, manual_clock).metadata.annotations
+    bound = pod("web-5f-a", annotations=annotations, node="n1")
+    before.pods.observed(bound)
+    await before.flush()
+    crash(journal)
+    manual_clock.ns = max(manual_clock.ns, os.stat(next(tmp_path.glob("*"))).st_mtime_ns) + 10**9
+    after = make_tracing(manual_clock, exporter, seed=2, until_ready=True)
+    after.use_journal(TraceJournal(tmp_path, SERVER))
+    after.pods.observed(bound)
+    after.pods.informer_synced()
+    await after.flush()
+    assert exporter.traces == []
+    manual_clock.pass_ms(5000)
+    ready_at = manual_clock.now().replace(microsecond=0)
+    conditions = {"Ready": rfc3339(ready_at)}
+    after.pods.observed(pod("web-5f-a", annotations=annotations, node="n1", phase="Running", conditions=conditions))
+    await after.flush()
+    (trace,) = exporter.traces
+    assert trace.trace_id == annotations["tracing.k8s.io/traceparent"][3:35]
+    assert trace.root.attributes["kubeloop.outcome"] == "ready"
+    assert round(ready_at.timestamp()) * 10**9 <= trace.root.end_ns <= manual_clock.ns
 
 
 async def test_undelivered_trace_is_exported_with_same_ids_after_crash(

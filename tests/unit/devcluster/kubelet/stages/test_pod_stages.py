@@ -299,16 +299,17 @@ async def test_template_cannot_modify_stored_object(read_stage_texts):
 
 @pytest.mark.virtual_time
 async def test_same_seed_gives_same_results(read_stage_texts):
-    stages = read_stage_texts(POD_STARTS, POD_ENDS)
+    delay = "delay: {durationMilliseconds: 3000"
+    stages = read_stage_texts(POD_STARTS.replace(delay, f"{delay}, jitterDurationMilliseconds: 60000"), POD_ENDS)
 
-    async def addresses_of_run() -> list[tuple[str, Any]]:
-        async with SimulatedCluster(stages=stages).running() as cluster:
+    async def addresses_of_run(seed: int) -> list[tuple[str, Any]]:
+        async with SimulatedCluster(stages=stages, seed=seed).running() as cluster:
             for number in range(20):
                 cluster.bind(f"web-{number}")
-            await asyncio.sleep(5)
+            await asyncio.sleep(30)  # about half of the pods have started
             return [(pod["metadata"]["name"], pod["status"].get("podIP")) for pod in cluster.store.list(PODS)]
 
-    assert await addresses_of_run() == await addresses_of_run()
+    assert await addresses_of_run(1) == await addresses_of_run(1) != await addresses_of_run(2)
 
 
 @pytest.mark.parametrize(
