@@ -349,7 +349,7 @@ class Executor:
         return claim_name
 
     async def _create_bound(self, resource: Resource[Any], body: JSON, name: str, namespace: str = "") -> None:
-        stored = await self.client.create_raw(resource, body, namespace)
+        stored = msgspec.json.decode(await self.client.create_raw(resource, body, namespace))
         stored.setdefault("status", {})["phase"] = "Bound"
         await self.client.update_raw(resource, name, stored, namespace, subresource="status")
 
@@ -470,7 +470,7 @@ class Executor:
         if resource is PODS:
             await self._prioritised(body)
         response = await self.client.create_raw(resource, body, namespace if resource.namespaced else "")
-        name = str(response["metadata"]["name"])
+        name = str(msgspec.json.decode(response)["metadata"]["name"])
         if not resource.namespaced:
             self.created.add(resource, name)
         return name

@@ -36,7 +36,7 @@ WatchEventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 
 # Maximum of concurrent requests by lane. HTTP/1.1 needs one connection for each. Writes of these subresources, and of
 # events, have their own lanes.
-LANES: dict[str, int] = {"": 64, "binding": 64, "events": 8, "status": 32}
+LANES: dict[str, int] = {"": 32, "binding": 32, "events": 8, "status": 16}
 
 _PAGE = 500
 _TIMEOUT_SECONDS = 30.0  # of each try of a request other than a watch
@@ -283,10 +283,10 @@ class Client:
 
     async def create_raw(
         self, resource: Resource[Any], body: Body, namespace: str = "", *, name: str = "", subresource: str = ""
-    ) -> JSONValue:
-        """POST to a collection or subresource (pods/binding, pods/eviction); returns the response as plain JSON."""
+    ) -> bytes:
+        """POST to a collection or subresource (pods/binding, pods/eviction); returns the response, not decoded."""
         target = _target(resource, namespace, name, subresource)
-        return _json(await self._send("POST", target, body=body, lane=_lane(resource, subresource)))
+        return (await self._send("POST", target, body=body, lane=_lane(resource, subresource))).body
 
     async def update(
         self, resource: Resource[T], name: str, body: Body, namespace: str = "", *, subresource: str = ""
