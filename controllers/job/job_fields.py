@@ -6,6 +6,7 @@ Pure functions. Source: v1.36 pkg/controller/job/job_controller.go, indexed_job_
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from kubeloop.kube.objects.api_types import Job, Pod
 
@@ -52,7 +53,11 @@ def is_failed(pod: Pod, job: Job) -> bool:
 
 def completion_index(pod: Pod) -> int | None:
     """Return the completion index of the annotation; None if there is none, or no valid one."""
-    text = pod.metadata.annotations.get(COMPLETION_INDEX, "")
+    return _parsed_index(pod.metadata.annotations.get(COMPLETION_INDEX, ""))
+
+
+@lru_cache(maxsize=10_000)  # a sync reads the index of each Pod several times
+def _parsed_index(text: str) -> int | None:
     index = int(text) if _DECIMAL.fullmatch(text) else -1
     return index if index >= 0 else None
 

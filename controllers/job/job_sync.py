@@ -137,7 +137,7 @@ class JobSync:
         claimed = await claim_objects(
             self._stored, candidates, selector, read_fresh=read_fresh, patch=patch, finalizer=TRACKING_FINALIZER
         )
-        return [adopted.get(pod.key, pod) for pod in claimed]
+        return [adopted.get(pod.key, pod) for pod in claimed] if adopted else claimed
 
     async def _apply(self, plan: PodPlan, state: JobState) -> Exception | None:
         """Create or delete Pods. Returns the first failure instead of raising it, since the status follows."""

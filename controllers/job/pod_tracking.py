@@ -48,11 +48,11 @@ def track_pods(state: JobState, status: JobStatus, target: Condition | None) -> 
     release: list[Pod] = []
     complete = True
     fails_all = target is not None and target.type != SUCCESS  # Pods that have not finished count as failed
-    pods = sorted(state.pods, key=_by_index) if indexed else state.pods
+    pods = [pod for pod in state.pods if pod.metadata.uid in state.tracked and _can_release(state, pod, target)]
+    if indexed:
+        pods.sort(key=_by_index)
     for pod in pods:
         uid = pod.metadata.uid
-        if uid not in state.tracked or not _can_release(state, pod, target):
-            continue
         release.append(pod)
         index = valid_index(pod, job) if indexed else None
         if pod.status.phase == "Succeeded" and uid not in before.failed:

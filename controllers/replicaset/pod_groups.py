@@ -57,10 +57,14 @@ class PodGroups:
             self._groups.setdefault(index_key, {}).setdefault(pod_group_key(pod), {})[pod.key] = pod
 
     def update(self, old: Pod, new: Pod) -> None:
-        index_key, group_key = self._index_key(new), pod_group_key(new)
-        if index_key is not None and index_key == self._index_key(old) and group_key == pod_group_key(old):
-            self._groups.setdefault(index_key, {}).setdefault(group_key, {})[new.key] = new
-            return
+        index_key = self._index_key(new)
+        if index_key == self._index_key(old):
+            if index_key is None:
+                return
+            group_key = pod_group_key(new)
+            if group_key == pod_group_key(old):
+                self._groups.setdefault(index_key, {}).setdefault(group_key, {})[new.key] = new
+                return
         self.remove(old)
         self.add(new)
 
