@@ -37,7 +37,9 @@ def test_objects_are_frozen_after_a_long_full_collection(takes_seconds: float, f
         now += takes_seconds
         return now
 
+    threshold = gc.get_threshold()
     with short_collections(clock):
+        assert gc.get_threshold()[0] > threshold[0]
         gc.collect()
         assert is_frozen(tracked) == frozen
         gc.unfreeze()
@@ -45,3 +47,4 @@ def test_objects_are_frozen_after_a_long_full_collection(takes_seconds: float, f
         assert not is_frozen(tracked)
     gc.collect()
     assert not is_frozen(tracked), "the callback is removed"
+    assert gc.get_threshold() == threshold
