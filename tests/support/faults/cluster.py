@@ -42,7 +42,6 @@ _NODES: Mapping[str, Any] = {
     # heartbeats cost most of the time of a quiet cluster
     "lease_renew_seconds": 100_000.0,
     "status_report_seconds": 100_000.0,
-    "monitor_grace_seconds": 1_000_000.0,
 }
 
 
