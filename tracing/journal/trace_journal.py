@@ -69,7 +69,6 @@ class TraceJournal:
         self._folder = folder
         self._server = server
         self._rotate_bytes = rotate_bytes
-        self._number = 0
         self._stored: dict[str, _Entry] = {}
         self._unwritten: dict[str, _Entry] = {}
         self._deleted: list[str] = []  # keys, since write_out()
@@ -79,6 +78,9 @@ class TraceJournal:
         self._written: set[str] = set()  # keys written to the new file, while there is an old one
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # A restarted container has the process ID of the one before, whose files are yet to be recovered.
+            own_files = folder.glob(f"{os.getpid()}-*{_SUFFIX}")
+            self._number = max((_process_and_number(path)[1] for path in own_files), default=0)
             self._path, self._descriptor = self._new_file()
         except OSError as error:
             raise UserError(
@@ -239,7 +241,7 @@ class TraceJournal:
     def _new_file(self) -> tuple[Path, int]:
         self._number += 1
         path = self._folder / f"{os.getpid()}-{self._number}{_SUFFIX}"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             header = _encode({"format": _FORMAT, "server": self._server})
@@ -267,12 +269,10 @@ class TraceJournal:
                 descriptor = self._lock(path, now_ns)
                 if descriptor is not None:
                     taken.append((path, descriptor))
-                    process, _, number = path.name.removesuffix(_SUFFIX).partition("-")
-                    by_process.setdefault(process, []).append((int(number or 0), path, descriptor))
+                    process, number = _process_and_number(path)
+                    by_process.setdefault(process, []).append((number, path, descriptor))
             for files in by_process.values():
-                _collect(
-                    [_read_entries(path, descriptor, self._server) for _, path, descriptor in sorted(files)], recovered
-                )
+                _collect([_read_entries(path, descriptor) for _, path, descriptor in sorted(files)], recovered)
             yield recovered
         except BaseException:
             for _, descriptor in taken:
@@ -312,7 +312,13 @@ _Entry = PodRecord | ReconcileRecord | Trace
 _FileContent = tuple[list[tuple[int, Any]], int]
 
 
-def _read_entries(path: Path, descriptor: int, server: str) -> _FileContent:
+def _process_and_number(path: Path) -> tuple[str, int]:
+    """Return the process ID, as text, and the number of a file among those of processes with this ID."""
+    process, _, number = path.name.removesuffix(_SUFFIX).partition("-")
+    return process, int(number) if number.isdecimal() else 0
+
+
+def _read_entries(path: Path, descriptor: int) -> _FileContent:
     """Return the entries of a locked file, and when it was last written (ns). An incomplete last entry is ignored."""
     status = os.fstat(descriptor)
     entries: list[tuple[int, Any]] = []

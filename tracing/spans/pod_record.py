@@ -1,6 +1,7 @@
 """Record of one pod: timestamps and facts that the recorder appends, and from which `pod_spans` builds spans.
 
-A fact is a wait in a queue, a scheduling attempt, a phase of binding, or a gap. `timeline` decides when each one ends.
+A fact is a wait in a queue, a scheduling attempt, a phase of binding, a gap, or a phase of a pod that kubeloop only
+observes. `timeline` decides when each one ends.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.api_types import ObjectMeta, OwnerReference, Pod
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.tracing.spans.owners import deployment_name, owner_text
-from kubeloop.tracing.spans.pod_milestones import EdgeSource, PodMilestones
+from kubeloop.tracing.spans.pod_milestones import Edge, EdgeSource, PodMilestones
 from kubeloop.tracing.spans.trace import Span
 from kubeloop.tracing.spans.traceparent import TraceContext
 
 if TYPE_CHECKING:  # only `kubeloop observe` needs it
-    from kubeloop.kube.objects.observed_types import ObservedPod
+    from kubeloop.kube.objects.observed_types import ObservedOwner, ObservedPod, ObservedPodMeta
 
 MAX_FACTS = 600  # some 100 attempts; of a longer history the first and last facts are stored
 
@@ -32,6 +33,7 @@ START_PHASES = (
     ("ContainersReady", "start containers"),
     ("Ready", "start readiness"),
 )
+_NO_END = Edge(0, 0, "arrival")
 COMPLETE_OUTCOMES = ("bound", "ready", "completed")  # any other outcome sets the root span's status to error
 
 
@@ -204,9 +206,7 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
             if type(fact) is SchedulingAttempt:
                 if not fact.end_ns:
                     fact.end_ns, fact.result = end_ns, result
-                    self.finished_facts += 1
-                    if self.journaled_facts > index:  # noqa: PLR1730  # min() takes three times as long
-                        self.journaled_facts = index
+                    self._finished(index)
                 return
 
     def finish_phase(self, name: str, end_ns: int, error: str | None) -> None:
@@ -217,34 +217,42 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
             if type(fact) is Phase and fact.name == name:
                 if not fact.end_ns:
                     fact.end_ns, fact.error = end_ns, error
-                    self.finished_facts += 1
-                    if self.journaled_facts > index:  # noqa: PLR1730  # min() takes three times as long
-                        self.journaled_facts = index
+                    self._finished(index)
                 return
 
-    def close_phases(self, end_ns: int, limit: int = MAX_FACTS) -> None:
+    def _finished(self, index: int) -> None:
+        """Record that a fact was finished: the journal has to write it again, and those after it."""
+        self.finished_facts += 1
+        if self.journaled_facts > index:  # noqa: PLR1730  # min() takes three times as long
+            self.journaled_facts = index
+
+    def close_phases(self, end_ns: int) -> None:
         """Replace the milestones of an observed pod by its phases up to `end_ns`."""
         phases = observed_phases(self)
         self.milestones = None
         for phase in phases:
             if phase.start_ns < end_ns or 0 < phase.end_ns <= end_ns:
-                self.add(phase, limit)
+                self.add(phase)
 
     def log_context(self) -> str:
         return self.traceparent
 
     def set_pod(self, pod: Pod) -> None:
         metadata = pod.metadata
-        self.namespace, self.name, self.uid = metadata.namespace, metadata.name, metadata.uid
-        self.template_hash = metadata.labels.get("pod-template-hash", "")
-        if (owner := controller_of(metadata)) is not None:
-            self.owner_kind, self.owner_name = owner.kind, owner.name
+        self._set_pod(metadata, metadata.labels.get("pod-template-hash", ""), controller_of(metadata))
 
     def set_observed_pod(self, pod: ObservedPod) -> None:
-        metadata = pod.metadata
+        self._set_pod(pod.metadata, pod.metadata.labels.pod_template_hash, controller_of(pod.metadata))
+
+    def _set_pod(
+        self,
+        metadata: ObjectMeta | ObservedPodMeta,
+        template_hash: str,
+        owner: OwnerReference | ObservedOwner | None,
+    ) -> None:
         self.namespace, self.name, self.uid = metadata.namespace, metadata.name, metadata.uid
-        self.template_hash = metadata.labels.pod_template_hash
-        if (owner := controller_of(metadata)) is not None:
+        self.template_hash = template_hash
+        if owner is not None:
             self.owner_kind, self.owner_name = owner.kind, owner.name
 
     def finish(self, outcome: str, end_ns: int, reason: str = "") -> None:
@@ -282,20 +290,12 @@ def observed_phases(record: PodRecord) -> list[ObservedPhase]:
     from kubeloop.tracing.spans.observed_phases import derive_phases  # only `kubeloop observe` needs it
 
     assert record.milestones is not None
-    return [
-        ObservedPhase(
-            phase.start.high_ns,
-            phase.name,
-            phase.end.high_ns if phase.end is not None else 0,
-            phase.start.source,
-            phase.start.uncertainty_ns,
-            phase.end.source if phase.end is not None else "arrival",
-            phase.end.uncertainty_ns if phase.end is not None else 0,
-            phase.attributes,
-            phase.error,
-        )
-        for phase in derive_phases(record.milestones)
-    ]
+    phases = []
+    for phase in derive_phases(record.milestones):
+        start, end = phase.start, phase.end or _NO_END
+        edges = end.high_ns, start.source, start.uncertainty_ns, end.source, end.uncertainty_ns
+        phases.append(ObservedPhase(start.high_ns, phase.name, *edges, phase.attributes, phase.error))
+    return phases
 
 
 def timeline(record: PodRecord, now_ns: int = 0) -> list[tuple[Fact, int, str]]:

@@ -47,7 +47,6 @@ def kill(tmp_path, manual_clock):
         journal._descriptor = -1
         for path in tmp_path.glob("*.trace-journal"):
             os.utime(path, ns=(ns(seconds), ns(seconds)))
-            path.rename(path.with_name(f"1{path.name}"))
 
     return kill
 
