@@ -7,7 +7,6 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from kubeloop.kube.objects.api_types import Object
-from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.resources import Resource
 
 T = TypeVar("T")
@@ -55,28 +54,6 @@ class MetadataAccessor(Generic[T]):
             msgspec.structs.force_setattr(cast("Object", obj), "kind", self._kind)
             msgspec.structs.force_setattr(cast("Object", obj), "api_version", self._api_version)
         return obj
-
-
-def controller_uid(obj: Any) -> tuple[str, ...]:
-    """Return the UID of the owner reference with controller=true, if there is one. For the index "owner"."""
-    if isinstance(obj, dict):
-        references = (obj.get("metadata") or {}).get("ownerReferences") or ()
-        return tuple(reference.get("uid", "") for reference in references if reference.get("controller"))[:1]
-    reference = controller_of(cast("Object", obj).metadata)
-    return () if reference is None else (reference.uid,)
-
-
-def namespace(obj: Any) -> tuple[str, ...]:
-    """Return metadata.namespace. For the index "namespace"."""
-    if isinstance(obj, dict):
-        return ((obj.get("metadata") or {}).get("namespace", ""),)
-    return (obj.metadata.namespace,)
-
-
-def node_name(obj: Any) -> tuple[str, ...]:
-    """Return spec.nodeName, if set. For the index "node"."""
-    name = (obj.get("spec") or {}).get("nodeName", "") if isinstance(obj, dict) else obj.spec.node_name
-    return (name,) if name else ()
 
 
 def is_older(left: str, right: str) -> bool:

@@ -8,19 +8,42 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator, KeysView, ValuesView
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from kubeloop.informers import metadata_accessor
+from kubeloop.kube.objects.object_fields import controller_of
 
 T = TypeVar("T")
 
 IndexFunction = Callable[[T], Iterable[str]]
 """Returns the index values of an object. Must depend on the object only; called again when the object changes."""
 
+
+def _controller_uid(obj: Any) -> tuple[str, ...]:
+    """Return the UID of the owner reference with controller=true, if there is one."""
+    if isinstance(obj, dict):
+        references = (obj.get("metadata") or {}).get("ownerReferences") or ()
+        return tuple(reference.get("uid", "") for reference in references if reference.get("controller"))[:1]
+    reference = controller_of(obj.metadata)
+    return () if reference is None else (reference.uid,)
+
+
+def _namespace(obj: Any) -> tuple[str, ...]:
+    """Return metadata.namespace."""
+    if isinstance(obj, dict):
+        return ((obj.get("metadata") or {}).get("namespace", ""),)
+    return (obj.metadata.namespace,)
+
+
+def _node_name(obj: Any) -> tuple[str, ...]:
+    """Return spec.nodeName, if set."""
+    name = (obj.get("spec") or {}).get("nodeName", "") if isinstance(obj, dict) else obj.spec.node_name
+    return (name,) if name else ()
+
+
 BUILT_IN_INDEXES: dict[str, Callable[[object], Iterable[str]]] = {
-    "namespace": metadata_accessor.namespace,
-    "owner": metadata_accessor.controller_uid,
-    "node": metadata_accessor.node_name,
+    "namespace": _namespace,
+    "owner": _controller_uid,
+    "node": _node_name,
 }
 
 
