@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubeloop.devcluster.languages.cel.declarations import Overload
-from kubeloop.devcluster.languages.cel.kubernetes_functions import QuantityValue
-from kubeloop.devcluster.languages.cel.kubernetes_functions import quantity as parse_amount
+from kubeloop.devcluster.languages.cel.functions.kubernetes_functions import QuantityValue
+from kubeloop.devcluster.languages.cel.functions.kubernetes_functions import quantity as parse_amount
 from kubeloop.devcluster.languages.cel.program import Library, Program
 from kubeloop.devcluster.languages.cel.schema_values import parse_timestamp
 from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError

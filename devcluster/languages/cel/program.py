@@ -41,11 +41,11 @@ from kubeloop.devcluster.languages.cel.closures import (
     single_elements,
 )
 from kubeloop.devcluster.languages.cel.declarations import Overload
-from kubeloop.devcluster.languages.cel.list_functions import sum_values
+from kubeloop.devcluster.languages.cel.functions.list_functions import sum_values
+from kubeloop.devcluster.languages.cel.functions.standard_functions import FUNCTIONS
+from kubeloop.devcluster.languages.cel.functions.string_functions import compiled_pattern
 from kubeloop.devcluster.languages.cel.parser import parse
 from kubeloop.devcluster.languages.cel.schema_values import TypedMap
-from kubeloop.devcluster.languages.cel.standard_functions import FUNCTIONS
-from kubeloop.devcluster.languages.cel.string_functions import compiled_pattern
 from kubeloop.devcluster.languages.cel.syntax import (
     Call,
     Comprehension,

@@ -5,8 +5,8 @@ Source: cel-go cel/validator.go, ext/formatting.go.
 
 from __future__ import annotations
 
-from kubeloop.devcluster.languages.cel import string_functions
-from kubeloop.devcluster.languages.cel.standard_functions import FUNCTIONS
+from kubeloop.devcluster.languages.cel.functions import string_functions
+from kubeloop.devcluster.languages.cel.functions.standard_functions import FUNCTIONS
 from kubeloop.devcluster.languages.cel.syntax import Call, Issue, ListNode, Literal, MapNode, Node, children, walk
 from kubeloop.devcluster.languages.cel.types import Type, unwrap_optional
 from kubeloop.devcluster.languages.cel.values import CelError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.languages.cel.standard_functions import FUNCTIONS, contained
+from kubeloop.devcluster.languages.cel.functions.standard_functions import FUNCTIONS, contained
 from kubeloop.devcluster.languages.cel.values import CelError, Duration, Uint
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.languages.cel.list_functions import LIST_FUNCTIONS, contains, sum_values
+from kubeloop.devcluster.languages.cel.functions.list_functions import LIST_FUNCTIONS, contains, sum_values
 from kubeloop.devcluster.languages.cel.values import NONE, CelError, Duration, Optional, Uint
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.languages.cel import string_functions as functions
+from kubeloop.devcluster.languages.cel.functions import string_functions as functions
 from kubeloop.devcluster.languages.cel.values import CelError
 
 

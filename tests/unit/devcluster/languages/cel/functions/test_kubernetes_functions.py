@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.languages.cel.kubernetes_functions import KUBERNETES_FUNCTIONS, cidr, ip, quantity, semver, url
+from kubeloop.devcluster.languages.cel.functions.kubernetes_functions import (
+    KUBERNETES_FUNCTIONS,
+    cidr,
+    ip,
+    quantity,
+    semver,
+    url,
+)
 from kubeloop.devcluster.languages.cel.values import CelError
 
 

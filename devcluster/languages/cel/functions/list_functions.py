@@ -7,7 +7,7 @@ from functools import cmp_to_key
 from itertools import pairwise
 from typing import Any
 
-from kubeloop.devcluster.languages.cel import string_functions
+from kubeloop.devcluster.languages.cel.functions import string_functions
 from kubeloop.devcluster.languages.cel.schema_values import TypedList
 from kubeloop.devcluster.languages.cel.values import (
     NONE,

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from kubeloop.devcluster.languages.cel import list_functions, string_functions
-from kubeloop.devcluster.languages.cel.kubernetes_functions import KUBERNETES_FUNCTIONS, AddressValue, Network
+from kubeloop.devcluster.languages.cel.functions import list_functions, string_functions
+from kubeloop.devcluster.languages.cel.functions.kubernetes_functions import KUBERNETES_FUNCTIONS, AddressValue, Network
 from kubeloop.devcluster.languages.cel.schema_values import parse_go_duration, parse_timestamp
 from kubeloop.devcluster.languages.cel.values import (
     MAX_INT,
