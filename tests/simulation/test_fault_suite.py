@@ -5,19 +5,33 @@ from __future__ import annotations
 import pytest
 
 from support.faults import campaign
-from support.faults.fault_plan import FAULT_CLASSES
+from support.faults.fault_plan import FAULT_CLASSES, crash_plans
 from support.faults.scenarios import SCENARIOS
+from support.faults.simulation import profile_of
 
-SEED = "fixed"
+pytestmark = pytest.mark.long
+
+PAIRS = [
+    (scenario, fault_class)
+    for row, scenario in enumerate(SCENARIOS)
+    for column, fault_class in enumerate(FAULT_CLASSES)
+    if (row + column) % 2 == 0
+]
+CRASHED_AT_EVERY_WRITE = ("indexed job", "adoption", "gated pods", "preemption")
 
 
-def check(scenario: str, fault_class: str) -> None:
-    run_id = campaign.RunId(scenario, fault_class, SEED)
+def assert_holds(run_id: campaign.RunId) -> None:
     if campaign.run(run_id).violations:
         pytest.fail(campaign.failure_text(run_id), pytrace=False)
 
 
-@pytest.mark.parametrize("fault_class", FAULT_CLASSES)
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_scenario_holds_under_faults(scenario: str, fault_class: str):
-    check(scenario, fault_class)
+@pytest.mark.parametrize(("scenario", "fault_class"), PAIRS)
+def test_invariants_hold_under_faults(scenario: str, fault_class: str):
+    assert_holds(campaign.RunId(scenario, fault_class, "fixed"))
+
+
+@pytest.mark.parametrize("scenario", CRASHED_AT_EVERY_WRITE)
+def test_invariants_hold_after_a_crash_at_every_write(scenario: str):
+    for plan in crash_plans(profile_of(SCENARIOS[scenario])):
+        if plan.journal:
+            assert_holds(campaign.RunId(scenario, "crash", "fixed", plan))

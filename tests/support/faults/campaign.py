@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import os
 import random
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from support.faults.fault_plan import FAULT_CLASSES, FaultPlan, draw_plan
+from support.faults.scenario import Scenario
 from support.faults.scenarios import SCENARIOS
 from support.faults.simulation import Report, profile_of, simulate
 
@@ -53,19 +55,25 @@ def run(run_id: RunId) -> Report:
     if plan is None:
         plan = draw_plan(run_id.fault_class, f"{run_id.scenario}/{run_id.seed}", profile_of(scenario))
     if run_id.steps is not None:
-        steps = tuple(scenario.steps[number] for number in run_id.steps)
-        scenario = dataclasses.replace(scenario, steps=steps)
+        scenario = _with_steps(run_id.scenario, run_id.steps)
     try:
         return simulate(scenario, plan, run_id.seed)
     except Exception as error:
         return Report([f"the simulation failed: {error!r}"], [], [], set(), {}, 0.0)
 
 
+@functools.cache
+def _with_steps(scenario: str, steps: tuple[int, ...]) -> Scenario:
+    """Return the scenario with these steps only."""
+    whole = SCENARIOS[scenario]
+    return dataclasses.replace(whole, steps=tuple(whole.steps[number] for number in steps))
+
+
 def outcome(run_id: RunId) -> Outcome:
-    began = time.perf_counter()
+    began = time.process_time()
     report = run(run_id)
     crash_points = [fault.write for fault in report.reached if fault.kind.startswith("crash") and fault.write]
-    return Outcome(run_id, report.violations, crash_points, len(report.writes), time.perf_counter() - began)
+    return Outcome(run_id, report.violations, crash_points, len(report.writes), time.process_time() - began)
 
 
 # --- shrinking --------------------------------------------------------------------------------------------------------
@@ -94,7 +102,9 @@ def _smaller(run_id: RunId) -> Iterator[RunId]:
         plan = msgspec.structs.replace(run_id.plan, faults=faults[:number] + faults[number + 1 :])
         yield msgspec.structs.replace(run_id, plan=plan)
     for number in range(1, len(run_id.steps)):
-        yield msgspec.structs.replace(run_id, steps=run_id.steps[:number] + run_id.steps[number + 1 :])
+        steps = run_id.steps[:number] + run_id.steps[number + 1 :]
+        if not _fails(msgspec.structs.replace(run_id, steps=steps, plan=FaultPlan())):
+            yield msgspec.structs.replace(run_id, steps=steps)
 
 
 def failure_text(run_id: RunId) -> str:

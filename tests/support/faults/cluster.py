@@ -166,13 +166,8 @@ class Cluster:
         self.user("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
 
 
-def resource_of(plural: str) -> Resource[Any]:
-    """Return the resource with a plural name such as "pods" or "deployments"."""
-    for name, resource in BY_GROUP_RESOURCE.items():
-        if name.partition(".")[0] == plural:
-            return resource
-    raise LookupError(plural)
-
+RESOURCES = {resource.plural: resource for resource in BY_GROUP_RESOURCE.values()}
+"""Resources by their plural name."""
 
 _BY_KIND = {(resource.api_version, resource.kind): resource for resource in BY_GROUP_RESOURCE.values()}
 

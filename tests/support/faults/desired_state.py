@@ -15,6 +15,7 @@ from kubeloop.kube.objects.resources import (
     PERSISTENT_VOLUMES,
     PODS,
     REPLICA_SETS,
+    RESOURCE_QUOTAS,
     STATEFUL_SETS,
 )
 from support.faults.cluster import Cluster
@@ -32,9 +33,10 @@ from support.faults.objects import (
 )
 
 
-def missing(cluster: Cluster) -> list[str]:
-    """Return what differs from the desired state; [] if it is reached."""
-    return [problem for check in _CHECKS for problem in check(cluster)]
+def missing(cluster: Cluster, *, orphans: bool = False) -> list[str]:
+    """Return what differs from the desired state; [] if it is reached. orphans: they are no garbage."""
+    checks = [check for check in _CHECKS if check is not _garbage or not orphans]
+    return [problem for check in checks for problem in check(cluster)]
 
 
 def _observed(obj: JSON) -> bool:
@@ -167,6 +169,12 @@ def _garbage(cluster: Cluster) -> Iterator[str]:
             yield f"Namespace {name_of(namespace)} is terminating"
 
 
+def _quotas(cluster: Cluster) -> Iterator[str]:
+    for quota in cluster.all(RESOURCE_QUOTAS):
+        if quota.get("status", {}).get("hard") != quota["spec"]["hard"]:
+            yield f"ResourceQuota {name_of(quota)} is not observed"
+
+
 def _volumes(cluster: Cluster) -> Iterator[str]:
     volumes = {name_of(volume): volume for volume in cluster.all(PERSISTENT_VOLUMES)}
     users = {
@@ -186,5 +194,5 @@ def _volumes(cluster: Cluster) -> Iterator[str]:
 
 
 _CHECKS: tuple[Callable[[Cluster], Iterator[str]], ...] = (
-    _deployments, _replica_sets, _stateful_sets, _daemon_sets, _jobs, _pods, _garbage, _volumes,
+    _deployments, _replica_sets, _stateful_sets, _daemon_sets, _jobs, _pods, _garbage, _volumes, _quotas,
 )  # fmt: skip

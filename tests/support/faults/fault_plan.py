@@ -233,6 +233,20 @@ _OTHER_COUNTS = {"replace-object", "delete-object", "clock"}
 """The desired number of creates differs from that of the run without faults."""
 
 
+_CURRENT = {"crash-before", "crash-after", "error", "throttle", "conflict", "dead-collector", "full-disk", "compact"}
+"""Caches follow the server within a second."""
+
+
+def caches_are_current(plan: FaultPlan) -> bool:
+    """Return True if the control plane never acts on caches that are seconds behind."""
+    return all(fault.kind in _CURRENT for fault in plan.faults)
+
+
+def binds_once(plan: FaultPlan) -> bool:
+    """Return True if one scheduler at a time binds pods, and knows all bound ones."""
+    return not plan.of_kind("old-lists", "crash-late", "freeze-leader")
+
+
 def creates_are_certain(plan: FaultPlan) -> bool:
     """Return True if no create can be repeated without being seen."""
     return not plan.of_kind(*_UNCERTAIN_CREATES)

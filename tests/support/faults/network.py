@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qsl, urlencode
@@ -36,8 +37,8 @@ def resource_in(path: str) -> str:
 class Network:
     """All connections, and the faults that are active.
 
-    writes: "POST pods" of each numbered write, in order. reached: the faults that had an effect. on_request: called
-    with each numbered write before the server handles it.
+    writes: "POST pods" of each numbered write, in order. creates: number of created objects by resource. reached: the
+    faults that had an effect. on_request: called with each numbered write before the server handles it.
     """
 
     def __init__(self, cluster: Cluster, plan: FaultPlan, rng: random.Random) -> None:
@@ -46,6 +47,7 @@ class Network:
         self.writes: list[str] = []
         self.reached: set[Fault] = set()
         self.on_request: Callable[[SentRequest], None] = lambda request: None
+        self.creates: Counter[str] = Counter()
         self.compacted_version = 0
         self._rng = rng
         self._inner = MemoryTransport(cluster.server.handle)
@@ -107,10 +109,9 @@ class Network:
 
     def number(self, request: SentRequest) -> int:
         """Return the number of a write, from 1; 0 for other requests."""
-        resource = resource_in(request.path)
-        if request.method == "GET" or resource.partition("/")[0] in _UNCOUNTED or "dryRun" in request.target:
+        if not _is_numbered(request):
             return 0
-        self.writes.append(f"{request.method} {resource}")
+        self.writes.append(f"{request.method} {resource_in(request.path)}")
         return len(self.writes)
 
     async def latency(self, most_seconds: float = _LATENCY_SECONDS) -> None:
@@ -129,11 +130,12 @@ class Network:
 
     async def handle(self, request: SentRequest) -> HttpResponse:
         """Let the server handle a request."""
-        is_numbered = request.method != "GET" and resource_in(request.path).partition("/")[0] not in _UNCOUNTED
-        if is_numbered:
+        if _is_numbered(request):
             self.on_request(request)
         response = await self._inner.request(request.method, request.target, headers=request.headers, body=request.body)
-        if is_numbered:
+        if _is_numbered(request):
+            if response.status == 201:
+                self.creates[resource_in(request.path)] += 1
             self.cluster.tell(f"  {request.method} {request.path} {response.status} {_outcome(response)}")
         return response
 
@@ -406,6 +408,11 @@ class _Watch:
     async def wait_reset(self) -> None:
         while not self.was_reset:
             await self._lines.get()
+
+
+def _is_numbered(request: SentRequest) -> bool:
+    resource = resource_in(request.path).partition("/")[0]
+    return request.method != "GET" and resource not in _UNCOUNTED and "dryRun" not in request.target
 
 
 def request_is_list(request: SentRequest) -> bool:

@@ -36,6 +36,7 @@ class Scenario:
     crash as without faults. desired: returns what is missing of the scenario's own final state.
     invariants: create the scenario's own step-by-step checks. settled_seconds: time that the last state may take to be
     reached without faults. serves_metrics: the cluster serves the metrics API.
+    orphans: controlled objects may outlive their controller.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Scenario:
     invariants: tuple[Callable[[Cluster, FaultPlan], object], ...] = ()
     settled_seconds: float = 1800.0
     serves_metrics: bool = False
+    orphans: bool = False
 
 
 def create(*manifests: JSON) -> Callable[[Cluster], object]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from support.faults.scenario import Scenario
-from support.faults.scenarios import workloads
+from support.faults.scenarios import batch, ownership, scheduling, services, workloads
 
-SCENARIOS: Mapping[str, Scenario] = {scenario.name: scenario for scenario in (*workloads.SCENARIOS,)}
+SCENARIOS: Mapping[str, Scenario] = {
+    scenario.name: scenario
+    for module in (workloads, batch, ownership, scheduling, services)
+    for scenario in module.SCENARIOS
+}

@@ -1,41 +1,215 @@
-"""Scenarios of Deployments, StatefulSets, DaemonSets and Jobs."""
+"""Scenarios of Deployments, StatefulSets and DaemonSets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from kubeloop.kube.objects.resources import DEPLOYMENTS, JOBS
+from kubeloop.devcluster.storage.store import Change
+from kubeloop.kube.objects.resources import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    RESOURCE_QUOTAS,
+    STATEFUL_SETS,
+)
+from support.faults.cluster import Cluster
+from support.faults.fault_plan import FaultPlan
 from support.faults.invariants import RolloutLimits
-from support.faults.objects import JSON, manifest, pod_template, workload
+from support.faults.objects import JSON, image_of, is_active, manifest, name_of, workload
 from support.faults.scenario import UNTIL_SETTLED, Scenario, Step, create
 
-_DEPLOYMENT = ("deployment", "replicaset", "scheduler")
+DEPLOYMENT = ("deployment", "replicaset", "scheduler")
+_STATEFUL_SET = ("statefulset", "scheduler", "persistentvolume-binder", "pvc-protection")
+_DAEMON_SET = ("daemonset", "scheduler")
 
 
-def _deployment(image: str, *, replicas: int = 4, **spec: Any) -> JSON:
+def deployment(image: str, *, replicas: int = 4, name: str = "web", **spec: Any) -> JSON:
     rolling_update = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}}
-    return workload(DEPLOYMENTS, "web", image=image, **{"replicas": replicas, "strategy": rolling_update, **spec})
+    return workload(DEPLOYMENTS, name, image=image, **{"replicas": replicas, "strategy": rolling_update, **spec})
 
 
-def _job(name: str, **spec: Any) -> JSON:
-    # also a pod that a user has created again, without the Job as its owner, must end
-    template = pod_template(name, annotations={"run-seconds": "1"}, restartPolicy="Never")
-    return manifest(JOBS, name, spec={"template": template, **spec})
+def _roll_out(image: str, **spec: Any) -> Callable[[Cluster], object]:
+    return create(deployment(image, **spec))
+
+
+class _OneVersion:
+    """With strategy Recreate, no pod is created while one of another version may run."""
+
+    def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
+        self._cluster = cluster
+        # a pod of the former ReplicaSet may be created late, or again by a user
+        self._checks = not plan.of_kind("crash-late", "replace-object", "old-lists", "slow", "freeze-leader")
+        cluster.store.subscribe(PODS, self._on_pod)
+
+    def _on_pod(self, change: Change) -> None:
+        pods = [pod for pod in self._cluster.pods_of("web") if pod.get("status", {}).get("phase") != "Failed"]
+        images = {*map(image_of, pods)}
+        if self._checks and change.type == "ADDED" and len(images) > 1:
+            self._cluster.violate(f"pods of {sorted(images)} exist at the same time")
+
+
+class _NeverMore:
+    """A quota limits the pods at every moment."""
+
+    def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
+        self._cluster = cluster
+        cluster.store.subscribe(PODS, self._on_pod)
+
+    def _on_pod(self, change: Change) -> None:
+        quota = self._cluster.get(RESOURCE_QUOTAS, "pods")
+        active = len(self._cluster.all(PODS, is_active))
+        if quota is not None and change.type == "ADDED" and active > int(quota["spec"]["hard"]["pods"]):
+            self._cluster.violate(f"{active} pods exist, the quota allows {quota['spec']['hard']['pods']}")
+
+
+def _quota(pods: int) -> JSON:
+    return manifest(RESOURCE_QUOTAS, "pods", spec={"hard": {"pods": str(pods)}})
+
+
+def _used_quota(cluster: Cluster) -> list[str]:
+    status = (cluster.get(RESOURCE_QUOTAS, "pods") or {}).get("status", {})
+    used, pods = status.get("used", {}).get("pods"), str(len(cluster.all(PODS, is_active)))
+    return [] if used == pods else [f"the quota counts {used} pods of {pods}"]
+
+
+def _stateful_set(image: str, *, replicas: int = 3, **spec: Any) -> JSON:
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    mount = {"serviceName": "db", "volumeClaimTemplates": [claim], "replicas": replicas}
+    return workload(STATEFUL_SETS, "db", image=image, **mount, **spec)
+
+
+def _claims(count: int) -> Callable[[Cluster], list[str]]:
+    def check(cluster: Cluster) -> list[str]:
+        names = {name_of(claim) for claim in cluster.all(PERSISTENT_VOLUME_CLAIMS)}
+        expected = {f"data-db-{ordinal}" for ordinal in range(count)}
+        return [] if names == expected else [f"there are claims {sorted(names)}"]
+
+    return check
+
+
+def _daemon_set(image: str, **limits: int) -> JSON:
+    strategy = {"type": "RollingUpdate", "rollingUpdate": limits}
+    return workload(DAEMON_SETS, "agent", image=image, updateStrategy=strategy)
+
+
+def _add_node(cluster: Cluster) -> None:
+    cluster.apply(manifest(NODES, "added"))
+
+
+def _remove_node(cluster: Cluster) -> None:
+    cluster.delete(NODES, "node-0")
 
 
 SCENARIOS = (
     Scenario(
         "rollout",
-        _DEPLOYMENT,
+        DEPLOYMENT,
         (
-            Step("apply app:1", create(_deployment("app:1"))),
-            Step("apply app:2", create(_deployment("app:2")), UNTIL_SETTLED),
+            Step("apply app:1", _roll_out("app:1")),
+            Step("apply app:2", _roll_out("app:2"), UNTIL_SETTLED),
         ),
         invariants=(RolloutLimits,),
     ),
     Scenario(
-        "job",
-        ("job", "scheduler"),
-        (Step("create an indexed Job", create(_job("work", completions=4, parallelism=2, completionMode="Indexed"))),),
+        "rollback",
+        DEPLOYMENT,
+        (
+            Step("apply app:1", _roll_out("app:1")),
+            Step("apply app:2", _roll_out("app:2"), UNTIL_SETTLED),
+            Step("apply app:1 again", _roll_out("app:1"), 1.5),
+        ),
+        exact=(),
+    ),
+    Scenario(
+        "scale during rollout",
+        DEPLOYMENT,
+        (
+            Step("apply app:1", _roll_out("app:1")),
+            Step("apply app:2", _roll_out("app:2"), UNTIL_SETTLED),
+            Step("scale to 7", _roll_out("app:2", replicas=7), 1.0),
+            Step("scale to 3", _roll_out("app:2", replicas=3), 1.5),
+        ),
+        exact=(),
+    ),
+    Scenario(
+        "pause",
+        DEPLOYMENT,
+        (
+            Step("apply app:1", _roll_out("app:1")),
+            Step("apply app:2", _roll_out("app:2"), UNTIL_SETTLED),
+            Step("pause", _roll_out("app:2", paused=True), 1.0),
+            Step("scale to 5", _roll_out("app:2", replicas=5, paused=True), 3.0),
+            Step("resume", _roll_out("app:2", replicas=5, paused=False), 5.0),
+        ),
+        exact=(),
+    ),
+    Scenario(
+        "recreate",
+        DEPLOYMENT,
+        (
+            Step("apply app:1", _roll_out("app:1", strategy={"type": "Recreate"})),
+            Step("apply app:2", _roll_out("app:2", strategy={"type": "Recreate"}), UNTIL_SETTLED),
+        ),
+        invariants=(_OneVersion,),
+    ),
+    Scenario(
+        "quota",
+        (*DEPLOYMENT, "resourcequota"),
+        (
+            Step("allow 3 pods", create(_quota(3))),
+            Step("apply 5 replicas", _roll_out("app:1", replicas=5), UNTIL_SETTLED),
+            Step("allow 6 pods", create(_quota(6)), 5.0),
+        ),
+        exact=(),
+        desired=_used_quota,
+        invariants=(_NeverMore,),
+    ),
+    Scenario(
+        "statefulset",
+        _STATEFUL_SET,
+        (
+            Step("apply app:1", create(_stateful_set("app:1"))),
+            Step("apply app:2", create(_stateful_set("app:2")), UNTIL_SETTLED),
+            Step("scale to 2", create(_stateful_set("app:2", replicas=2)), UNTIL_SETTLED),
+        ),
+        exact=("pods", "persistentvolumeclaims"),
+        desired=_claims(3),
+    ),
+    Scenario(
+        "parallel statefulset",
+        _STATEFUL_SET,
+        (
+            Step("apply app:1", create(_stateful_set("app:1", podManagementPolicy="Parallel"))),
+            Step("apply app:2", create(_stateful_set("app:2", podManagementPolicy="Parallel")), 1.5),
+            Step("scale to 4", create(_stateful_set("app:2", replicas=4, podManagementPolicy="Parallel")), 1.0),
+        ),
+        exact=("persistentvolumeclaims",),
+        desired=_claims(4),
+    ),
+    Scenario(
+        "daemonset",
+        (*_DAEMON_SET, "podgc"),
+        (
+            Step("apply app:1", create(_daemon_set("app:1", maxSurge=0, maxUnavailable=1))),
+            Step("apply app:2", create(_daemon_set("app:2", maxSurge=0, maxUnavailable=1)), UNTIL_SETTLED),
+            Step("add a node", _add_node, 1.0),
+            Step("remove a node", _remove_node, UNTIL_SETTLED),
+        ),
+        nodes={"count": 3},
+    ),
+    Scenario(
+        "surging daemonset",
+        _DAEMON_SET,
+        (
+            Step("apply app:1", create(_daemon_set("app:1", maxSurge=1, maxUnavailable=0))),
+            Step("apply app:2", create(_daemon_set("app:2", maxSurge=1, maxUnavailable=0)), UNTIL_SETTLED),
+        ),
+        nodes={"count": 3},
     ),
 )

@@ -1,0 +1,257 @@
+"""Scenarios of the scheduler, volumes and the loss of nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.devcluster.storage.store import Change
+from kubeloop.kube.objects.resources import (
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    PRIORITY_CLASSES,
+    STORAGE_CLASSES,
+)
+from support.faults.cluster import Cluster
+from support.faults.fault_plan import FaultPlan
+from support.faults.objects import JSON, is_terminating, manifest, name_of, pod_template
+from support.faults.scenario import UNTIL_SETTLED, Scenario, Step, create
+from support.faults.scenarios.workloads import DEPLOYMENT, deployment
+
+
+def _pod(name: str, *, app: str = "", cpu: str = "100m", **spec: Any) -> JSON:
+    template = pod_template(app or name, cpu=cpu, **spec)
+    return manifest(PODS, name, labels=template["metadata"]["labels"], spec=template["spec"])
+
+
+def _budget(name: str, app: str, **spec: Any) -> JSON:
+    return manifest(POD_DISRUPTION_BUDGETS, name, spec={"selector": {"matchLabels": {"app": app}}, **spec})
+
+
+class _ProtectedPods:
+    """Pods of a budget that allows no disruption are not preempted, because others suffice."""
+
+    def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
+        self._cluster = cluster
+        # preemption reads the budget and the pods from its caches
+        self._checks = not plan.of_kind("old-lists", "delete-object", "replace-object")
+        cluster.store.subscribe(PODS, self._on_pod)
+
+    def _on_pod(self, change: Change) -> None:
+        pod = change.now.object
+        if self._checks and pod["metadata"]["labels"].get("app") == "protected" and is_terminating(pod):
+            self._cluster.violate(f"Pod {name_of(pod)} is disrupted against its budget")
+
+
+def _preempted(cluster: Cluster) -> list[str]:
+    urgent = cluster.get(PODS, "urgent")
+    left = [name_of(pod) for pod in cluster.pods_of("victim")]
+    problems = [] if urgent is None or urgent["spec"].get("nodeName") else ["the urgent pod is not bound"]
+    return problems + ([] if urgent is None or len(left) <= 1 else [f"victims {left} are left"])
+
+
+def _one_victim(cluster: Cluster) -> list[str]:
+    """Exactly one of two possible victims is preempted."""
+    left = [name_of(pod) for pod in cluster.pods_of("victim")]
+    return _preempted(cluster) + ([] if left else ["both victims were preempted"])
+
+
+def _ungate(cluster: Cluster) -> None:
+    for pod in cluster.all(PODS):
+        if pod["spec"].get("schedulingGates"):
+            cluster.patch(PODS, name_of(pod), {"spec": {"schedulingGates": None}})
+
+
+def _all_bound(cluster: Cluster) -> list[str]:
+    return [f"Pod {name_of(pod)} is not bound" for pod in cluster.all(PODS) if not pod["spec"].get("nodeName")]
+
+
+class _Gated:
+    """A pod with gates is not bound."""
+
+    def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
+        self._cluster = cluster
+        cluster.store.subscribe(PODS, self._on_pod)
+
+    def _on_pod(self, change: Change) -> None:
+        pod = change.now.object
+        if pod["spec"].get("schedulingGates") and pod["spec"].get("nodeName"):
+            self._cluster.violate(f"Pod {name_of(pod)} is bound although it is gated")
+
+
+def _volume(name: str, node: str) -> JSON:
+    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}]
+    return manifest(
+        PERSISTENT_VOLUMES,
+        name,
+        spec={
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "static",
+            "persistentVolumeReclaimPolicy": "Retain",
+            "local": {"path": "/data"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+        },
+    )
+
+
+def _claim(name: str, storage_class: str) -> JSON:
+    return manifest(
+        PERSISTENT_VOLUME_CLAIMS,
+        name,
+        spec={
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": storage_class,
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    )
+
+
+def _pod_with_claim(name: str, claim: str) -> JSON:
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
+    return _pod(name, volumes=[volume])
+
+
+_STATIC_CLASS = manifest(
+    STORAGE_CLASSES, "static", provisioner="kubernetes.io/no-provisioner", volumeBindingMode="WaitForFirstConsumer"
+)
+_LATE_CLASS = manifest(
+    STORAGE_CLASSES, "late", provisioner="kubeloop.dev/simulated", volumeBindingMode="WaitForFirstConsumer"
+)
+
+
+def _delete_user_of_volume(cluster: Cluster) -> None:
+    cluster.delete(PERSISTENT_VOLUME_CLAIMS, "static-0")
+    cluster.delete(PODS, "static-0")
+
+
+def _deployment_that_moves() -> JSON:
+    tolerations = [
+        {"key": f"node.kubernetes.io/{reason}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
+        for reason in ("unreachable", "not-ready")
+    ]
+    return deployment("app:1", replicas=3, pod={"tolerations": tolerations})
+
+
+def _taint(*taints: JSON) -> Any:
+    return lambda cluster: cluster.patch(NODES, "node-0", {"spec": {"taints": [*taints]}})
+
+
+def _lose_node(cluster: Cluster) -> None:
+    cluster.delete(NODES, "node-0")
+
+
+def _fail_node(cluster: Cluster) -> None:
+    cluster.patch(NODES, "node-1", {"metadata": {"annotations": {"kubeloop.dev/fail": "unreachable"}}})
+
+
+def _recover_node(cluster: Cluster) -> None:
+    cluster.patch(NODES, "node-1", {"metadata": {"annotations": {"kubeloop.dev/fail": None}}})
+
+
+_NO_EXECUTE = {"key": "maintenance", "effect": "NoExecute"}
+_FILLED = {"count": 1, "capacity": {"cpu": "2", "memory": "8Gi", "pods": "110"}}
+
+SCENARIOS = (
+    Scenario(
+        "preemption",
+        ("scheduler", "disruption"),
+        (
+            Step(
+                "fill the node",
+                create(
+                    manifest(PRIORITY_CLASSES, "high", value=1000),
+                    _budget("protected", "protected", minAvailable=1),
+                    _pod("protected", cpu="1"),
+                    _pod("victim-0", app="victim", cpu="500m"),
+                    _pod("victim-1", app="victim", cpu="500m"),
+                ),
+            ),
+            Step(
+                "create a pod of high priority",
+                create(_pod("urgent", cpu="400m", priorityClassName="high")),
+                UNTIL_SETTLED,
+            ),
+        ),
+        nodes=_FILLED,
+        exact=(),
+        desired=_one_victim,
+        invariants=(_ProtectedPods,),
+    ),
+    Scenario(
+        "gated pods",
+        ("scheduler",),
+        (
+            Step(
+                "create gated pods",
+                create(*(_pod(f"gated-{number}", schedulingGates=[{"name": "wait"}]) for number in range(4))),
+            ),
+            Step("remove the gates", _ungate, 2.0),
+        ),
+        desired=_all_bound,
+        invariants=(_Gated,),
+    ),
+    Scenario(
+        "full nodes",
+        ("replicaset", "deployment", "scheduler"),
+        (
+            Step("apply more pods than fit", create(deployment("app:1", replicas=6, pod={"cpu": "1"}))),
+            Step("scale to what fits", create(deployment("app:1", replicas=4, pod={"cpu": "1"})), 4.0),
+        ),
+        nodes={**_FILLED, "count": 2},
+        exact=(),
+    ),
+    Scenario(
+        "volume binding",
+        ("scheduler", "persistentvolume-binder", "pvc-protection", "pv-protection"),
+        (
+            Step(
+                "create volumes and claims",
+                create(
+                    _STATIC_CLASS,
+                    _LATE_CLASS,
+                    _volume("volume-0", "node-0"),
+                    _volume("volume-1", "node-1"),
+                    _claim("static-0", "static"),
+                    _claim("static-1", "static"),
+                    _claim("late", "late"),
+                    _claim("immediate", "standard"),
+                ),
+            ),
+            Step(
+                "create pods",
+                create(*(_pod_with_claim(name, name) for name in ("static-0", "static-1", "late", "immediate"))),
+                0.5,
+            ),
+            Step("delete a pod and its claim", _delete_user_of_volume, UNTIL_SETTLED),
+        ),
+    ),
+    Scenario(
+        "node loss",
+        (*DEPLOYMENT, "nodelifecycle", "podgc", "taint-eviction"),
+        (
+            Step("apply a Deployment", create(_deployment_that_moves())),
+            Step("delete a node", _lose_node, UNTIL_SETTLED),
+            Step("let a node fail", _fail_node, UNTIL_SETTLED),
+            Step("recover it", _recover_node, 80.0),
+        ),
+        nodes={
+            "count": 3,
+            "lease_renew_seconds": 10.0,
+            "status_report_seconds": 300.0,
+        },
+        exact=(),
+    ),
+    Scenario(
+        "taint eviction",
+        (*DEPLOYMENT, "taint-eviction"),
+        (
+            Step("apply a Deployment", create(deployment("app:1", replicas=3))),
+            Step("taint a node", _taint(_NO_EXECUTE), UNTIL_SETTLED),
+            Step("remove the taint", _taint(), UNTIL_SETTLED),
+        ),
+        exact=(),
+    ),
+)
