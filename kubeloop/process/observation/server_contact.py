@@ -92,5 +92,5 @@ class ContactTransport(Transport):
         self._failing_since_ns = self._failing_since_ns or sent_ns
         if not self._is_reported and self._now_ns() - self._failing_since_ns >= OUTAGE_NS:
             self._is_reported = True
-            fields = {"server": self.server, "error": problem}
+            fields = {"server": self.server, "error": problem.removeprefix(f"{self.server}: ")}
             log.warning("the API server is not available, trying again", extra=fields)
