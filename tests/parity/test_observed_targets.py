@@ -129,7 +129,10 @@ async def test_page_groups_pods_by_owner(observed):
         await page.keyboard.press("r")
         await wait_for(page, f"{rows}.length === {len(TARGETS)}")
         assert set(await page.evaluate(rows)) == {owner for _, owner in TARGETS.values()}
+        await wait_for(page, "document.querySelector('.row:not([hidden]) .duration').textContent.startsWith('p99 ≈')")
         await page.keyboard.press("/")
         await page.keyboard.insert_text("owner:job/nightly-1")
         await page.keyboard.press("Enter")
         await wait_for(page, "document.querySelector('.detail h2')?.textContent === 'cronjob/nightly'")
+        heading = "[...document.querySelectorAll('.detail th')].some(th => th.textContent === 'exact to')"
+        await wait_for(page, heading)

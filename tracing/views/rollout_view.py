@@ -125,8 +125,10 @@ def rollout_log_line(rollout: Rollout) -> str:
     if rollout.rate:
         parts.append(f"{rollout.rate:.1f} pods bound/s")
     if rollout.total is not None:
+        total = rollout.total
+        exact_to = f", exact to {format_duration(total.uncertainty_us)}" if total.uncertainty_us else ""
         parts.append(
-            f"created to bound p50 {format_duration(rollout.total.p50_us)}, p99 {format_duration(rollout.total.p99_us)}"
+            f"created to bound p50 {format_duration(total.p50_us)}, p99 {format_duration(total.p99_us)}{exact_to}"
         )
     return "; ".join(parts)
 

@@ -58,4 +58,6 @@ def test_uncertain_durations_are_marked():
     assert heading.split()[-5:-3] == ["exact", "to"]
     assert " ".join(pull.split()).endswith("1.00 s ±300 ms 100%")
     assert "1.00 s ±300 ms" in text
+    bound = rollout("deployment shop/web", [pod_line(document(span("schedule", 0, 1000), end_ms=1000, **edges))])
+    assert rollout_log_line(bound).endswith("p99 1.00 s, exact to 300 ms")
     assert "±" not in rendered(rollout_view(rollout("deployment shop/web", pods(4))))
