@@ -4,6 +4,30 @@
     memory_cluster   a cluster on the test's own event loop, without sockets; also in virtual time
     plugin           pytest's fixtures; loaded into every pytest run, so this package imports its modules on first use
 
+The process of pytest, and that of its clusters
+
+    plugin.py             fixtures and options
+    session.py            implementation of the fixtures for one pytest process
+    report.py             report of a failed test
+    launch.py             start of the host process
+    host_process.py       the test's side of the host process
+    host.py               the host process, which runs the clusters
+    messages.py           messages between the two
+
+Clusters
+
+    cluster.py            Cluster and its namespaces
+    in_memory.py          memory_cluster
+    assembly.py           API server, nodes and control plane on one event loop
+    cluster_options.py    options of all forms
+    operations.py         apply, wait_for, get, ...
+    wait_conditions.py    conditions of wait_for
+    description.py        state of a namespace as text
+    clients.py            clients of Kubernetes libraries
+    memory_transport.py   transport without sockets
+    portal.py             coroutines for callers that block or await
+    virtual_time.py       event loop in virtual time
+
 `virtual_time` and `portal` import the standard library only; the other modules may import `process` and the packages
 below it.
 """

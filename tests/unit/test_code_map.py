@@ -1,4 +1,4 @@
-"""The files that docs/code-map.md and docs/architecture.md name exist."""
+"""Files that documents and docstrings name exist, and lists of modules are complete."""
 
 from __future__ import annotations
 
@@ -15,3 +15,22 @@ def test_named_files_exist(document: str) -> None:
     files = re.findall(r"`([\w/]+\.py)`", (ROOT / "docs" / document).read_text())
     assert len(files) > 25
     assert [file for file in files if not (ROOT / file).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        "controllers/runtime",
+        "devcluster/admission/policies",
+        "devcluster/apiextensions",
+        "devcluster/languages/cel",
+        "kubeloop/cli",
+        "kubeloop/testing",
+    ],
+)
+def test_docstring_lists_all_modules(package: str) -> None:
+    folder = ROOT / package
+    listed = re.findall(r"^    (\w+(?:\.py|/)) ", (folder / "__init__.py").read_text(), re.MULTILINE)
+    modules = [file.name for file in folder.glob("*.py") if file.name != "__init__.py"]
+    folders = [f"{file.parent.name}/" for file in folder.glob("*/__init__.py")]
+    assert sorted(listed) == sorted(modules + folders)
