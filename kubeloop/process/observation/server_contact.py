@@ -21,7 +21,8 @@ DateReceiver = Callable[[int, int, int], None]
 class ContactTransport(Transport):
     """A transport that passes on the date of each response, and logs one line per outage and one per recovery.
 
-    An outage: for OUTAGE_NS, requests have no response, one of 5xx, or one of 401, which means rejected credentials.
+    An outage: for OUTAGE_NS, requests have no response, or 401, which means rejected credentials, or watches have 5xx.
+    For other requests, 5xx may mean that one aggregated API is not available.
     """
 
     def __init__(self, transport: Transport, now_ns: Callable[[], int], on_date: DateReceiver) -> None:
@@ -52,7 +53,7 @@ class ContactTransport(Transport):
         except TransportError as error:
             self._failed(str(error), sent_ns)
             raise
-        self._responded(response, sent_ns)
+        self._responded(response, sent_ns, is_watch=False)
         return response
 
     @asynccontextmanager
@@ -64,7 +65,7 @@ class ContactTransport(Transport):
         try:
             async with self._transport.stream(method, target, headers=headers, body=body) as response:
                 has_response = True
-                self._responded(response, sent_ns)
+                self._responded(response, sent_ns, is_watch=True)
                 yield response
         except TransportError as error:
             if not has_response:  # else the next request shows whether the server is available
@@ -74,10 +75,11 @@ class ContactTransport(Transport):
     async def close(self) -> None:
         await self._transport.close()
 
-    def _responded(self, response: HttpResponse | StreamedResponse, sent_ns: int) -> None:
-        if response.status >= 500 or response.status == 401:
-            self._failed(f"status {response.status}", sent_ns)
-        elif self._failing_since_ns:
+    def _responded(self, response: HttpResponse | StreamedResponse, sent_ns: int, *, is_watch: bool) -> None:
+        status = response.status
+        if status == 401 or (status >= 500 and is_watch):
+            self._failed(f"status {status}", sent_ns)
+        elif status < 500 and self._failing_since_ns:
             if self._is_reported:
                 seconds = round((self._now_ns() - self._failing_since_ns) / 1e9)
                 log.warning("the API server responds again", extra={"server": self.server, "after_seconds": seconds})

@@ -115,6 +115,7 @@ async def test_outage_and_recovery_have_one_line_each(caplog, outcome):
     [
         pytest.param([200, "Connection reset", 200, "Connection reset", 200], id="shorter than two seconds"),
         pytest.param([200, 403, 404, 410, 429, 409] * 3, id="responses of a server that is available"),
+        pytest.param([503, 200] * 6, id="5xx of one API, while watches are answered"),
     ],
 )
 async def test_short_outages_and_refusals_are_not_logged(caplog, outcomes):
