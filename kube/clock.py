@@ -25,8 +25,7 @@ class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
 
-    def time_ns(self) -> int:
-        return time.time_ns()
+    time_ns = staticmethod(time.time_ns)  # without a call of its own: it is read 70 times per pod
 
 
 def rfc3339(moment: datetime) -> str:
