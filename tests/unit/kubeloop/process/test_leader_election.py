@@ -127,7 +127,7 @@ async def test_renew_deadline_counts_from_the_request_of_a_slow_renewal(world: W
     loop = asyncio.get_running_loop()
     losing = asyncio.create_task(_outcome(world.a))
     await asyncio.sleep(1.0)
-    world.a.transport.before_request = lambda request: asyncio.sleep(4.0)  # a renewal has two requests
+    world.a.transport.before_request = lambda request: asyncio.sleep(1.5)  # a renewal has two requests
     await asyncio.sleep(30.0)
     world.a.transport.before_request = lambda request: asyncio.sleep(3600.0)
     assert isinstance(await losing, LeaseLost)
