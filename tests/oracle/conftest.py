@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+# Lines of each file; a test that compares fewer records must not pass.
+RECORD_COUNTS: dict[str, int] = json.loads((Path(__file__).parent / "record_counts.json").read_text())
+
 Records = Callable[[str], Iterator[dict[str, Any]]]
 
 
@@ -25,15 +28,22 @@ def oracle_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
+def expected_records() -> Callable[[str], int]:
+    """Return a function that returns the number of records of a file ("scheduler/selectors.jsonl.gz")."""
+    return RECORD_COUNTS.__getitem__
+
+
+@pytest.fixture(scope="session")
 def records(oracle_dir: Path) -> Records:
-    """Return a function that yields the JSON lines of a file ("scheduler/selectors.jsonl.gz"), or skips the test."""
+    """Return a function that yields the JSON lines of a file. A missing or incomplete file fails the test."""
 
     def read(name: str) -> Iterator[dict[str, Any]]:
-        path = oracle_dir / name
-        if not path.is_file():
-            pytest.skip(f"no oracle records {name} in {oracle_dir}")
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+        count = 0
+        with gzip.open(oracle_dir / name, "rt", encoding="utf-8") as lines:
             for line in lines:
+                count += 1
                 yield json.loads(line)
+        if count < RECORD_COUNTS[name]:
+            pytest.fail(f"{name} has {count} of {RECORD_COUNTS[name]} records (tests/oracle/record_counts.json)")
 
     return read

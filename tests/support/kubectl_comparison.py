@@ -260,7 +260,7 @@ _MASKS = tuple(
         (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "(uid)"),
         (r"\b20(?!24)\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000( UTC)?)", "(time)"),
         (r"\b[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} 20(?!24)\d\d \d\d:\d\d:\d\d [+-]\d{4}", "(time)"),
-        (r"<(unknown|invalid)>|(?<![-\w.])(\d+(y|d|h|m|s))+\b(?![-.])", "(age)"),
+        (r"(?<![-\w.])(\d+(y|d|h|m|s))+\b(?![-.])", "(age)"),
         (r"(resourceVersion[\\\"]*: ?[\\\"]*|Resource Version:\s+|to be \d+, was )\d+", r"\1(version)"),
         (r"\b10\.(0|96|97|98|99|10\d|11[01])\.\d+\.\d+\b", "(cluster ip)"),
         (r"(?<=:)3[0-2]\d{3}(?=/)|(?<=odePort: )3[0-2]\d{3}|(?<=odePort\": )3[0-2]\d{3}", "(node port)"),

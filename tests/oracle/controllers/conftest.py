@@ -10,13 +10,10 @@ import pytest
 
 @pytest.fixture
 def rows(records: Any) -> Any:
-    """Return a function that yields pairs of input and output of a table ("revisions"); fails if there are none."""
+    """Return a function that yields pairs of input and output of a table ("revisions")."""
 
     def read(table: str) -> Iterator[tuple[Any, Any]]:
-        count = 0
         for record in records(f"controllers/tables/{table}.jsonl.gz"):
             yield record["in"], record["out"]
-            count += 1
-        assert count
 
     return read

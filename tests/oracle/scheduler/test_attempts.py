@@ -18,6 +18,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.framework.fit_error import FitError
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
+from kubeloop.scheduler.framework.profile_plugins import plugins_at
 from kubeloop.scheduler.scheduler import Scheduler
 from support.scheduler_cluster import new_scheduler
 
@@ -172,18 +173,11 @@ async def test_attempts_match_kube_scheduler(records, clock, name, class_cache, 
 
 
 async def test_default_profile_matches_kube_scheduler(oracle_dir, clock):
-    profile = oracle_dir / "scheduler" / "profile.json"
-    if not profile.is_file():
-        pytest.skip(f"no {profile}")
-    recorded = json.loads(profile.read_text())
+    recorded = json.loads((oracle_dir / "scheduler" / "profile.json").read_text())
     framework = scheduler_of({}, clock, class_cache=True).frameworks["default-scheduler"]
-    # preScore is not compared: some plugins here need no preparation.
-    for point, plugins in (
-        ("preEnqueue", framework.pre_enqueue),
-        ("preFilter", framework.filters.pre_filter),
-        ("filter", framework.filters.filter),
-        ("postFilter", framework.filters.post_filter),
-        ("score", framework.scores.scorers),
-    ):
-        assert [plugin.name for plugin in plugins] == recorded["plugins"][point], point
+    (profile,) = SchedulerConfiguration().profiles
+    names = {
+        point: [ref.name for ref in plugins_at(point, profile, framework.plugins)] for point in recorded["plugins"]
+    }
+    assert names == {point: plugins or [] for point, plugins in recorded["plugins"].items()}
     assert {scorer.name: scorer.weight for scorer in framework.scores.scorers} == recorded["scoreWeights"]
