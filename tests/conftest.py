@@ -1,4 +1,4 @@
-"""Configuration and fixtures of all tests: hypothesis profiles, virtual time, kube-apiserver, kubectl."""
+"""Configuration and fixtures of all tests: hypothesis profiles, skips, virtual time, kube-apiserver, kubectl."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from kubeloop.testing.virtual_time import VirtualClock, VirtualTimeLoop
 from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.skipped_tests import SkippedTests
 
 # The same examples in each run, so that a failure is caused by a change and not by chance.
 # `pytest --hypothesis-profile=exploring` generates others.
@@ -22,7 +23,16 @@ hypothesis.settings.register_profile("exploring", **_WITHOUT_DEADLINE)
 hypothesis.settings.load_profile("reproducible")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("expected_skips", "regular expressions of reasons for which tests may be skipped", type="linelist")
+    parser.addoption(
+        "--fail-on-unexpected-skips", action="store_true", help="fail after a skip for a reason not in expected_skips"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # workers of pytest-xdist report to their controller
+        config.pluginmanager.register(SkippedTests(config))
     if (
         signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     ):  # inherited from a shell that runs the tests in the background
