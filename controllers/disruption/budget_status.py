@@ -20,7 +20,7 @@ from kubeloop.kube.objects.api_types import (
     PodDisruptionBudget,
     PodDisruptionBudgetStatus,
 )
-from kubeloop.kube.objects.object_fields import condition_of, is_finished, is_ready
+from kubeloop.kube.objects.object_fields import condition_of, is_finished, is_ready, replace_condition
 
 DELETION_TIMEOUT = timedelta(minutes=2)
 """Time for which a pod with an allowed eviction counts as disrupted if it is not deleted."""
@@ -95,7 +95,7 @@ def budget_status(
         expected_pods=expected,
         disrupted_pods=disrupted,
         observed_generation=generation,
-        conditions=_with_condition(budget.status.conditions, condition),
+        conditions=replace_condition(budget.status.conditions, condition),
     )
 
 
@@ -103,7 +103,7 @@ def failed_status(budget: PodDisruptionBudget, problem: str, now: datetime) -> P
     """Return the status after a failed sync: no disruption is allowed."""
     status = budget.status
     condition = _condition(budget, status.observed_generation, "SyncFailed", problem, now)
-    return replace(status, disruptions_allowed=0, conditions=_with_condition(status.conditions, condition))
+    return replace(status, disruptions_allowed=0, conditions=replace_condition(status.conditions, condition))
 
 
 def _condition(budget: PodDisruptionBudget, generation: int, reason: str, message: str, now: datetime) -> Condition:
@@ -118,12 +118,6 @@ def _condition(budget: PodDisruptionBudget, generation: int, reason: str, messag
         reason=reason,
         message=message,
     )
-
-
-def _with_condition(conditions: tuple[Condition, ...], condition: Condition) -> tuple[Condition, ...]:
-    if condition_of(conditions, condition.type) is None:
-        return (*conditions, condition)
-    return tuple(condition if other.type == condition.type else other for other in conditions)
 
 
 def status_json(old: PodDisruptionBudgetStatus, new: PodDisruptionBudgetStatus) -> JSONValue:

@@ -49,7 +49,7 @@ def slice_changes(
         else:
             changes.delete.append(current)
     for key, group in desired.groups.items():
-        _pack(service, by_ports.pop(key, []), group, changes, (address_type, max_endpoints))
+        _pack(service, by_ports.pop(key, []), group, changes, address_type, max_endpoints)
     for slices in by_ports.values():
         changes.delete += slices
     if len(changes.delete) == len(existing) and not changes.create:
@@ -71,13 +71,17 @@ def _is_same_placeholder(current: JSONValue, placeholder: JSONValue) -> bool:
 
 
 def _pack(
-    service: Service, slices: list[JSONValue], group: PortGroup, changes: SliceChanges, options: tuple[str, int]
+    service: Service,
+    slices: list[JSONValue],
+    group: PortGroup,
+    changes: SliceChanges,
+    address_type: str,
+    max_endpoints: int,
 ) -> None:
     """Add the changes of the slices with the ports of `group`.
 
     Endpoints stay in their slices; changed slices are filled first, then at most one unchanged slice, then new ones.
     """
-    address_type, max_endpoints = options
     missing = dict(group.endpoints)
     changed: list[JSONValue] = []
     unchanged: list[JSONValue] = []

@@ -14,7 +14,7 @@ from kubeloop.controllers.job.job_fields import is_failed
 from kubeloop.controllers.job.pod_failure_policy import match_failure
 from kubeloop.controllers.job.success_policy import met_rule
 from kubeloop.kube.objects.api_types import Condition, Job, Pod
-from kubeloop.kube.objects.object_fields import condition_of
+from kubeloop.kube.objects.object_fields import condition_of, replace_condition
 
 SUCCESS = "SuccessCriteriaMet"
 FAILURE = "FailureTarget"
@@ -52,7 +52,7 @@ def with_condition(conditions: tuple[Condition, ...], condition: Condition) -> t
         return conditions if condition.status == "False" else (*conditions, condition)
     if (current.status, current.reason, current.message) == (condition.status, condition.reason, condition.message):
         return conditions
-    return tuple(condition if other is current else other for other in conditions)
+    return replace_condition(conditions, condition)
 
 
 def true_condition(conditions: Iterable[Condition], type_: str) -> Condition | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -33,7 +32,7 @@ from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.event_recorder import EventSink, EventType
 from kubeloop.kube.objects.api_types import Condition, HorizontalPodAutoscaler, JSONValue, Pod
-from kubeloop.kube.objects.object_fields import condition_of
+from kubeloop.kube.objects.object_fields import condition_of, replace_condition
 from kubeloop.kube.selectors import Selector, SelectorError, parse_label_selector
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
@@ -305,9 +304,7 @@ class AutoscalerSync:
         if old is not None and old.status == status and old.last_transition_time is not None:
             changed = old.last_transition_time
         new = Condition(type=type_, status=status, last_transition_time=changed, reason=reason, message=message)
-        conditions = self.status.conditions
-        updated: Any = (*conditions, new) if old is None else (new if it is old else it for it in conditions)
-        self.status = replace(self.status, conditions=tuple(updated))
+        self.status = replace(self.status, conditions=replace_condition(self.status.conditions, new))
 
     def _remove(self, type_: str) -> None:
         conditions = tuple(condition for condition in self.status.conditions if condition.type != type_)

@@ -72,6 +72,13 @@ def condition_of(conditions: Iterable[Condition], type_: str) -> Condition | Non
     return None
 
 
+def replace_condition(conditions: tuple[Condition, ...], condition: Condition) -> tuple[Condition, ...]:
+    """Return the conditions with this one in the place of the one of its type, or at the end."""
+    if condition_of(conditions, condition.type) is None:
+        return (*conditions, condition)
+    return tuple(condition if other.type == condition.type else other for other in conditions)
+
+
 def is_ready(pod: Pod) -> bool:
     """Return True if the condition Ready of the Pod is True."""
     for condition in pod.status.conditions:

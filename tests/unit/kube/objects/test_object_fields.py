@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.kube.objects.api_types import Job, ObjectMeta, Pod, ReplicaSet, convert
+from kubeloop.kube.objects.api_types import Condition, Job, ObjectMeta, Pod, ReplicaSet, convert
 from kubeloop.kube.objects.object_fields import (
     condition_of,
     controller_of,
     is_finished,
     is_ready,
     job_finished_condition,
+    replace_condition,
     replicas_of,
     zone_key,
 )
@@ -25,6 +26,15 @@ def test_condition_of_returns_the_condition_of_a_type():
     conditions = pod(PodScheduled="True", Ready="False").status.conditions
     assert condition_of(conditions, "Ready") is conditions[1]
     assert condition_of(conditions, "Initialized") is None
+
+
+def test_replace_condition_keeps_the_order_and_appends_new_types():
+    scheduled, ready = Condition(type="PodScheduled", status="True"), Condition(type="Ready", status="False")
+    conditions = (scheduled, ready)
+    changed = Condition(type="PodScheduled", status="False")
+    assert replace_condition(conditions, changed) == (changed, ready)
+    added = Condition(type="Initialized", status="True")
+    assert replace_condition(conditions, added) == (scheduled, ready, added)
 
 
 @pytest.mark.parametrize(("status", "ready"), [("True", True), ("False", False), ("Unknown", False)])
