@@ -30,7 +30,10 @@ from kubeloop.controllers.persistentvolume.volume_matching import (
     claim_ref_key,
     class_of,
     class_wait,
+    default_class,
+    has_class,
     is_bound_to,
+    is_default_class,
     mismatch_message,
     volume_wait,
 )
@@ -146,6 +149,8 @@ class PersistentVolumeBinder:
 
     def on_class(self, storage_class: StorageClass) -> None:
         self._enqueue_waiting(class_wait(storage_class.metadata.name))
+        if is_default_class(storage_class):
+            self._enqueue_waiting(class_wait(""))
 
     def on_pod(self, pod: Pod) -> None:
         if pod.spec.volumes:
@@ -198,6 +203,11 @@ class PersistentVolumeBinder:
         if volume is not None:
             await self._bind(volume, claim)
             return
+        if not has_class(claim):
+            default = default_class(self._classes.values())
+            if default is not None:  # created after the claim, which admission would have given this class
+                await self._patch_claim(claim, spec={"storageClassName": default.metadata.name})
+                return
         claim = await self._write_claim_status(claim, "Pending")
         if delayed and SELECTED_NODE not in claim.metadata.annotations:
             self._record_event(claim, "Normal", *self._waits_for(claim))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kubeloop.kube.objects.api_types import Object
-from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim
+from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kubeloop.kube.quantities import value
 from kubeloop.kube.selectors import selector_from
 
@@ -18,6 +18,10 @@ BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+_DEFAULT_CLASS = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
 
 CLAIM_REF_INDEX = "claim-ref"
 """Index of volumes by the key of the claim that their claimRef names."""
@@ -33,6 +37,25 @@ def class_of(obj: PersistentVolume | PersistentVolumeClaim) -> str:
     """Return the StorageClass of a claim or a volume, "" if it has none."""
     annotated = obj.metadata.annotations.get(_BETA_CLASS)
     return annotated if annotated is not None else obj.spec.storage_class_name or ""
+
+
+def has_class(claim: PersistentVolumeClaim) -> bool:
+    """Return True if a claim has a StorageClass, or "", which declines the default one."""
+    return _BETA_CLASS in claim.metadata.annotations or claim.spec.storage_class_name is not None
+
+
+def is_default_class(storage_class: StorageClass) -> bool:
+    return any(storage_class.metadata.annotations.get(name) == "true" for name in _DEFAULT_CLASS)
+
+
+def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
+    """Return the newest default StorageClass, the first by name. Source: pkg/volume/util/storageclass.go."""
+    return min(filter(is_default_class, classes), key=_newest_first, default=None)
+
+
+def _newest_first(storage_class: StorageClass) -> tuple[float, str]:
+    created = storage_class.metadata.creation_timestamp
+    return -created.timestamp() if created is not None else 0.0, storage_class.metadata.name
 
 
 def claim_ref_key(volume: PersistentVolume) -> str:

@@ -54,28 +54,26 @@ class Cluster:
         self.parts: list[Any] = [server.informers, self.events_recorder, provisioner, *controllers]
         self._uids = 0
 
-    def _metadata(self, name: str, **more: Any) -> JSON:
+    def metadata(self, name: str, **more: Any) -> JSON:
         self._uids += 1
         return {"name": name, "uid": f"uid-{self._uids}", **more}
 
     def storage_class(self, name: str, provisioner: str = "kubernetes.io/no-provisioner", **more: Any) -> JSON:
         content = {"provisioner": provisioner, "volumeBindingMode": "Immediate", "reclaimPolicy": "Delete", **more}
-        head = {"kind": "StorageClass", "apiVersion": "storage.k8s.io/v1", "metadata": self._metadata(name)}
+        head = {"kind": "StorageClass", "apiVersion": "storage.k8s.io/v1", "metadata": self.metadata(name)}
         return self.store.create(STORAGE_CLASSES, {**head, **content})
 
     def claim(
         self, name: str = "data", storage_class: str = "manual", metadata: JSON | None = None, **spec: Any
     ) -> JSON:
-        head = self._metadata(
-            name, namespace="default", finalizers=["kubernetes.io/pvc-protection"], **(metadata or {})
-        )
+        head = self.metadata(name, namespace="default", finalizers=["kubernetes.io/pvc-protection"], **(metadata or {}))
         return self.store.create(
             PERSISTENT_VOLUME_CLAIMS,
             persistent_volume_claim(head, **{"storageClassName": storage_class, "volumeMode": "Filesystem", **spec}),
         )
 
     def volume(self, name: str = "disk", storage_class: str = "manual", **spec: Any) -> JSON:
-        head = self._metadata(name, finalizers=["kubernetes.io/pv-protection"])
+        head = self.metadata(name, finalizers=["kubernetes.io/pv-protection"])
         source = {"hostPath": {"path": "/data", "type": ""}, "persistentVolumeReclaimPolicy": "Retain"}
         volume = persistent_volume(
             head, **{"storageClassName": storage_class, "volumeMode": "Filesystem", **source, **spec}
@@ -85,11 +83,11 @@ class Cluster:
     def pod(self, name: str = "web", claim: str = "data", node: str = "", **spec: Any) -> JSON:
         volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
         spec = {"volumes": volumes, **({"nodeName": node} if node else {}), **spec}
-        head = {"kind": "Pod", "apiVersion": "v1", "metadata": self._metadata(name, namespace="default")}
+        head = {"kind": "Pod", "apiVersion": "v1", "metadata": self.metadata(name, namespace="default")}
         return self.store.create(PODS, {**head, "spec": spec, "status": {"phase": "Pending"}})
 
     def node(self, name: str) -> JSON:
-        metadata = self._metadata(name, labels={"kubernetes.io/hostname": f"{name}.host"})
+        metadata = self.metadata(name, labels={"kubernetes.io/hostname": f"{name}.host"})
         return self.store.create(NODES, {"kind": "Node", "apiVersion": "v1", "metadata": metadata})
 
     def annotate(self, name: str, **annotations: str) -> None:
@@ -235,6 +233,19 @@ async def test_claim_without_usable_storage_class_records_event():
         cluster.storage_class("x", "example.com/disks")
         await settle()
         assert cluster.phases()["unknown"] == "Bound"
+
+
+@pytest.mark.parametrize(("storage_class", "assigned"), [(None, "gold"), ("", ""), ("other", "other")])
+async def test_default_class_is_assigned_to_pending_claim_without_a_class(storage_class: str | None, assigned: str):
+    async with running() as cluster:
+        cluster.store.delete(STORAGE_CLASSES, "", "standard")
+        cluster.claim(storage_class=storage_class)
+        await settle()
+        assert cluster.get_claim()["spec"]["storageClassName"] == storage_class
+        default = {"storageclass.kubernetes.io/is-default-class": "true"}
+        cluster.storage_class("gold", metadata=cluster.metadata("gold", annotations=default))
+        await settle()
+        assert cluster.get_claim()["spec"]["storageClassName"] == assigned
 
 
 async def test_unsuitable_volume_name_of_claim_records_event():

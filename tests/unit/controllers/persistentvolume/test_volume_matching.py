@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.persistentvolume.volume_matching import best_match, mismatch_message
+from kubeloop.controllers.persistentvolume.volume_matching import best_match, default_class, mismatch_message
 from kubeloop.kube.objects.api_types import convert
-from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim
+from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
 from support.persistent_volumes import persistent_volume, persistent_volume_claim
 
 
@@ -70,3 +70,30 @@ def test_delayed_claim_matches_only_volume_with_its_claim_ref():
 )
 def test_mismatch_message_of_requested_volume(spec, message):
     assert mismatch_message(volume(), claim(**spec)) == message
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [
+        pytest.param([], None, id="none"),
+        pytest.param([("a", 1, "false")], None, id="no default"),
+        pytest.param([("a", 1, "true"), ("b", 2, "true"), ("c", 3, "false")], "b", id="newest"),
+        pytest.param([("b", 1, "true"), ("a", 1, "true")], "a", id="first by name"),
+    ],
+)
+def test_default_class(classes: list[tuple[str, int, str]], expected: str | None):
+    objects = [
+        convert(
+            StorageClass,
+            {
+                "metadata": {
+                    "name": name,
+                    "creationTimestamp": f"2026-01-01T00:00:0{second}Z",
+                    "annotations": {"storageclass.kubernetes.io/is-default-class": is_default},
+                }
+            },
+        )
+        for name, second, is_default in classes
+    ]
+    storage_class = default_class(objects)
+    assert (storage_class and storage_class.metadata.name) == expected
