@@ -10,8 +10,9 @@ up: $(VENV)/installed
 	$(BIN)/kubeloop up -f $(FILE) $(ARGS)
 
 # whole files per worker, in order: tests of a file may share a cluster
+# timeout: seconds per test with its fixtures, far longer than any takes; the signal interrupts event loops and waits
 test: $(VENV)/installed-dev
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --timeout 300 --timeout-method signal $(ARGS)
 
 # RUNS simulations with fresh seeds of faults, and their table (docs/reliability.md); REPLAY: what a failure prints
 RUNS ?= 1000
@@ -22,15 +23,15 @@ faults: $(VENV)/installed-dev
 SOAK_SECONDS ?= 3600
 KILL_ROUNDS ?= 100
 soak: $(VENV)/installed-dev
-	KUBELOOP_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/pytest -s --timeout 0 tests/e2e/test_soak.py
+	KUBELOOP_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/pytest -s tests/e2e/test_soak.py
 
 kill: $(VENV)/installed-dev
-	KUBELOOP_KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest -s --timeout 0 tests/e2e/test_durable.py -k sigkill
+	KUBELOOP_KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest -s tests/e2e/test_durable.py -k sigkill
 
 # generated requests from the served OpenAPI document
 SCHEMATHESIS_CASES ?= 10000
 schemathesis: $(VENV)/installed-dev
-	KUBELOOP_SCHEMATHESIS_CASES=$(SCHEMATHESIS_CASES) $(BIN)/pytest -s --timeout 0 tests/e2e/test_openapi_cases.py
+	KUBELOOP_SCHEMATHESIS_CASES=$(SCHEMATHESIS_CASES) $(BIN)/pytest -s tests/e2e/test_openapi_cases.py
 
 # small bugs put into the product one at a time: the tests must notice them
 MUTANTS ?= 500

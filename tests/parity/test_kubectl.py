@@ -14,8 +14,7 @@ from support.apiserver_process import bare_apiserver_command, running_apiserver_
 from support.kubectl_comparison import Difference, KubectlServer, Scenario, compare, read_scenarios
 from support.real_apiserver import needs_binaries, real_apiserver
 
-# The fixture `differences` runs all scenarios.
-pytestmark = [pytest.mark.usefixtures("needs_kubectl"), pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.usefixtures("needs_kubectl")
 
 
 @pytest.fixture(scope="module")
