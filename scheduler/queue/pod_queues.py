@@ -230,6 +230,8 @@ class UnschedulablePods:
 
     def rejected_by(self, plugins: Iterable[str]) -> list[QueuedPodInfo]:
         """Return the pods that one of `plugins` or no plugin rejected, in the order they were added."""
+        if not self._pods:
+            return []
         rejected: dict[str, QueuedPodInfo] = dict(self._by_plugin.get("", {}))
         for plugin in plugins:
             rejected.update(self._by_plugin.get(plugin, {}))

@@ -163,14 +163,17 @@ class QueueingHints:
         self._duration_ns = duration_ns
         self._calls = 0  # of hints so far
         self._classes = SpecClasses()
+        self._plugins: dict[tuple[str, int], frozenset[str]] = {}  # registered, by resource and action of the event
 
-    def plugins_registered_for(self, event: ClusterEvent) -> set[str] | None:
+    def plugins_registered_for(self, event: ClusterEvent) -> frozenset[str] | None:
         """Return the plugins registered for `event`; None: it concerns every pod."""
         if events.is_wildcard(event):
             return None
-        plugins: set[str] = set()
-        for hint_map in self._maps.values():
-            plugins.update(registered.plugin for registered in hint_map.matching(event))
+        key = event.resource, int(event.action)
+        plugins = self._plugins.get(key)
+        if plugins is None:
+            matching = (registered for hint_map in self._maps.values() for registered in hint_map.matching(event))
+            plugins = self._plugins[key] = frozenset(registered.plugin for registered in matching)
         return plugins
 
     def strategy(
