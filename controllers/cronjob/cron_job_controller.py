@@ -5,7 +5,7 @@ Source: v1.36 pkg/controller/cronjob/cronjob_controllerv2.go.
 
 from __future__ import annotations
 
-from kubeloop.controllers.cronjob.cron_job_sync import CronJobSync
+from kubeloop.controllers.cronjob.cron_job_sync import CronJobSync, creation_skew
 from kubeloop.controllers.cronjob.schedule_times import cron_job_schedule, seconds_to_next_schedule
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
@@ -28,6 +28,7 @@ class CronJobController:
     """Reconciles CronJobs; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
+        creation_skew(context)  # exposed before the first Job
         self._context = context
         self._client = context.client
         self._clock = context.clock

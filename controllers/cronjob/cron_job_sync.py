@@ -19,6 +19,7 @@ from kubeloop.controllers.cronjob.schedule_times import (
 )
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.metrics_interface import Histogram
 from kubeloop.kube.cron_schedule import InvalidSchedule, is_time_zone
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.event_recorder import EventType
@@ -27,6 +28,17 @@ from kubeloop.kube.objects.api_types import CronJob, CronJobStatus, Job, JSONVal
 from kubeloop.kube.objects.object_fields import controller_of, job_finished_condition
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
+
+_SKEW_BUCKETS = tuple(2.0**power for power in range(10))
+
+
+def creation_skew(context: ControllerContext) -> Histogram:
+    """Return the metric of the delays of Jobs."""
+    return context.families.histogram(
+        "cronjob_controller_job_creation_skew_duration_seconds",
+        "Time between when a cronjob is scheduled to be run, and when the corresponding job is created",
+        buckets=_SKEW_BUCKETS,
+    ).labels()
 
 
 class CronJobSync:
@@ -41,6 +53,7 @@ class CronJobSync:
         self._client = context.client
         self._clock = context.clock
         self._events = context.events
+        self._creation_skew = creation_skew(context)
         self._reconcile = reconcile
 
     async def run(self) -> float | None:
@@ -157,7 +170,7 @@ class CronJobSync:
         """Create the Job of a scheduled time and record it in the status; False if another client has created it."""
         if self.cron_job.spec.concurrency_policy == "Replace":
             await self._delete_active()
-        job = await self._create(job_from_template(self.cron_job, scheduled))
+        job = await self._create(job_from_template(self.cron_job, scheduled), scheduled)
         if job is None:
             return False
         reference = ObjectReference(
@@ -171,7 +184,7 @@ class CronJobSync:
         self.status = replace(self.status, active=(*self.status.active, reference), last_schedule_time=scheduled)
         return True
 
-    async def _create(self, body: dict[str, JSONValue]) -> Job | None:
+    async def _create(self, body: dict[str, JSONValue], scheduled: datetime) -> Job | None:
         """Create a Job. Returns None if a Job of this name exists that the status needs not to list."""
         namespace, name = self.cron_job.metadata.namespace, body["metadata"]["name"]
         self._reconcile.will_trigger("job", f"{namespace}/{name}")
@@ -187,6 +200,9 @@ class CronJobSync:
             if not is_namespace_terminating(error):
                 self._event("Warning", "FailedCreate", f"Error creating job: {error}")
             raise
+        created = job.metadata.creation_timestamp
+        if created is not None:
+            self._creation_skew.observe((created - scheduled).total_seconds())
         self._event("Normal", "SuccessfulCreate", f"Created job {name}")
         return job
 

@@ -12,6 +12,7 @@ from kubeloop.controllers.endpointslice.endpoint_hints import (
     remove_hints,
     set_traffic_hints,
 )
+from kubeloop.controllers.endpointslice.metrics import EndpointSliceMetrics, service_size
 from kubeloop.controllers.endpointslice.pod_endpoints import ZONE, address_types, desired_endpoints
 from kubeloop.controllers.endpointslice.slice_changes import (
     CONTROLLER,
@@ -46,6 +47,7 @@ from kubeloop.kube.objects.resources import ENDPOINT_SLICES, NODES, PODS, SERVIC
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 _SLICE_CHANGE_SECONDS = 1.0  # least delay after another writer's change of a slice
+_ADDRESS_TYPES = ("IPv4", "IPv6")
 _MAX_REQUEUES = 15
 
 
@@ -64,6 +66,7 @@ class EndpointSliceController:
         nodes, slices = context.informers.informer(NODES), context.informers.informer(ENDPOINT_SLICES)
         self._nodes, self._slices = nodes.store, slices.store
         self._slices.add_index("service", _managed_service)
+        self._metrics = EndpointSliceMetrics(context.families)
         self._tracker = EndpointSliceTracker()
         self._trigger_times = TriggerTimeTracker()
         self._topology = TopologyCache()
@@ -130,19 +133,29 @@ class EndpointSliceController:
 
     async def reconcile(self, key: str) -> float | None:
         """Bring the EndpointSlices of Service `key` up to date. An exception means: retry with backoff."""
+        try:
+            await self._reconcile(key)
+        except Exception as error:
+            self._metrics.synced("stale" if isinstance(error, StaleCache) else "error")
+            raise
+        self._metrics.synced("success")
+        return None
+
+    async def _reconcile(self, key: str) -> None:
         service = self._services.get(key)
         if service is None:  # the garbage collector deletes its slices
             self._trigger_times.forget(key)
             self._tracker.forget(key)
-            for address_type in ("IPv4", "IPv6"):
+            for address_type in _ADDRESS_TYPES:
                 self._topology.forget(key, address_type)
-            return None
+            self._metrics.forget(key, _ADDRESS_TYPES)
+            return
         if not has_selected_endpoints(service):
-            return None
+            return
         pods = [pod for pod in self._pods.view("namespace", service.metadata.namespace) if selects(service, pod)]
         slices = [it for it in self._slices.by_index("service", key) if not it["metadata"].get("deletionTimestamp")]
         if self._tracker.is_stale(key, slices):
-            raise StaleCache("EndpointSlice informer cache is out of date")
+            raise StaleCache("EndpointSlice informer cache is out of date", ENDPOINT_SLICES.group_resource)
         with self._traces.reconcile("endpointslice", key, self._queue.pop_reasons(key)) as reconcile:
             try:
                 await self._sync(service, pods, slices, reconcile)
@@ -150,7 +163,6 @@ class EndpointSliceController:
                 message = f"Error updating Endpoint Slices for Service {key}: {error}"
                 self._events.event(service, "Warning", "FailedToUpdateEndpointSlices", message)
                 raise
-        return None
 
     async def _sync(self, service: Service, pods: list[Pod], slices: list[JSONValue], reconcile: Reconcile) -> None:
         changed_at = self._trigger_times.last_change(service, pods)
@@ -160,9 +172,17 @@ class EndpointSliceController:
             desired = desired_endpoints(service, pods, self._nodes.get, address_type)
             existing = [it for it in slices if it["addressType"] == address_type]
             changes = slice_changes(service, existing, desired, address_type, self._max_endpoints)
+            self._metrics.endpoints_changed(changes.added, changes.removed)
+            group_sizes = [len(group.endpoints) for group in desired.groups.values()]
+            slices_after = len(existing) + len(changes.create) - len(changes.delete)
+            self._metrics.set_size(
+                service.key, address_type, service_size(group_sizes, slices_after, self._max_endpoints)
+            )
             self._set_hints(service, address_type, changes)
             reuse_deleted(changes, service)
             await self._apply(service, changes, changed_at, reconcile)
+            hints = wants_topology_hints(service.metadata.annotations)
+            self._metrics.slices_changed(changes.number, topology_hints=hints, distribution=self._distribution(service))
             missing_nodes = desired.missing_nodes
         for current in slices:
             if current["addressType"] not in types:
@@ -173,7 +193,8 @@ class EndpointSliceController:
             raise ReconcileError(f"skipping Pod {pod} for Service {service.key}: Node {node} Not Found")
 
     def _set_hints(self, service: Service, address_type: str, changes: SliceChanges) -> None:
-        distribution = service.spec.traffic_distribution
+        distribution = self._distribution(service)
+        self._metrics.set_distribution(service.key, distribution)
         if wants_topology_hints(service.metadata.annotations):
             if self._nodes_version != self._nodes.version:
                 self._nodes_version = self._nodes.version
@@ -181,12 +202,18 @@ class EndpointSliceController:
             events = self._topology.add_hints(service.key, address_type, changes)
         else:
             events = self._topology.disable(service.key, address_type)
-            if distribution is not None and is_valid_traffic_distribution(distribution, prefer_same=self._prefer_same):
+            if distribution:
                 set_traffic_hints(changes, distribution)
             else:
                 remove_hints(changes)
         for event in events:
             self._events.event(service, event.type, event.reason, event.message)
+
+    def _distribution(self, service: Service) -> str:
+        """Return the trafficDistribution of a Service; "" for none, or if it is not valid or replaced by hints."""
+        distribution = service.spec.traffic_distribution or ""
+        is_valid = is_valid_traffic_distribution(distribution, prefer_same=self._prefer_same)
+        return distribution if is_valid and not wants_topology_hints(service.metadata.annotations) else ""
 
     async def _apply(
         self, service: Service, changes: SliceChanges, changed_at: datetime | None, reconcile: Reconcile
@@ -198,6 +225,7 @@ class EndpointSliceController:
                 try:
                     with reconcile.action_span("create EndpointSlice"):
                         self._tracker.written(await self._client.create(ENDPOINT_SLICES, created, namespace))
+                    self._metrics.slice_changed("create")
                 except ApiError as error:
                     if is_namespace_terminating(error):
                         return
@@ -207,6 +235,7 @@ class EndpointSliceController:
             name = updated["metadata"]["name"]
             with reconcile.action_span(f"update EndpointSlice {name}"):
                 self._tracker.written(await self._client.update(ENDPOINT_SLICES, name, updated, namespace))
+            self._metrics.slice_changed("update")
         for deleted in changes.delete:
             await self._delete(deleted, reconcile)
 
@@ -217,6 +246,7 @@ class EndpointSliceController:
                 ENDPOINT_SLICES, metadata["name"], metadata["namespace"], precondition_uid=metadata["uid"]
             )
         self._tracker.deleted(endpoint_slice)
+        self._metrics.slice_changed("delete")
 
 
 def _set_trigger_time(endpoint_slice: JSONValue, changed_at: datetime | None) -> None:

@@ -26,12 +26,22 @@ _MAX_PREFIX = 252  # with the dash, a valid name
 
 
 class SliceChanges(msgspec.Struct):
-    """Slices to write for one address type; `unchanged` ones may still get other hints."""
+    """Slices to write for one address type; `unchanged` ones may still get other hints.
+
+    added, removed: number of endpoints that the slices get and lose.
+    """
 
     create: list[JSONValue] = []
     update: list[JSONValue] = []
     delete: list[JSONValue] = []
     unchanged: list[JSONValue] = []
+    added: int = 0
+    removed: int = 0
+
+    @property
+    def number(self) -> int:
+        """Number of slices to write."""
+        return len(self.create) + len(self.update) + len(self.delete)
 
 
 def slice_changes(
@@ -88,6 +98,7 @@ def _pack(
     labels = slice_labels(service)
     for current in slices:
         endpoints, has_changed = _remaining(current, missing)
+        changes.removed += len(current.get("endpoints") or ()) - len(endpoints)
         if has_changed and not endpoints:
             changes.delete.append(current)
         elif has_changed:
@@ -97,6 +108,7 @@ def _pack(
         else:
             unchanged.append(current)
     to_add = list(missing.values())
+    changes.added += len(to_add)
     for target in sorted(changed, key=lambda target: -len(target["endpoints"])):
         _fill(target, to_add, max_endpoints)
     while to_add:

@@ -10,6 +10,7 @@ import asyncio
 from kubeloop.controllers.job.job_fields import external_manager, has_tracking_finalizer
 from kubeloop.controllers.job.job_records import JobRecords
 from kubeloop.controllers.job.job_sync import BATCH_SECONDS, JobSync
+from kubeloop.controllers.job.metrics import JobMetrics
 from kubeloop.controllers.job.orphan_pods import OrphanPods
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
@@ -44,6 +45,7 @@ class JobController:
         self._events = context.events
         self._traces = context.traces
         self._pod_control = PodControl(context)
+        self._metrics = JobMetrics(context.families)
         jobs, pods = context.informers.informer(JOBS), context.informers.informer(PODS)
         self._jobs, self._pods = jobs.store, pods.store
         self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
@@ -89,6 +91,9 @@ class JobController:
 
     def _on_job_add(self, job: Job, initial: bool) -> None:
         self.queue.add(job.key, "initial list" if initial else "Job added")
+        manager = external_manager(job)
+        if manager is not None:
+            self._metrics.managed_externally(manager)
 
     def _on_job_update(self, old: Job, new: Job) -> None:
         if old.metadata.uid != new.metadata.uid:
@@ -111,6 +116,7 @@ class JobController:
             self._orphans.add(pod)
 
     def _on_pod_add(self, pod: Pod) -> None:
+        self._metrics.pod_changed(None, pod)
         if pod.metadata.deletion_timestamp is not None:
             # First seen while terminating, after a restart: counts as a deletion, never as an expected creation.
             self._on_pod_deletion(pod, final=False)
@@ -125,6 +131,7 @@ class JobController:
     def _on_pod_update(self, old: Pod, new: Pod) -> None:
         if old.metadata.resource_version == new.metadata.resource_version:
             return  # a resync
+        self._metrics.pod_changed(old, new)
         if new.metadata.deletion_timestamp is not None:
             # A Pod stops being active when it is marked for deletion, not when the kubelet has terminated it.
             self._on_pod_deletion(new, final=False)
@@ -139,6 +146,8 @@ class JobController:
 
     def _on_pod_deletion(self, pod: Pod, *, final: bool) -> None:
         """Handle a Pod that terminates, or is deleted (`final`)."""
+        if final:
+            self._metrics.pod_changed(pod, None)
         if controller_of(pod.metadata) is None:
             self._orphans.add(pod)  # the garbage collector may have removed the reference to its Job
             return
@@ -189,5 +198,12 @@ class JobController:
         candidates = [pod for index_key in index_keys for pod in self._pods.by_index(CONTROLLER_INDEX, index_key)]
         with self._traces.reconcile("job", job.key, reason) as reconcile:
             reconcile.link(job.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
-            sync = JobSync(job, self._context, self._pod_control, self._records, reconcile)
-            return await sync.run(candidates, selector)
+            sync = JobSync(job, self._context, self._pod_control, self._records, reconcile, self._metrics)
+            started_at, failed = self._context.seconds(), True
+            try:
+                seconds = await sync.run(candidates, selector)
+                failed = False
+            finally:
+                duration = max(0.0, self._context.seconds() - started_at)
+                self._metrics.synced(job, sync.action, duration, failed=failed)
+            return seconds

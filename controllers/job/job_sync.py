@@ -24,6 +24,7 @@ from kubeloop.controllers.job.job_status import (
     with_suspension,
     with_target,
 )
+from kubeloop.controllers.job.metrics import JobMetrics, SyncAction
 from kubeloop.controllers.job.pod_backoff import BackoffRecord
 from kubeloop.controllers.job.pod_plan import PodPlan, plan_pods, pod_bodies
 from kubeloop.controllers.job.pod_tracking import count_released, has_uncounted, track_pods
@@ -48,9 +49,17 @@ class JobSync:
     """One sync. It may be cancelled between any two writes; the next one continues from what is stored."""
 
     def __init__(
-        self, job: Job, context: ControllerContext, pod_control: PodControl, records: JobRecords, reconcile: Reconcile
+        self,
+        job: Job,
+        context: ControllerContext,
+        pod_control: PodControl,
+        records: JobRecords,
+        reconcile: Reconcile,
+        metrics: JobMetrics,
     ) -> None:
         """job: as cached."""
+        self.action: SyncAction = "reconciling"
+        self._metrics = metrics
         self._stored = job
         self._client = context.client
         self._clock = context.clock
@@ -60,6 +69,7 @@ class JobSync:
         self._records = records
         self._reconcile = reconcile
         self._active = self._ready = self._terminating = 0
+        self._failed_creations = 0
 
     async def run(self, candidates: Iterable[Pod], selector: Selector) -> float | None:
         """Sync once. Returns the seconds after which time alone may change the result.
@@ -89,6 +99,7 @@ class JobSync:
             manages = caught_up and job.metadata.deletion_timestamp is None
             if manages:
                 plan = plan_pods(state, now)
+                self.action = _action(job, plan)
                 failure = await self._apply(plan, state)
             if self._is_complete(state):
                 target = new_condition(SUCCESS, "CompletionsReached", "Reached expected number of succeeded pods", now)
@@ -155,6 +166,7 @@ class JobSync:
             for _ in range(plan.create - created):
                 expectations.creation_observed(key)  # not tried, or failed: no event will show them
             self._active += created
+            self._metrics.pods_created(state, created, self._failed_creations)
             return failure
         return None
 
@@ -162,8 +174,9 @@ class JobSync:
         """Create one Pod. Raises the error of the request, unless the namespace is being deleted."""
         try:
             pod = await self._pod_control.create(self._stored, body, self._reconcile)
-        except ApiError as error:
-            if is_namespace_terminating(error):
+        except (ApiError, ServerUnreachable) as error:
+            self._failed_creations += 1
+            if isinstance(error, ApiError) and is_namespace_terminating(error):
                 return
             raise
         self._record_write(PODS.group_resource, pod)
@@ -225,6 +238,7 @@ class JobSync:
             await self._write_status(status)
             records.backoffs[job.key] = state.backoff
         tracked = set(state.tracked)
+        self._metrics.failures_handled(plan.policy_actions)
         failure = await self._release(plan.release, tracked)
         counted = count_released(status, tracked)
         final: Condition | None = None
@@ -262,16 +276,18 @@ class JobSync:
         return failures[0] if failures else None
 
     async def _write_status(self, status: JobStatus) -> None:
-        metadata = self._stored.metadata
+        before, metadata = self._stored.status, self._stored.metadata
         patch = versioned_merge_patch(metadata.resource_version, status=status_changes(self._stored.status, status))
         with self._reconcile.action_span("update status"):
             self._stored = await self._client.patch(
                 JOBS, metadata.name, patch, PatchType.MERGE, metadata.namespace, subresource="status"
             )
         self._record_write(JOBS.group_resource, self._stored)
+        self._metrics.status_written(self._stored, before)
 
     def _record_end(self, final: Condition) -> None:
         job = self._stored
+        self._metrics.job_finished(job, final)
         if final.type == "Failed":
             self._events.event(job, "Warning", final.reason, final.message)
             return
@@ -283,6 +299,13 @@ class JobSync:
     def _record_write(self, resource: str, written: Object) -> None:
         metadata = self._stored.metadata
         self._records.consistency.wrote_at(self._stored.key, metadata.uid, resource, written.metadata.resource_version)
+
+
+def _action(job: Job, plan: PodPlan) -> SyncAction:
+    """Return the label of a sync that manages Pods."""
+    if plan.delete or job.spec.suspend:
+        return "pods_deleted"
+    return "pods_created" if plan.create or plan.wait_seconds else "tracking"
 
 
 def finalizer_removal(pod: Pod) -> JSONValue:

@@ -26,12 +26,14 @@ MAX_UNCOUNTED_PODS = 500
 class TrackingPlan(msgspec.Struct, frozen=True):
     """status: with Pods that became uncounted. release: Pods to remove the finalizer from, after status is written.
 
-    complete: False if there are more Pods than one sync handles.
+    complete: False if there are more Pods than one sync handles. policy_actions: one for each failed Pod that matches a
+    rule of the pod failure policy.
     """
 
     status: JobStatus
     release: Sequence[Pod]
     complete: bool
+    policy_actions: Sequence[str] = ()
 
 
 def track_pods(state: JobState, status: JobStatus, target: Condition | None) -> TrackingPlan:
@@ -46,6 +48,7 @@ def track_pods(state: JobState, status: JobStatus, target: Condition | None) -> 
     succeeded, failed = list(uncounted.succeeded), list(uncounted.failed)
     new_indexes: list[int] = []
     release: list[Pod] = []
+    policy_actions: list[str] = []
     complete = True
     fails_all = target is not None and target.type != SUCCESS  # Pods that have not finished count as failed
     pods = [pod for pod in state.pods if pod.metadata.uid in state.tracked and _can_release(state, pod, target)]
@@ -63,8 +66,12 @@ def track_pods(state: JobState, status: JobStatus, target: Condition | None) -> 
                 new_indexes.append(index)
         elif (fails_all or is_failed(pod, job)) and uid not in before.failed:
             has_place = index is not None or not indexed
-            if has_place and match_failure(job.spec.pod_failure_policy, pod).counts:
-                failed.append(uid)
+            if has_place:
+                match = match_failure(job.spec.pod_failure_policy, pod)
+                if match.action:
+                    policy_actions.append(match.action)
+                if match.counts:
+                    failed.append(uid)
         if len(new_indexes) + len(succeeded) + len(failed) >= MAX_UNCOUNTED_PODS:
             complete = False  # the next sync, which the writes of this one cause, handles the others
             break
@@ -74,7 +81,7 @@ def track_pods(state: JobState, status: JobStatus, target: Condition | None) -> 
         indexes = state.succeeded_indexes | index_set(new_indexes)
         failed_indexes = None if state.failed_indexes is None else str(state.failed_indexes)
         status = replace(status, succeeded=len(indexes), completed_indexes=str(indexes), failed_indexes=failed_indexes)
-    return TrackingPlan(status, release, complete)
+    return TrackingPlan(status, release, complete, policy_actions)
 
 
 def count_released(status: JobStatus, tracked: Collection[str]) -> JobStatus:

@@ -18,7 +18,8 @@ from kubeloop.controllers.podautoscaler.autoscaler_spec import (
     tolerances_of,
 )
 from kubeloop.controllers.podautoscaler.metric_evaluation import InvalidMetric, MetricEvaluator, ScaledPods
-from kubeloop.controllers.podautoscaler.scale_target import Scale, ScaleError, ScaleTargets
+from kubeloop.controllers.podautoscaler.metrics import ErrorSource
+from kubeloop.controllers.podautoscaler.scale_target import InvalidReference, Scale, ScaleError, ScaleTargets
 from kubeloop.controllers.podautoscaler.scaling_limits import (
     SCALE_DOWN_STABILIZED,
     SCALE_UP_STABILIZED,
@@ -54,7 +55,10 @@ class AutoscalerRules(msgspec.Struct, frozen=True):
 
 
 class AutoscalerSync:
-    """One sync. Afterwards, `status` is to be written, `history` is that for the next sync, and `failure` its error."""
+    """One sync. Afterwards, `status` is to be written, `history` is that for the next sync, and `failure` its error.
+
+    error_source: label of the failure in metrics. scaled_by: change of the target's replicas.
+    """
 
     def __init__(
         self,
@@ -73,6 +77,8 @@ class AutoscalerSync:
         self.status = autoscaler.status
         self.history = history
         self.failure = ""
+        self.error_source: ErrorSource = "none"
+        self.scaled_by = 0
         self._autoscaler = autoscaler
         self._behavior = behavior_of(autoscaler)
         self._rules = rules
@@ -93,6 +99,8 @@ class AutoscalerSync:
             await self._scale()
         except ReconcileError as error:
             self.failure = str(error)
+        if self.failure and self.error_source == "none":
+            self.error_source = "internal"
 
     async def _scale(self) -> None:
         """Scale the target. Raises ReconcileError if it cannot be scaled, or too few metrics can be evaluated."""
@@ -102,6 +110,8 @@ class AutoscalerSync:
             resource = await self._targets.resource(reference)
             scale = await self._targets.read(resource, namespace, reference.name)
         except ScaleError as error:
+            if isinstance(error, InvalidReference):
+                self.error_source = "spec"
             self._event("Warning", "FailedGetScale", str(error))
             message = f"the HPA controller was unable to get the target's current scale: {error}"
             self._set(ABLE_TO_SCALE, False, "FailedGetScale", message)
@@ -165,7 +175,14 @@ class AutoscalerSync:
         """
         selector, pods = self._selected_pods(scale)
         namespace = self._autoscaler.metadata.namespace
-        scaled = ScaledPods(namespace, pods, str(selector), scale.spec_replicas, scale.status_replicas)
+        scaled = ScaledPods(
+            namespace,
+            pods,
+            str(selector),
+            scale.spec_replicas,
+            scale.status_replicas,
+            self._autoscaler.status.current_replicas,
+        )
         tolerances = tolerances_of(
             self._behavior, self._rules.tolerance, configurable=self._rules.configurable_tolerance
         )
@@ -184,6 +201,7 @@ class AutoscalerSync:
             if replicas == 0 or evaluation.replicas > replicas:
                 replicas, name = evaluation.replicas, evaluation.name
         if errors:
+            self.error_source = errors[0].source
             self.failure = f"invalid metrics ({len(errors)} invalid out of {len(specs)}), first error is: {errors[0]}"
         if errors and (len(errors) == len(specs) or replicas < scale.spec_replicas):
             message = f"the HPA was unable to compute the replica count: {errors[0].event_message}"
@@ -271,6 +289,7 @@ class AutoscalerSync:
             self._set(ABLE_TO_SCALE, False, "FailedUpdateScale", message)
             self._set_replicas(current, self.status.desired_replicas, metrics, rescaled=False)
             raise ReconcileError(f"failed to rescale: {error}") from error
+        self.scaled_by = desired - current
         message = f"the HPA controller was able to update the target scale to {desired}"
         self._set(ABLE_TO_SCALE, True, "SucceededRescale", message)
         self._event("Normal", "SuccessfulRescale", f"New size: {desired}; reason: {self._rescale_reason}")

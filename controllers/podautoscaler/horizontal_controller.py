@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from kubeloop.controllers.podautoscaler.autoscaler_sync import AutoscalerRules, AutoscalerSync
 from kubeloop.controllers.podautoscaler.metric_evaluation import MetricEvaluator
+from kubeloop.controllers.podautoscaler.metrics import AutoscalerMetrics
 from kubeloop.controllers.podautoscaler.metrics_client import MetricsClient
 from kubeloop.controllers.podautoscaler.replica_calculation import ReadinessRules
 from kubeloop.controllers.podautoscaler.scale_target import ScaleTargets
@@ -65,9 +66,16 @@ class HorizontalController:
             timedelta(seconds=options[_OPTION + "cpu_initialization_period"]),
             timedelta(seconds=options[_OPTION + "initial_readiness_delay"]),
         )
+        self._metrics = AutoscalerMetrics(context.families)
+        self._seconds = context.seconds
         self._targets = ScaleTargets(context.client)
         self._evaluator = MetricEvaluator(
-            MetricsClient(context.client), self._targets, readiness, pod_level=gates.enabled("PodLevelResources")
+            MetricsClient(context.client),
+            self._targets,
+            readiness,
+            self._metrics,
+            context.seconds,
+            pod_level=gates.enabled("PodLevelResources"),
         )
         autoscalers, pods = (
             context.informers.informer(HORIZONTAL_POD_AUTOSCALERS),
@@ -99,6 +107,7 @@ class HorizontalController:
         self._queue.add_after(autoscaler.key, self._sync_seconds)
         metadata = autoscaler.metadata
         self._selectors.setdefault(metadata.namespace, {}).setdefault(metadata.name, NOTHING)
+        self._metrics.set_autoscalers(len(self._autoscalers))
 
     def _on_delete(self, autoscaler: HorizontalPodAutoscaler) -> None:
         metadata = autoscaler.metadata
@@ -107,6 +116,7 @@ class HorizontalController:
         if not selectors:
             self._selectors.pop(metadata.namespace, None)
         self._histories.pop(autoscaler.key, None)
+        self._metrics.set_autoscalers(len(self._autoscalers))
 
     async def reconcile(self, key: str) -> float | None:
         """Scale the target of autoscaler `key` and write its status. Returns the sync period.
@@ -128,12 +138,22 @@ class HorizontalController:
                 reconcile=reconcile,
                 now=self._clock.now(),
             )
+            started_at = self._seconds()
             await sync.run()
             if key in self._autoscalers:
                 self._histories[key] = sync.history
-            await self._write_status(autoscaler, sync)
+            error_source = sync.error_source
+            try:
+                await self._write_status(autoscaler, sync)
+            except (ApiError, ServerUnreachable):
+                error_source = "internal"
+                raise
+            finally:
+                self._metrics.reconciled(sync.scaled_by, error_source, max(0.0, self._seconds() - started_at))
             if sync.failure:
                 raise ReconcileError(sync.failure)
+            metadata = autoscaler.metadata
+            self._metrics.set_desired_replicas(metadata.namespace, metadata.name, sync.status.desired_replicas)
         return self._sync_seconds
 
     def _select(self, autoscaler: HorizontalPodAutoscaler, selector: Selector) -> tuple[list[Pod], list[str]]:

@@ -6,11 +6,12 @@ pkg/controller/podautoscaler/horizontal.go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from kubeloop.controllers.podautoscaler.autoscaler_spec import MetricSpec, NamedMetric, ResourceMetric
+from kubeloop.controllers.podautoscaler.metrics import AutoscalerMetrics, ErrorSource
 from kubeloop.controllers.podautoscaler.metrics_client import MetricsClient
 from kubeloop.controllers.podautoscaler.replica_calculation import (
     MetricError,
@@ -31,6 +32,8 @@ from kubeloop.kube.objects.api_types import JSONValue, Pod
 from kubeloop.kube.quantities import Format, Quantity
 from kubeloop.kube.selectors import selector_text
 
+_UNKNOWN_TYPE = "InvalidMetricSourceType"
+
 
 class Evaluation(NamedTuple):
     """Result of one metric. name: in messages. status: its entry in status.currentMetrics."""
@@ -41,31 +44,48 @@ class Evaluation(NamedTuple):
 
 
 class InvalidMetric(MetricError):
-    """A metric cannot be evaluated. event_reason, event_message: of its event; the text is that of the sync."""
+    """A metric cannot be evaluated. event_reason, event_message: of its event; the text is that of the sync.
+
+    source: label of the error in metrics.
+    """
 
     def __init__(self, event_reason: str, event_message: str, prefix: str) -> None:
         super().__init__(f"{prefix}: {event_message}" if prefix else event_message)
         self.event_reason = event_reason
         self.event_message = event_message
+        self.source: ErrorSource = "spec" if event_reason == _UNKNOWN_TYPE else "internal"
 
 
 class ScaledPods(NamedTuple):
-    """The pods of a scale target, their selector as text, and the replicas of its scale."""
+    """The pods of a scale target, their selector as text, and the replicas of its scale.
+
+    reported_replicas: of the autoscaler's status.
+    """
 
     namespace: str
     pods: Sequence[Pod]
     selector: str
     spec_replicas: int
     status_replicas: int
+    reported_replicas: int
 
 
 class MetricEvaluator:
     """Evaluates the metrics of autoscalers."""
 
     def __init__(
-        self, client: MetricsClient, targets: ScaleTargets, readiness: ReadinessRules, *, pod_level: bool
+        self,
+        client: MetricsClient,
+        targets: ScaleTargets,
+        readiness: ReadinessRules,
+        metrics: AutoscalerMetrics,
+        seconds: Callable[[], float],
+        *,
+        pod_level: bool,
     ) -> None:
-        """pod_level: value of the feature gate PodLevelResources."""
+        """seconds: a clock, for metrics. pod_level: value of the feature gate PodLevelResources."""
+        self._metrics = metrics
+        self._seconds = seconds
         self._client = client
         self._targets = targets
         self._readiness = readiness
@@ -75,6 +95,22 @@ class MetricEvaluator:
         self, spec: MetricSpec, body: JSONValue, scaled: ScaledPods, tolerances: Tolerances, now: datetime
     ) -> Evaluation:
         """Evaluate a metric; body: its JSON. Raises InvalidMetric."""
+        started_at = self._seconds()
+        scaled_by = 0
+        source: ErrorSource = "internal"
+        try:
+            evaluation = await self._evaluate(spec, body, scaled, tolerances, now)
+            scaled_by, source = evaluation.replicas - scaled.reported_replicas, "none"
+        except InvalidMetric as error:
+            source = error.source
+            raise
+        finally:
+            self._metrics.computed(spec.type, scaled_by, source, max(0.0, self._seconds() - started_at))
+        return evaluation
+
+    async def _evaluate(
+        self, spec: MetricSpec, body: JSONValue, scaled: ScaledPods, tolerances: Tolerances, now: datetime
+    ) -> Evaluation:
         reason, prefix = f"FailedGet{spec.type}Metric", ""
         try:
             match spec:
@@ -97,7 +133,7 @@ class MetricEvaluator:
                     prefix = f"failed to get {name} external metric value: failed to get "
                     prefix += f"{name} external metric" if is_average else f"external metric {name}"
                     return await self._external(named, body["external"], scaled, tolerances)
-            reason = "InvalidMetricSourceType"
+            reason = _UNKNOWN_TYPE
             raise MetricError(f'unknown metric source type "{spec.type}"')
         except MetricError as error:
             raise InvalidMetric(reason, str(error), prefix) from error

@@ -21,6 +21,10 @@ class ScaleError(MetricError):
     """A scale cannot be read or written; the text is Kubernetes'."""
 
 
+class InvalidReference(ScaleError):
+    """spec.scaleTargetRef of the autoscaler is invalid."""
+
+
 class Scale(NamedTuple):
     """A scale as it was read. selector: that of the pods, as text."""
 
@@ -42,7 +46,7 @@ class ScaleTargets:
         """Return the resource of a kind, whatever the version of the reference. Raises ScaleError."""
         api_version = reference.api_version
         if api_version.count("/") > 1:
-            raise ScaleError(f"unexpected GroupVersion string: {api_version}")
+            raise InvalidReference(f"unexpected GroupVersion string: {api_version}")
         group_kind = group, kind = api_version.rpartition("/")[0], reference.kind
         try:
             resource = BY_GROUP_KIND.get(group_kind) or await self._served.find(

@@ -40,6 +40,17 @@ class PodGarbageCollector:
         self._clock = context.clock
         self._pods = context.informers.informer(PODS)
         self._nodes = context.informers.informer(NODES)
+        labels = "namespace", "reason"
+        self._deletions = context.families.counter(
+            "pod_gc_collector_force_delete_pods_total",
+            "Number of pods that are being forcefully deleted since the Pod GC Controller started.",
+            labels,
+        )
+        self._errors = context.families.counter(
+            "pod_gc_collector_force_delete_pod_errors_total",
+            "Number of errors encountered when forcefully deleting the pods since the Pod GC Controller started.",
+            labels,
+        )
         self._threshold: int = context.options["terminated_pod_gc_threshold"]
         self._node_deleted = asyncio.Event()
         self._registration = self._nodes.add_handler(
@@ -67,12 +78,12 @@ class PodGarbageCollector:
         """Delete the Pods of one check. Failures are logged; the next check tries again."""
         pods = self._pods.store.list()
         node = self._nodes.store.get
-        await self._delete(surplus_terminated_pods(pods, self._threshold))
-        await self._delete(pods_on_out_of_service_nodes(pods, node))
+        await self._delete(surplus_terminated_pods(pods, self._threshold), "terminated")
+        await self._delete(pods_on_out_of_service_nodes(pods, node), "out-of-service")
         gone = await self._nodes_gone(pods)
         orphans = [pod for pod in pods if pod.spec.node_name in gone]
-        await self._delete(orphans, disruption="PodGC: node no longer exists")
-        await self._delete(unscheduled_terminating_pods(pods))
+        await self._delete(orphans, "orphaned", disruption="PodGC: node no longer exists")
+        await self._delete(unscheduled_terminating_pods(pods), "unscheduled")
 
     async def _nodes_gone(self, pods: list[Pod]) -> set[str]:
         """Quarantine nodes that are missing. Return those whose quarantine is over, and that the API server does not
@@ -91,14 +102,15 @@ class PodGarbageCollector:
                 log.warning("could not read node %s of orphaned pods: %s", name, error)
         return gone
 
-    async def _delete(self, pods: Iterable[Pod], *, disruption: str = "") -> None:
+    async def _delete(self, pods: Iterable[Pod], reason: str, *, disruption: str = "") -> None:
         async with asyncio.TaskGroup() as deletions:
             for pod in pods:
-                deletions.create_task(self._delete_pod(pod, disruption))
+                deletions.create_task(self._delete_pod(pod, reason, disruption))
 
-    async def _delete_pod(self, pod: Pod, disruption: str) -> None:
+    async def _delete_pod(self, pod: Pod, reason: str, disruption: str) -> None:
         """Mark an unfinished Pod as failed, so that it does not stay Running without a kubelet, and delete it."""
         metadata = pod.metadata
+        self._deletions.labels(metadata.namespace, reason).inc()
         try:
             if not is_finished(pod):
                 conditions = []
@@ -115,3 +127,4 @@ class PodGarbageCollector:
             return
         except (ApiError, ServerUnreachable) as error:
             log.warning("could not delete pod %s: %s", pod.key, error)
+            self._errors.labels(metadata.namespace, reason).inc()

@@ -29,6 +29,15 @@ class RootCACertificatePublisher:
     def __init__(self, context: ControllerContext) -> None:
         self._client = context.client
         self._data = {"ca.crt": context.root_ca}
+        self._seconds = context.seconds
+        documentation = "Number of namespace syncs happened in root ca cert publisher."
+        self._syncs = context.families.counter("root_ca_cert_publisher_sync_total", documentation, ("code",))
+        self._sync_seconds = context.families.histogram(
+            "root_ca_cert_publisher_sync_duration_seconds",
+            documentation,
+            ("code",),
+            buckets=[0.001 * 2**power for power in range(15)],
+        )
         namespaces = context.informers.informer(NAMESPACES)
         config_maps = context.informers.informer(CONFIG_MAPS)
         self._config_maps = config_maps.store
@@ -63,15 +72,28 @@ class RootCACertificatePublisher:
 
     async def reconcile(self, namespace: str) -> float | None:
         """Create or correct the ConfigMap of a namespace. An exception means: retry with backoff."""
+        started_at, code = self._seconds(), "500"
+        try:
+            await self._sync(namespace)
+            code = "200"
+        except ApiError as error:
+            code = str(error.status.code or 500)
+            raise
+        finally:
+            self._sync_seconds.labels(code).observe(max(0.0, self._seconds() - started_at))
+            self._syncs.labels(code).inc()
+        return None
+
+    async def _sync(self, namespace: str) -> None:
         config_map = self._config_maps.get(f"{namespace}/{_NAME}")
         if config_map is None:
             await self._create(namespace)
-            return None
+            return
         metadata = config_map["metadata"]
         annotations = metadata.get("annotations") or {}
         data = config_map.get("data") or {}
         if data == self._data and annotations.get(_DESCRIPTION_ANNOTATION):
-            return None
+            return
         removed = dict.fromkeys(data.keys() - self._data.keys())
         body = versioned_merge_patch(
             metadata["resourceVersion"],
@@ -79,7 +101,6 @@ class RootCACertificatePublisher:
             data={**removed, **self._data},
         )
         await self._client.patch(CONFIG_MAPS, _NAME, body, PatchType.MERGE, namespace)
-        return None
 
     async def _create(self, namespace: str) -> None:
         body = {

@@ -55,6 +55,7 @@ class ConsistencyStore:
             read = self._read_versions[resource]()
             if is_older(read, written):
                 raise StaleCache(
-                    f"read version: {read} is not as new as written version: {written} for group resource {resource}"
+                    f"read version: {read} is not as new as written version: {written} for group resource {resource}",
+                    resource,
                 )
         del self._writes[owner]

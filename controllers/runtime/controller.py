@@ -23,7 +23,14 @@ RESYNC_SECONDS = 600.0  # covers lost events: expectations that are never met ex
 
 
 class StaleCache(Exception):
-    """The caches do not yet show this controller's own writes; the sync is postponed."""
+    """The caches do not yet show this controller's own writes; the sync is postponed.
+
+    group_resource: of the objects whose cache is older ("replicasets.apps").
+    """
+
+    def __init__(self, message: str, group_resource: str) -> None:
+        super().__init__(message)
+        self.group_resource = group_resource
 
 
 class ReconcileError(Exception):
@@ -112,10 +119,9 @@ class Controller:
                 self._queue.add_after(key, seconds)
             self._queue.forget(key)
         if self._metrics is not None:
-            postponed = isinstance(failure, StaleCache)
-            if postponed:
-                self._metrics.stale_sync_skipped(self.name)
-            failed = failure is not None and not postponed
+            if isinstance(failure, StaleCache):
+                self._metrics.stale_sync_skipped(self.name, failure.group_resource)
+            failed = failure is not None and not isinstance(failure, StaleCache)
             self._metrics.reconciled(self.name, max(0.0, self._seconds() - started_at), error=failed)
         return failure
 

@@ -129,7 +129,7 @@ class ControllerMetrics(MetricFamilies, Protocol):
         """replicaset_controller_sorting_deletion_age_ratio: age of a Pod chosen for deletion / youngest ready Pod."""
         ...
 
-    def stale_sync_skipped(self, controller: str) -> None:
+    def stale_sync_skipped(self, controller: str, group_resource: str) -> None:
         """*_controller_stale_sync_skips_total: a sync was postponed because caches lag behind own writes.
 
         Not counted for controllers without this metric in kube-controller-manager.

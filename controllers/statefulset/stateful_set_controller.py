@@ -32,6 +32,7 @@ from kubeloop.controllers.statefulset.stateful_set_plan import (
     PodActions,
     StatefulSetPlan,
     by_ordinal,
+    max_unavailable,
     plan_pods,
 )
 from kubeloop.controllers.statefulset.stateful_set_revisions import RevisionSync
@@ -71,6 +72,17 @@ class StatefulSetController:
         self._client = context.client
         self._clock = context.clock
         self._traces = context.traces
+        labels = "statefulset_namespace", "statefulset_name", "pod_management_policy"
+        self._max_unavailable_gauge = context.families.gauge(
+            "statefulset_controller_statefulset_max_unavailable",
+            "Maximum number of unavailable pods allowed during StatefulSet rolling updates",
+            labels,
+        )
+        self._unavailable_gauge = context.families.gauge(
+            "statefulset_controller_statefulset_unavailable_replicas",
+            "Current number of unavailable pods in StatefulSet",
+            labels,
+        )
         self._limits_unavailable = context.feature_gates.enabled("MaxUnavailableStatefulSet")
         sets, pods, claims, _ = self._informers = (
             context.informers.informer(STATEFUL_SETS),
@@ -174,6 +186,7 @@ class StatefulSetController:
             now,
             limits_unavailable=self._limits_unavailable,
         )
+        self._set_gauges(sts, plan)
         deleted, failure = await self._apply(sts, plan, reconcile)
         status = after_update_deletions(sts, status, deleted)
         try:
@@ -189,6 +202,13 @@ class StatefulSetController:
             seconds = next_availability_seconds(pods, min_ready_seconds, now)
             return float(min_ready_seconds) if seconds is None else seconds
         return None
+
+    def _set_gauges(self, sts: StatefulSet, plan: StatefulSetPlan) -> None:
+        labels = sts.metadata.namespace, sts.metadata.name, sts.spec.pod_management_policy
+        if self._limits_unavailable:
+            self._max_unavailable_gauge.labels(*labels).set(max_unavailable(sts))
+        if plan.unavailable is not None:
+            self._unavailable_gauge.labels(*labels).set(plan.unavailable)
 
     async def _adopt_revisions(
         self, sts: StatefulSet, listed: Sequence[ControllerRevision], reconcile: Reconcile

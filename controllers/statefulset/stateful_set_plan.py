@@ -66,11 +66,13 @@ PodActions = tuple[PodAction, ...]
 class StatefulSetPlan(msgspec.Struct, frozen=True):
     """Phases in order, each with the actions for some Pods; then deletions of a rolling update, one after the other.
 
-    A failure ends the plan.
+    A failure ends the plan. unavailable: number of desired Pods that are missing or unavailable; None unless
+    maxUnavailable limits a rolling update.
     """
 
     phases: tuple[tuple[PodActions, ...], ...] = ()
     update_deletions: tuple[Pod, ...] = ()
+    unavailable: int | None = None
 
     @property
     def has_changes(self) -> bool:
@@ -141,8 +143,10 @@ def plan_pods(
             return StatefulSetPlan(tuple(phases))
     if sts.spec.update_strategy.type == "OnDelete":
         return StatefulSetPlan(tuple(phases))
-    deletions = planner.update_with_limit() if limits_unavailable else planner.update_one()
-    return StatefulSetPlan(tuple(phases), tuple(deletions))
+    if not limits_unavailable:
+        return StatefulSetPlan(tuple(phases), tuple(planner.update_one()))
+    unavailable = planner.count_unavailable()
+    return StatefulSetPlan(tuple(phases), tuple(planner.update_with_limit(unavailable)), unavailable)
 
 
 class _Planner:
@@ -249,12 +253,13 @@ class _Planner:
                 return ()
         return ()
 
-    def update_with_limit(self) -> Sequence[Pod]:
+    def count_unavailable(self) -> int:
+        return sum(pod is None or self._is_unavailable(pod) for pod in self._ordinals.replicas)
+
+    def update_with_limit(self, unavailable: int) -> Sequence[Pod]:
         """Rolling update of as many Pods as may be unavailable at once, from the highest ordinal."""
-        replicas = self._ordinals.replicas
-        unavailable = sum(pod is None or self._is_unavailable(pod) for pod in replicas)
         count = max(0, max_unavailable(self._sts) - unavailable)
-        candidates = reversed(replicas[self._partition() :])
+        candidates = reversed(self._ordinals.replicas[self._partition() :])
         return [pod for pod in candidates if pod is not None and self._is_outdated(pod)][:count]
 
     def _partition(self) -> int:

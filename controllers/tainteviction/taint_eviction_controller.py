@@ -39,6 +39,16 @@ class TaintEvictionController:
         self._clock = context.clock
         self._events = context.events
         self._comparison_operators = context.feature_gates.enabled("TaintTolerationComparisonOperators")
+        self._deletions = context.families.counter(
+            "taint_eviction_controller_pod_deletions_total",
+            "Total number of Pods deleted by TaintEvictionController since its start.",
+        ).labels()
+        self._deletion_seconds = context.families.histogram(
+            "taint_eviction_controller_pod_deletion_duration_seconds",
+            "Latency, in seconds, between the time when a taint effect has been activated for the Pod and its deletion"
+            " via TaintEvictionController.",
+            buckets=(0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240),
+        ).labels()
         pods, nodes = context.informers.informer(PODS), context.informers.informer(NODES)
         self._pods = pods.store
         self._pods.add_index("node")
@@ -140,6 +150,8 @@ class TaintEvictionController:
                 self._events.event(pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {key}")
             with suppress(NotFound):
                 await self._evict(pod)
+                self._deletions.inc()
+                self._deletion_seconds.observe(asyncio.get_running_loop().time() - plan.due)
         if self._plans.get(key) == plan:
             del self._plans[key]
             self._evicted[key] = plan.uid

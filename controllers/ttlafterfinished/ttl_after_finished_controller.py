@@ -24,6 +24,11 @@ class TTLAfterFinishedController:
         self._client = context.client
         self._clock = context.clock
         self._traces = context.traces
+        self._deletion_seconds = context.families.histogram(
+            "ttl_after_finished_controller_job_deletion_duration_seconds",
+            "The time it took to delete the job since it became eligible for deletion",
+            buckets=[0.1 * 2**power for power in range(14)],
+        ).labels()
         jobs = context.informers.informer(JOBS)
         self._jobs = jobs.store
         self._queue = context.new_queue("ttl_jobs_to_delete")
@@ -61,6 +66,8 @@ class TTLAfterFinishedController:
                 await self._client.delete(
                     JOBS, name, namespace, propagation_policy="Foreground", precondition_uid=job.metadata.uid
                 )
+            expired_seconds = seconds_to_expiry(job, self._clock.now()) or 0.0
+            self._deletion_seconds.observe(-expired_seconds)
         return None
 
 

@@ -26,6 +26,7 @@ from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from support.api_requests import InProcessApi, decoded
 from support.disabled_recorders import DisabledPodRecorder
 from support.faulty_transport import FaultyTransport
+from support.metric_values import RecordedMetrics
 from support.recorded_events import RecordedEvents
 
 JSON = dict[str, Any]
@@ -62,7 +63,7 @@ class Write(NamedTuple):
 class FakeApiServer:
     """The development API server, and a client of it whose requests pass a `FaultyTransport`.
 
-    client, informers, context: those of the components under test.
+    client, informers, context, metrics: those of the components under test.
     transport: injects latency and faults into their requests and watches.
     on_write: called with each write of `client` that succeeded, before the client gets the response.
     """
@@ -85,6 +86,7 @@ class FakeApiServer:
         self.transport = FaultyTransport(self._handle, rng=random.Random(seed + 2))
         self.client = Client(self.transport, clock=self.clock, rng=random.Random(seed), retries=retries)
         self.informers = InformerFactory(self.client, clock=self.clock, rng=random.Random(seed + 1))
+        self.metrics = RecordedMetrics()
         traces = ReconcileRecorder(clock=self.clock, rng=random.Random(seed + 3))
         self.context = ControllerContext(
             client=self.client,
@@ -93,6 +95,7 @@ class FakeApiServer:
             traces=traces,
             pod_traces=DisabledPodRecorder(),
             events=RecordedEvents(),
+            metrics=self.metrics,
             feature_gates=gates,
             status_delay_seconds=STATUS_DELAY_SECONDS,
         )

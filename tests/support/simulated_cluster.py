@@ -13,7 +13,6 @@ from msgspec import structs
 from kubeloop.controllers.nodelifecycle.node_lifecycle_controller import NodeLifecycleController
 from kubeloop.controllers.podgc.pod_garbage_collector import PodGarbageCollector
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
 from kubeloop.controllers.tainteviction.taint_eviction_controller import TaintEvictionController
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.kubelet.stages.files import Stage
@@ -43,7 +42,7 @@ class SimulatedCluster:
     """A store with simulated nodes, two by default, whose pods start after a second. settings: fields of NodeSettings.
 
     controllers: functions that return a controller; with any of them, the store is that of a FakeApiServer. options:
-    their options that have another value than the default. metrics: theirs. server: the FakeApiServer.
+    their options that have another value than the default. server: the FakeApiServer.
     Pods are in namespace "default". Annotations are passed without their prefix "kubeloop.dev/".
     """
 
@@ -55,7 +54,6 @@ class SimulatedCluster:
         gates: FeatureGates = DEFAULT_FEATURE_GATES,
         controllers: Sequence[Callable[[ControllerContext], Any]] = (),
         options: Mapping[str, Any] | None = None,
-        metrics: ControllerMetrics | None = None,
         seed: int = 1,
         **settings: Any,
     ) -> None:
@@ -68,9 +66,7 @@ class SimulatedCluster:
             self._runs = [server.informers.run, events.run]
             for new_controller in controllers:
                 component = events.for_component(COMPONENTS[new_controller])
-                context = structs.replace(
-                    server.context, events=component, metrics=metrics, options=default_options() | (options or {})
-                )
+                context = structs.replace(server.context, events=component, options=default_options() | (options or {}))
                 self._runs.append(new_controller(context).run)
         else:
             self.store = ObjectStore(seconds=asyncio.get_running_loop().time, data_directory=data_directory)

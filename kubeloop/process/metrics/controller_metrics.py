@@ -50,6 +50,7 @@ class PrometheusControllerMetrics(ControllerMetrics):
             controller: Counter(
                 name,
                 f"Number of syncs of the {controller} controller that were postponed because its caches were stale.",
+                ("group", "resource"),
                 registry=registry,
             )
             for controller, name in {
@@ -92,10 +93,11 @@ class PrometheusControllerMetrics(ControllerMetrics):
     def deletion_age_ratio(self, ratio: float) -> None:
         self._age_ratio.observe(ratio)
 
-    def stale_sync_skipped(self, controller: str) -> None:
+    def stale_sync_skipped(self, controller: str, group_resource: str) -> None:
         counter = self._stale.get(controller)
         if counter is not None:
-            counter.inc()
+            resource, _, group = group_resource.partition(".")
+            counter.labels(group, resource).inc()
 
 
 class _QueueFamilies:

@@ -123,7 +123,7 @@ class _Family(Generic[S]):
 
 
 class Counter(_Family[LabeledCounter]):
-    """A counter family. The name ends in _total."""
+    """A counter family. One whose name does not end in _total is untyped: prometheus_client would append that."""
 
     def __init__(
         self, name: str, documentation: str, labels: Sequence[str] = (), *, registry: Registerer | None
@@ -134,9 +134,10 @@ class Counter(_Family[LabeledCounter]):
         self._metrics[()].inc(amount)
 
     def collect(self) -> Iterable[Metric]:
-        from prometheus_client.metrics_core import CounterMetricFamily
+        from prometheus_client.metrics_core import CounterMetricFamily, UnknownMetricFamily
 
-        family = CounterMetricFamily(self._name, self._documentation, labels=self._labels)
+        family_type = CounterMetricFamily if self._name.endswith("_total") else UnknownMetricFamily
+        family = family_type(self._name, self._documentation, labels=self._labels)
         for values, metric in self._metrics.items():
             family.add_metric(values, metric.value)
         yield family

@@ -219,3 +219,10 @@ async def test_cancelled_sync_writes_no_status(fake_apiserver, start):
     controller.cancel()
     await asyncio.wait([controller])
     assert active(fake_apiserver) == [listed]
+
+
+async def test_created_jobs_are_counted_with_their_delay(apiserver):
+    create(apiserver)
+    await asyncio.sleep(3 * MINUTE)
+    prefix = "cronjob_controller_job_creation_skew_duration_seconds"
+    assert apiserver.metrics.values(prefix) == {"_count": 3}

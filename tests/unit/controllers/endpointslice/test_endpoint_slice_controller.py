@@ -164,3 +164,22 @@ async def test_traffic_distribution_sets_hints(apiserver):
     await asyncio.sleep(2)
     (current,) = slices(apiserver)
     assert "hints" not in current["endpoints"][0]
+
+
+async def test_metrics_count_syncs_and_changes(apiserver):
+    create_service(apiserver, trafficDistribution="PreferClose")
+    await asyncio.sleep(5)
+    create_pod(apiserver, 1)
+    await asyncio.sleep(5)
+    values = apiserver.metrics.values("endpoint_slice_controller_")
+    counts = {name: value for name, value in values.items() if not name.startswith(("syncs", "endpoint"))}
+    assert counts == {
+        "changes,create": 1,  # a placeholder, which gets the endpoint later
+        "changes,update": 1,
+        "num_endpoint_slices": 1,
+        "desired_endpoint_slices": 1,
+        "services_count_by_traffic_distribution,PreferClose": 1,
+    }
+    assert values["endpoints_desired"] == 1
+    assert values["syncs,success"] >= values["endpointslices_changed_per_sync_count,Disabled,PreferClose"] >= 2
+    assert values["endpoints_added_per_sync_count"] == values["endpoints_removed_per_sync_count"] >= 2

@@ -13,8 +13,6 @@ from kubeloop.controllers.tainteviction.taint_eviction_controller import TaintEv
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL
 from kubeloop.kube.objects.resources import EVENTS, LEASES, NODES, PODS
-from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
-from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 from support.simulated_cluster import SimulatedCluster
 
 pytestmark = pytest.mark.virtual_time
@@ -477,22 +475,16 @@ async def test_node_write_is_repeated_after_a_conflict():
 
 
 async def test_metrics_count_nodes_and_evictions_by_zone():
-    registry = MetricsRegistry()
-    cluster = FailingCluster(zones=("a",), region="", metrics=PrometheusControllerMetrics(registry))
-    async with cluster.running():
+    async with FailingCluster(zones=("a",), region="").running() as cluster:
         cluster.set_failure("node-0", "not-ready")
-        await asyncio.sleep(20)
+        await asyncio.sleep(16)
+        values = cluster.server.metrics.values("node_collector_")
     zone = ":\x00:a"
-    samples = {
-        sample.name: sample.value
-        for family in registry.collect()
-        if family.name.startswith("node_collector")
-        for sample in family.samples
-        if sample.labels == {"zone": zone}
-    }
-    assert samples == {
-        "node_collector_zone_size": 3,
-        "node_collector_zone_health": pytest.approx(200 / 3),
-        "node_collector_unhealthy_nodes_in_zone": 1,
-        "node_collector_evictions_total": 1,
+    assert values == {
+        f"zone_size,{zone}": 3,
+        f"zone_health,{zone}": pytest.approx(200 / 3),
+        f"unhealthy_nodes_in_zone,{zone}": 1,
+        f"evictions_total,{zone}": 1,
+        "update_node_health_duration_seconds_count": 12,
+        "update_all_nodes_health_duration_seconds_count": 4,
     }

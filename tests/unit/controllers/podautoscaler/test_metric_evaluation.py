@@ -9,8 +9,10 @@ import pytest
 
 from kubeloop.controllers.podautoscaler.autoscaler_spec import MetricSpec
 from kubeloop.controllers.podautoscaler.metric_evaluation import InvalidMetric, MetricEvaluator, ScaledPods
+from kubeloop.controllers.podautoscaler.metrics import AutoscalerMetrics
 from kubeloop.controllers.podautoscaler.replica_calculation import MetricError, PodMetric, ReadinessRules, Tolerances
 from kubeloop.controllers.podautoscaler.scale_target import ScaleTargets
+from kubeloop.controllers.runtime.metrics_interface import NoMetricFamilies
 from kubeloop.kube.objects.api_types import Pod, convert
 
 pytestmark = pytest.mark.virtual_time
@@ -65,8 +67,9 @@ def named_metric(type_: str, **target: Any) -> dict[str, Any]:
 
 async def evaluate(client: Any, body: dict[str, Any], error: str = "", pods: str = "ab") -> Any:
     rules = ReadinessRules(timedelta(minutes=5), timedelta(seconds=30))
-    evaluator = MetricEvaluator(Metrics(error), ScaleTargets(client), rules, pod_level=True)
-    scaled = ScaledPods("ns", [pod(name) for name in pods], "app=web", 2, 2)
+    metrics = AutoscalerMetrics(NoMetricFamilies())
+    evaluator = MetricEvaluator(Metrics(error), ScaleTargets(client), rules, metrics, lambda: 0.0, pod_level=True)
+    scaled = ScaledPods("ns", [pod(name) for name in pods], "app=web", 2, 2, 2)
     return await evaluator.evaluate(convert(MetricSpec, body), body, scaled, Tolerances(0.1, 0.1), NOW)
 
 

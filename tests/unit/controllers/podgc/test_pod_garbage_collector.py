@@ -87,3 +87,17 @@ async def test_failed_deletion_is_retried_by_the_next_check(fake_apiserver, coll
     fake_apiserver.transport.reject = lambda method, path: None
     await asyncio.sleep(21)
     assert len(fake_apiserver.names(PODS)) == 2
+
+
+async def test_deletions_and_their_errors_are_counted(fake_apiserver, collector):
+    fake_apiserver.transport.reject = lambda method, path: (
+        errors.forbidden(PODS, "", "no") if method == "DELETE" and path.endswith("/refused") else None
+    )
+    for name in ("a", "b", "c", "refused"):
+        bind(fake_apiserver, name, phase="Failed" if name == "refused" else "Succeeded", reason="Evicted")
+    bind(fake_apiserver, "orphan", node="missing", phase="Running")
+    await asyncio.sleep(75)
+    values = fake_apiserver.metrics.values("pod_gc_collector_force_delete_")
+    assert values["pods_total,ns,orphaned"] == 1
+    assert values["pods_total,ns,terminated"] == values["pod_errors_total,ns,terminated"] + 1 >= 3
+    assert "pod_errors_total,ns,orphaned" not in values

@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from kubeloop.controllers.rootcacertpublisher.publisher import RootCACertificatePublisher
+from kubeloop.devcluster.api import errors
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES
 from support.fake_apiserver import FakeApiServer
@@ -60,3 +61,16 @@ async def test_terminating_namespace_gets_no_config_map(fake_apiserver, publishe
     await fake_apiserver.client.delete(CONFIG_MAPS, NAME, "ns")
     await asyncio.sleep(60)
     assert published(fake_apiserver) is None
+
+
+async def test_syncs_are_counted_by_code(fake_apiserver, publisher):
+    fake_apiserver.transport.reject = lambda method, path: (
+        errors.forbidden(CONFIG_MAPS, "", "no") if path.startswith(CONFIG_MAPS.path("refused")) else None
+    )
+    before = fake_apiserver.metrics.values("root_ca_cert_publisher_sync_total")[",200"]
+    fake_apiserver.add(NAMESPACES, "new")
+    fake_apiserver.add(NAMESPACES, "refused")
+    await asyncio.sleep(0.001)
+    values = fake_apiserver.metrics.values("root_ca_cert_publisher_sync_")
+    assert values["total,403"] == values["duration_seconds_count,403"] == 1
+    assert values["total,200"] == values["duration_seconds_count,200"] > before

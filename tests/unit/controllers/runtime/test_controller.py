@@ -134,7 +134,7 @@ async def test_stale_cache_is_retried_without_counting_as_failure():
         nonlocal tries
         tries += 1
         if tries < 4:
-            raise StaleCache("behind")
+            raise StaleCache("behind", "pods")
         return None
 
     queue.add("a")
@@ -148,13 +148,13 @@ async def test_postponed_sync_is_counted_and_not_as_error():
     postponed: list[str] = []
 
     class Metrics:
-        def stale_sync_skipped(self, controller: str) -> None:
-            postponed.append(controller)
+        def stale_sync_skipped(self, controller: str, group_resource: str) -> None:
+            postponed.append(f"{controller} {group_resource}")
 
         def reconciled(self, controller: str, seconds: float, *, error: bool) -> None:
             recorded.append((controller, error))
 
-    failures = iter([StaleCache("behind"), RuntimeError("broken"), None])
+    failures = iter([StaleCache("behind", "pods"), RuntimeError("broken"), None])
 
     async def reconcile(key: str) -> float | None:
         failure = next(failures)
@@ -166,4 +166,4 @@ async def test_postponed_sync_is_counted_and_not_as_error():
     for _ in range(3):
         await controller.process("a")
     assert recorded == [("demo", False), ("demo", True), ("demo", False)]
-    assert postponed == ["demo"]
+    assert postponed == ["demo pods"]

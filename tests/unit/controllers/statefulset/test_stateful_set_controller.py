@@ -402,3 +402,18 @@ async def test_binding_of_a_pod_starts_no_sync(fake_apiserver, start, monkeypatc
     web.run()
     await settle()
     assert enqueued == ["pod changed", "pod changed"]
+
+
+async def test_gauges_show_the_limit_and_the_unavailable_pods(start):
+    server = FakeApiServer(gates=FeatureGates({"MaxUnavailableStatefulSet": True}))
+    server.add(NAMESPACES, "ns")
+    web = StatefulSetClient(server)
+    await start(server.informers, StatefulSetController(server.context))
+    web.create(replicas=3, podManagementPolicy="Parallel", updateStrategy={"rollingUpdate": {"maxUnavailable": 2}})
+    await settle()
+    web.run("web-1")
+    await settle()
+    assert server.metrics.values("statefulset_controller_statefulset_") == {
+        "max_unavailable,ns,web,Parallel": 2,
+        "unavailable_replicas,ns,web,Parallel": 2,
+    }

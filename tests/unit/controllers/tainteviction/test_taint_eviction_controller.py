@@ -98,3 +98,15 @@ async def test_failed_eviction_is_retried(fake_apiserver, start):
     fake_apiserver.transport.reject = lambda method, path: None
     await asyncio.sleep(1000)
     assert "deletionTimestamp" in fake_apiserver.store.get(PODS, "ns", "web")["metadata"]
+
+
+async def test_evictions_and_their_delay_are_counted():
+    async with cluster_with_controller().running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(5)
+        cluster.change_node("node-0", taints=[TAINT])
+        await asyncio.sleep(1)
+        assert cluster.server.metrics.values("taint_eviction_controller_pod_deletion") == {
+            "s_total": 1,
+            "_duration_seconds_count": 1,
+        }

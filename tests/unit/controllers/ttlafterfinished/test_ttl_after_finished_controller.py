@@ -87,3 +87,14 @@ def test_seconds_to_expiry():
     assert seconds_to_expiry(job(None), now) is None
     with pytest.raises(ReconcileError, match="unable to find the time when the Job"):
         seconds_to_expiry(job({"type": "Failed", "status": "True"}), now)
+
+
+@pytest.mark.virtual_time
+async def test_deletion_of_an_expired_job_is_counted(apiserver):
+    create_job(apiserver, "a", ttlSecondsAfterFinished=60)
+    finish_job(apiserver, "a")
+    await asyncio.sleep(59)
+    prefix = "ttl_after_finished_controller_job_deletion_duration_seconds"
+    assert apiserver.metrics.values(prefix) == {"_count": 0}
+    await asyncio.sleep(3)
+    assert apiserver.metrics.values(prefix) == {"_count": 1}

@@ -46,20 +46,20 @@ def test_reconcile_and_replicaset_metrics():
     metrics = PrometheusControllerMetrics(registry)
     metrics.reconciled("deployment", 0.5, error=True)
     metrics.deletion_age_ratio(0.75)
-    metrics.stale_sync_skipped("replicaset")
-    metrics.stale_sync_skipped("daemonset")
-    metrics.stale_sync_skipped("job")
-    metrics.stale_sync_skipped("statefulset")
-    metrics.stale_sync_skipped("endpoint")  # no such metric
+    metrics.stale_sync_skipped("replicaset", "pods")
+    metrics.stale_sync_skipped("daemonset", "daemonsets.apps")
+    metrics.stale_sync_skipped("job", "jobs.batch")
+    metrics.stale_sync_skipped("statefulset", "pods")
+    metrics.stale_sync_skipped("endpoint", "pods")  # no such metric
     page = text(registry)
     assert "endpoint_controller" not in page
     for line in (
         'kubeloop_reconcile_duration_seconds_count{controller="deployment"} 1.0',
         'kubeloop_reconcile_errors_total{controller="deployment"} 1.0',
         "replicaset_controller_sorting_deletion_age_ratio_sum 0.75",
-        "replicaset_controller_stale_sync_skips_total 1.0",
-        "daemonset_controller_stale_sync_skips_total 1.0",
-        "job_controller_stale_sync_skips_total 1.0",
-        "statefulset_controller_stale_sync_skips_total 1.0",
+        'replicaset_controller_stale_sync_skips_total{group="",resource="pods"} 1.0',
+        'daemonset_controller_stale_sync_skips_total{group="apps",resource="daemonsets"} 1.0',
+        'job_controller_stale_sync_skips_total{group="batch",resource="jobs"} 1.0',
+        'statefulset_controller_stale_sync_skips_total{group="",resource="pods"} 1.0',
     ):
         assert line in page
