@@ -35,7 +35,7 @@ class Rollout(msgspec.Struct, frozen=True, rename="camel"):
 
     stages  number of pods by stage
     phases  those that any pod had, in the order of PHASES; total: from creation to binding
-    rate    pods bound per second, from the first pod's creation to the last one's binding; 0 if none is bound
+    rate    pods bound per second, from the first pod's creation to the last one's binding; 0 for one pod
     """
 
     title: str
@@ -90,7 +90,7 @@ def rollout(title: str, lines: Iterable[PodLine]) -> Rollout:
         stages=dict(Counter(line.stage for line in pods).most_common()),
         phases=phases,
         total=_times("total", totals, all_us) if totals else None,
-        rate=len(bound) / seconds if seconds > 0 else 0.0,
+        rate=len(bound) / seconds if len(bound) > 1 and seconds > 0 else 0.0,
         lines=pods,
     )
 

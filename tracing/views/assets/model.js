@@ -136,7 +136,7 @@ Kubeloop.rollout = (key, lines, pods) => {
     finished: lines.filter((line) => Kubeloop.BOUND_STAGES.has(line.stage)).length,
     waiting: lines.filter((line) => Kubeloop.STAGE_PHASE.get(line.stage) === "waiting").length,
     totals: { pods: finished.length, ...totals },
-    rate: boundUs > startUs ? finished.length / ((boundUs - startUs) / 1e6) : 0,
+    rate: finished.length > 1 && boundUs > startUs ? finished.length / ((boundUs - startUs) / 1e6) : 0,
   };
 };
 
