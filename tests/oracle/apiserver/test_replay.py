@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import shutil
 import sys
@@ -28,7 +29,9 @@ TOPICS = (
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-async def test_replayed_responses_match_records(topic: str, oracle_dir: Path, expected_records: Callable[[str], int]):
+async def test_replayed_responses_match_records(topic: str, oracle_dir: Path, least_records: Callable[[str], int]):
+    if not (oracle_dir / "apiserver" / f"{topic}.jsonl.gz").is_file() and os.environ.get("KUBELOOP_ORACLE"):
+        pytest.skip(f"no oracle records at {oracle_dir / 'apiserver'} for {topic}")
     if topic == "kubectl" and shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on the PATH")
     settings = ServingSettings(compaction_seconds=COMPACTION_SECONDS)
@@ -41,7 +44,7 @@ async def test_replayed_responses_match_records(topic: str, oracle_dir: Path, ex
         listener.close()
         background.cancel()
         await asyncio.gather(background, return_exceptions=True)
-    assert len(scenarios) >= expected_records(f"apiserver/{topic}.jsonl.gz")
+    assert len(scenarios) >= least_records(f"apiserver/{topic}.jsonl.gz")
     assert not [json.dumps(scenario)[:2000] for scenario in scenarios if scenario["result"] != "pass"]
 
 
