@@ -30,7 +30,7 @@ from support.mutations import Mutation, combined, mutations, sends_empty
 
 JSON = dict[str, Any]
 VALID = Path(__file__).parent / "valid"
-_SERVER_METADATA = ("uid", "resourceVersion", "managedFields", "creationTimestamp", "selfLink")
+SERVER_METADATA = ("uid", "resourceVersion", "managedFields", "creationTimestamp", "selfLink")
 
 
 def comparable(response: ApiResponse) -> JSON:
@@ -81,7 +81,7 @@ def _without_allocated(text: str) -> str:
 def without_server_fields(obj: JSON) -> JSON:
     """Return a copy without UIDs, versions, times and randomly allocated values."""
     metadata = obj.get("metadata") or {}
-    text = json.dumps({**obj, "metadata": {k: v for k, v in metadata.items() if k not in _SERVER_METADATA}})
+    text = json.dumps({**obj, "metadata": {k: v for k, v in metadata.items() if k not in SERVER_METADATA}})
     if metadata.get("uid"):
         text = text.replace(metadata["uid"], "UID")
     text = re.sub(r'"20[0-9-]{8}T[0-9:.]+Z"', lambda m: m[0] if m[0].startswith('"2024') else '"NOW"', text)

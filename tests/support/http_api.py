@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -16,9 +17,11 @@ import yaml
 
 from support.api_response import ApiResponse
 from support.apiserver_process import TOKEN, bare_apiserver_command, running_apiserver_sync
+from support.custom_resource_requests import Step, comparable
 from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 
 JSON_TYPE = "application/json"
+_SERVED_SECONDS = 20.0
 
 
 class HttpApi:
@@ -72,6 +75,37 @@ class HttpApi:
         if self._address.scheme == "https":
             return http.client.HTTPSConnection(self._address.hostname, self._address.port, context=self._tls_context)
         return http.client.HTTPConnection(self._address.hostname, self._address.port)
+
+
+def response_when_served(server: HttpApi, step: Step) -> ApiResponse:
+    """Send a request; repeat it after a 404 or 429, which kube-apiserver sends until it serves a new definition."""
+    deadline = time.monotonic() + _SERVED_SECONDS
+    while True:
+        response = server.request(step.method, step.path, step.body, step.content_type, step.accept)
+        if response.status not in (404, 429) or time.monotonic() > deadline:
+            return response
+        time.sleep(0.2)
+
+
+def response_when_initialized(server: HttpApi, step: Step) -> ApiResponse:
+    """Send a request; repeat it while the storage of a custom resource is (re)initialized."""
+    while True:
+        response = server.request(step.method, step.path, step.body, step.content_type, step.accept)
+        if response.status != 429:
+            return response
+        time.sleep(1)
+
+
+def wait_until_settled(server: HttpApi) -> None:
+    """Wait until the definitions do not change for half a second: kube-apiserver's controllers update them."""
+    request = Step("", "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+    before = None
+    for _ in range(20):
+        time.sleep(0.5)
+        now = comparable(request, response_when_initialized(server, request))
+        if now == before:
+            return
+        before = now
 
 
 def _decoded(content: bytes) -> Any:

@@ -1,7 +1,7 @@
 """Recorded responses of kube-apiserver to the requests of tests/support/custom_resource_requests.py.
 
 `custom_resource_responses.json` holds the responses of kube-apiserver v1.36.2; tests/parity/test_custom_resources.py
-sends the same requests to an installed kube-apiserver.
+sends the same requests to an installed kube-apiserver, and tests/support/record_responses.py records them again.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Recorded responses of kube-apiserver to the requests of tests/support/rule_cases.py.
 
 `rule_responses.json` holds the responses of kube-apiserver v1.36.2; tests/parity/test_validation_rules.py sends the
-same requests to an installed kube-apiserver.
+same requests to an installed kube-apiserver, and tests/support/record_responses.py records them again.
 """
 
 import json

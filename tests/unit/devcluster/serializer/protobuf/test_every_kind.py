@@ -26,7 +26,10 @@ from kubeloop.kube.json_object import JSON
 
 DEPTH = 6
 RECORDED = Path(__file__).parents[4] / "support" / "recorded_protobuf.json"
-"""One object per kind recorded from kube-apiserver v1.36.2: its JSON, and its message without envelope."""
+"""One object per kind of kube-apiserver v1.36.2: its JSON, and its message without envelope.
+
+tests/support/record_responses.py records them again.
+"""
 
 KINDS = [kind for kind in sorted(schema.kinds()) if not kind[2].endswith(("List", "Options"))]
 
