@@ -12,7 +12,7 @@ import os
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
@@ -119,7 +119,8 @@ def failure_text(run_id: RunId) -> str:
             f"FAILED {run_id.scenario}, {run_id.fault_class}, seed {run_id.seed}",
             *(f"  violation: {violation}" for violation in dict.fromkeys(report.violations)),
             f"  faults: {', '.join(map(str, smallest.plan.faults)) or 'none'}"
-            f"; {'with' if smallest.plan.journal else 'without'} journal",
+            f"; {'with' if smallest.plan.journal else 'without'} journal"
+            f"{'' if smallest.plan.compares_versions else ', StaleControllerConsistency gates off'}",
             f"  steps: {', '.join(scenario.steps[number].title for number in smallest.steps)}",
             *report.story[-_STORY_LINES:],
             f"  replay: make faults REPLAY='{smallest}'",
@@ -191,14 +192,19 @@ def run_ids(count: int, first_seed: int, scenarios: Sequence[str], classes: Sequ
     ]
 
 
-def run_campaign(ids: Iterable[RunId], jobs: int, report: Callable[[str], object]) -> Table:
-    """Run all in parallel processes. report: receives each failure's text."""
+def run_campaign(ids: Sequence[RunId], jobs: int, report: Callable[[str], object], seconds: float) -> Table:
+    """Run all in parallel processes, or those that fit into the time. report: receives each failure's text."""
     table = Table()
+    until = time.monotonic() + seconds
+    batch = jobs * 16
     with ProcessPoolExecutor(jobs) as pool:
-        for result in pool.map(outcome, ids, chunksize=8):
-            table.add(result)
-            if result.violations:
-                report(pool.submit(failure_text, result.run).result())
+        for start in range(0, len(ids), batch):
+            if time.monotonic() > until:
+                break
+            for result in pool.map(outcome, ids[start : start + batch]):
+                table.add(result)
+                if result.violations:
+                    report(pool.submit(failure_text, result.run).result())
     return table
 
 

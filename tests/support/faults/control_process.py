@@ -54,6 +54,7 @@ class ControlProcess:
         self._exporter = ProcessExporter(collector)
         self._journal = journal
         self._task: asyncio.Task[None] | None = None
+        self.killed = asyncio.Event()
         client = Client(self.connection, clock=clock, rng=rng)
         self.plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=MetricsRegistry())
         self.plane.tracing._exporter = self._exporter
@@ -83,6 +84,9 @@ class ControlProcess:
 
     def kill(self) -> None:
         """End the process at once: none of its requests, traces or journal entries gets out any more."""
+        if self.killed.is_set():
+            return
+        self.killed.set()
         self.connection.end()
         self._exporter.has_ended = True
         if self._journal is not None:

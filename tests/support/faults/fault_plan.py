@@ -37,10 +37,15 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FaultPlan(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Faults of a run. journal: the process has a trace journal."""
+    """Faults of a run.
+
+    journal: the process has a trace journal. compares_versions: the feature gates StaleControllerConsistency* are on:
+    controllers wait until their caches show their own writes; without them, expectations alone must suffice.
+    """
 
     faults: tuple[Fault, ...] = ()
     journal: bool = True
+    compares_versions: bool = True
 
     def of_kind(self, *kinds: str) -> list[Fault]:
         return [fault for fault in self.faults if fault.kind in kinds]
@@ -209,7 +214,8 @@ def draw_plan(fault_class: str, seed: str, profile: Profile) -> FaultPlan:
     """Return the plan of a run. The same seed and profile give the same plan."""
     rng = random.Random(f"{fault_class}/{seed}")
     faults = tuple(FAULT_CLASSES[fault_class](rng, profile))
-    return FaultPlan(faults, journal=fault_class == "tracing" or rng.random() < 0.5)
+    journal = fault_class == "tracing" or rng.random() < 0.5
+    return FaultPlan(faults, journal, compares_versions=rng.random() < 0.7)
 
 
 def crash_plans(profile: Profile) -> list[FaultPlan]:

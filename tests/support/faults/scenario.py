@@ -34,8 +34,7 @@ class Scenario:
     controllers: names from the controller table, and "scheduler". nodes: fields of NodeSettings.
     options: of the controllers. exact: resources of which the control plane creates exactly as many objects after a
     crash as without faults. desired: returns what is missing of the scenario's own final state.
-    invariants: create the scenario's own step-by-step checks. settled_seconds: time that the last state may take to be
-    reached without faults. serves_metrics: the cluster serves the metrics API.
+    invariants: create the scenario's own step-by-step checks. serves_metrics: the cluster serves the metrics API.
     orphans: controlled objects may outlive their controller.
     """
 
@@ -47,7 +46,6 @@ class Scenario:
     exact: tuple[str, ...] = ("pods",)
     desired: Callable[[Cluster], list[str]] = lambda cluster: []
     invariants: tuple[Callable[[Cluster, FaultPlan], object], ...] = ()
-    settled_seconds: float = 1800.0
     serves_metrics: bool = False
     orphans: bool = False
 

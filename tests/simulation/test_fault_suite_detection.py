@@ -1,0 +1,141 @@
+"""The fault suite is able to fail: it detects defects that are put into the control plane."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import support
+from kubeloop.controllers.deployment import rolling_update
+from kubeloop.controllers.runtime.expectations import Expectations
+from kubeloop.controllers.runtime.pod_control import PodControl
+from kubeloop.informers.shared_informer import SharedInformer
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.objects.resources import PODS
+from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.tracing.journal.trace_journal import RecoveredRecords, TraceJournal
+from support.faults import campaign
+from support.faults.fault_plan import Fault, FaultPlan
+from support.faults.scenarios import SCENARIOS
+from support.faults.simulation import profile_of
+
+MOST_RUNS = 25
+
+
+def without_expectations(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Expectations, "met", lambda self, key: True)
+
+
+def without_uid(patch: pytest.MonkeyPatch) -> None:
+    async def delete(self: Any, pod: Any, reconcile: Any) -> None:
+        await self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace)
+
+    patch.setattr(PodControl, "delete_without_events", delete)
+
+
+def with_force(patch: pytest.MonkeyPatch) -> None:
+    async def delete(self: Any, pod: Any, reconcile: Any) -> None:
+        uid, grace = pod.metadata.uid, 0
+        name, namespace = pod.metadata.name, pod.metadata.namespace
+        await self._client.delete(PODS, name, namespace, precondition_uid=uid, grace_period_seconds=grace)
+
+    patch.setattr(PodControl, "delete_without_events", delete)
+
+
+def listing_at_zero(patch: pytest.MonkeyPatch) -> None:
+    pages = Client.pages
+    patch.setattr(Client, "pages", lambda *arguments, **options: pages(*arguments, **options, resource_version="0"))
+
+
+def without_surge_limit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rolling_update, "scaled_value", lambda value, desired, *, round_up: desired)
+
+
+def without_forgetting_assumed_pods(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cache, "forget_pod", lambda self, pod: None)
+
+
+def keeping_deleted_objects(patch: pytest.MonkeyPatch) -> None:
+    async def replace(self: Any, items: Any) -> None:
+        for key, obj in items.items():
+            self._set(key, obj, not self.has_synced, listed=True)
+        self._synced.set()
+
+    patch.setattr(SharedInformer, "replace", replace)
+
+
+def without_journal_recovery(patch: pytest.MonkeyPatch) -> None:
+    @contextlib.contextmanager
+    def recover(self: Any, now_ns: int) -> Iterator[RecoveredRecords]:
+        yield RecoveredRecords()
+
+    patch.setattr(TraceJournal, "recover", recover)
+
+
+CRASH = FaultPlan((Fault("crash-after", write=30),), compares_versions=False)
+LATE_RESTART = FaultPlan(
+    (
+        Fault("crash-after", write=8),
+        Fault("small-pages", seconds=60.0),  # makes the reflector list
+        Fault("late-events", at=1.0, seconds=30.0, resource="pods"),
+    )
+)
+CRASH_WITHOUT_COLLECTOR = FaultPlan((Fault("dead-collector", seconds=30.0), Fault("crash-after", write=40)))
+BLIND = FaultPlan((Fault("blind", at=3.0, seconds=10.0),))
+REFUSED = FaultPlan((Fault("error", seconds=20.0, share=0.9),))
+
+DEFECTS = {
+    "no expectations": (without_expectations, "rollout", CRASH),
+    "no uid of deleted pods": (without_uid, "rollout", CRASH),
+    "no grace period": (with_force, "statefulset", CRASH),
+    "lists at resourceVersion 0": (listing_at_zero, "indexed job", LATE_RESTART),
+    "no surge limit": (without_surge_limit, "rollout", CRASH),
+    "no forgotten assumed pods": (without_forgetting_assumed_pods, "gated pods", REFUSED),
+    "no deletions on relist": (keeping_deleted_objects, "rollout", BLIND),
+    "no recovered journal": (without_journal_recovery, "rollout", CRASH_WITHOUT_COLLECTOR),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_defect_violates_invariants(defect: str, monkeypatch: pytest.MonkeyPatch):
+    break_product, scenario, plan = DEFECTS[defect]
+    profile_of(SCENARIOS[scenario])  # of the intact product
+    runs = [campaign.RunId(scenario, "", str(number), plan) for number in range(MOST_RUNS)]
+    assert not campaign.run(runs[0]).violations
+    break_product(monkeypatch)
+    assert any(campaign.run(run_id).violations for run_id in runs)
+
+
+def test_failure_is_shrunk_to_the_faults_that_matter(monkeypatch: pytest.MonkeyPatch):
+    profile_of(SCENARIOS["rollout"])
+    without_journal_recovery(monkeypatch)
+    plan = FaultPlan((Fault("slow", at=1.0, seconds=1.0, share=0.1), *CRASH_WITHOUT_COLLECTOR.faults))
+    shrunk = campaign.shrink(campaign.RunId("rollout", "", "0", plan)).plan
+    assert shrunk is not None
+    assert shrunk.faults == CRASH_WITHOUT_COLLECTOR.faults
+
+
+def test_a_run_depends_on_its_seed_alone():
+    program = (
+        "from support.faults import campaign\n"
+        "print('\\n'.join(campaign.run(campaign.RunId('statefulset', 'combined', 'fixed')).story))"
+    )
+    stories = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(support.__path__[0]).parent)},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert "all faults are over" in stories[0]
+    assert stories[0] == stories[1]
