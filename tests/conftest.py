@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     ):  # inherited from a shell that runs the tests in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.addinivalue_line("markers", "timeout(seconds): limit of pytest-timeout for a test with its fixtures")
     config.addinivalue_line("markers", "virtual_time: the test's event loop and `clock` run in virtual time")
     config.addinivalue_line(
         "markers", "long: takes a minute; runs first, so that other workers run the other tests meanwhile"

@@ -14,7 +14,7 @@ from support.apiserver_process import bare_apiserver_command, running_apiserver_
 from support.kubectl_comparison import Difference, KubectlServer, Scenario, compare, read_scenarios
 from support.real_apiserver import needs_binaries, real_apiserver
 
-pytestmark = pytest.mark.usefixtures("needs_kubectl")
+pytestmark = [pytest.mark.usefixtures("needs_kubectl"), pytest.mark.timeout(1800)]  # `differences` runs all scenarios
 
 
 @pytest.fixture(scope="module")
