@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from support.audited_permissions import AUDIT_POLICY, audited_permissions, granted_permissions
-from support.cli_processes import ROOT, Kubectl, Kubeloop, KubeloopProcess, reserved_port, wait_until
+from support.cli_processes import ROOT, TIMEOUT_SECONDS, Kubectl, Kubeloop, KubeloopProcess, reserved_port, wait_until
 from support.fake_kubelet import fake_kubelet, make_node
 from support.otlp import Collector, ReceivedSpan
 from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
@@ -34,7 +34,7 @@ def roots(collector: Collector) -> list[ReceivedSpan]:
 
 def is_ready(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=5) as response:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=TIMEOUT_SECONDS) as response:
             return response.status == 200
     except urllib.error.HTTPError:
         return False

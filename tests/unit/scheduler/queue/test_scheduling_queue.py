@@ -218,7 +218,7 @@ async def test_event_for_many_pods_is_processed_in_slices():
     assert 0 < len(queue.unschedulable_pods()) < count - 1
     assert queue.pop() is None, "pods that are not moved yet may have a higher priority"
     while (popped := queue.pop()) is None:
-        await asyncio.wait_for(queue.wait(), 5)
+        await asyncio.wait_for(queue.wait(), 60)
     assert popped.pod.metadata.name == f"p{count - 2}"
     assert not queue.unschedulable_pods()
     queue.check()

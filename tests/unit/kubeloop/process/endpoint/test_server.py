@@ -96,7 +96,7 @@ async def test_closed_connection_ends_the_line_generator():
     async with client_session(endpoint) as session:
         async with session.get("/lines") as response:
             await response.content.readline()
-        await asyncio.wait_for(gone.wait(), 10)
+        await asyncio.wait_for(gone.wait(), 60)
 
 
 async def test_error_responses_contain_the_reason(caplog):
