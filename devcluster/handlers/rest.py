@@ -5,7 +5,6 @@ Writes may wait for slow work: they raise Outdated if the stored object has chan
 
 from __future__ import annotations
 
-import msgspec
 from msgspec.structs import replace
 
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
@@ -67,9 +66,6 @@ from kubeloop.devcluster.storage.store import ObjectStore, StoredObject, object_
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
-
-_encode = msgspec.json.Encoder().encode
-
 
 _TOKEN_REQUEST: Resource[JSON] = Resource("authentication.k8s.io", "v1", "TokenRequest", "", True, dict)
 _TOKEN_REQUESTS = ServedResource(_TOKEN_REQUEST)

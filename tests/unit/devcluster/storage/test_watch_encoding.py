@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request
-from kubeloop.devcluster.handlers import rest
+from kubeloop.devcluster.handlers import list as list_module
+from kubeloop.devcluster.handlers import object_responses
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.storage import store, watch_encoding
@@ -36,13 +37,13 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
         return count
 
-    for module in (store, watch_encoding, rest):
+    for module in (store, watch_encoding, object_responses, list_module):
         monkeypatch.setattr(module, "_encode", counting(msgspec.json.encode))
     writer = codec.writer
     monkeypatch.setattr(codec, "writer", lambda *kind: counting(writer(*kind)))
-    rest._protobuf_writer.cache_clear()
+    object_responses.protobuf_writer.cache_clear()
     yield counts
-    rest._protobuf_writer.cache_clear()
+    object_responses.protobuf_writer.cache_clear()
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["in memory", "with a data directory"])
