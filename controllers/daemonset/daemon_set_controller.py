@@ -43,10 +43,11 @@ from kubeloop.controllers.runtime.owner_references import (
 from kubeloop.controllers.runtime.pod_availability import affects_owner, next_availability_seconds
 from kubeloop.controllers.runtime.pod_control import CannotDeletePods, PodControl
 from kubeloop.controllers.runtime.slow_start import slow_start_batch
-from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
+from kubeloop.controllers.runtime.status_patch import changed_fields
+from kubeloop.controllers.runtime.status_write import write_status
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
-from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, is_namespace_terminating
+from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating
 from kubeloop.kube.objects.api_types import (
     ControllerRevision,
     DaemonSet,
@@ -66,7 +67,6 @@ log = logging.getLogger(__name__)
 
 NAME = "daemonset"
 BURST_REPLICAS = 250
-STATUS_UPDATE_RETRIES = 1
 
 
 class _Sync(NamedTuple):
@@ -482,29 +482,17 @@ class DaemonSetController:
                 failures.append(error)
 
     async def _write_status(self, sync: _Sync, status: DaemonSetStatus) -> None:
-        """Write the status if it changed; retry once from a fresh read if the first write fails.
-
-        Raises the error of the last try, or of the read.
-        """
-        based_on, metadata = sync.daemon_set, sync.daemon_set.metadata
-        if status == based_on.status:
+        """Write the status if it changed; see `write_status`."""
+        daemon_set = sync.daemon_set
+        if status == daemon_set.status:
             return
-        for tries_left in range(STATUS_UPDATE_RETRIES, -1, -1):
-            status = replace(status, collision_count=based_on.status.collision_count)
-            changes = changed_fields(based_on.status, status, always=ALWAYS_SET)
-            patch = versioned_merge_patch(based_on.metadata.resource_version, status=changes)
-            try:
-                with sync.reconcile.action_span("update status"):
-                    written = await self._client.patch(
-                        DAEMON_SETS, metadata.name, patch, PatchType.MERGE, metadata.namespace, subresource="status"
-                    )
-            except (ApiError, ServerUnreachable):
-                if not tries_left:
-                    raise
-                based_on = await self._client.get(DAEMON_SETS, metadata.name, metadata.namespace)
-            else:
-                self._record_write(sync.daemon_set, DAEMON_SETS.group_resource, written)
-                return
+
+        def changes(based_on: DaemonSet) -> JSONValue:
+            collisions = based_on.status.collision_count
+            return changed_fields(based_on.status, replace(status, collision_count=collisions), always=ALWAYS_SET)
+
+        written = await write_status(self._client, DAEMON_SETS, daemon_set, changes, sync.reconcile)
+        self._record_write(daemon_set, DAEMON_SETS.group_resource, written)
 
     def _record_write(self, daemon_set: DaemonSet, resource: str, written: Object) -> None:
         uid = daemon_set.metadata.uid

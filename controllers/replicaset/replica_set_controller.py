@@ -50,10 +50,11 @@ from kubeloop.controllers.runtime.pod_control import CannotDeletePods, PodContro
 from kubeloop.controllers.runtime.pod_template import pod_from_template
 from kubeloop.controllers.runtime.slow_start import slow_start_batch
 from kubeloop.controllers.runtime.status_delay import StatusDelay
-from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
+from kubeloop.controllers.runtime.status_patch import changed_fields
+from kubeloop.controllers.runtime.status_write import write_status
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
-from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, is_namespace_terminating
+from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating
 from kubeloop.kube.objects.api_types import JSONValue, Object, Pod, ReplicaSet, ReplicaSetStatus
 from kubeloop.kube.objects.object_fields import controller_of, is_ready
 from kubeloop.kube.objects.resources import PODS
@@ -64,7 +65,6 @@ from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPA
 log = logging.getLogger(__name__)
 
 BURST_REPLICAS = 500
-STATUS_UPDATE_RETRIES = 1
 
 
 class ReplicaSetController:
@@ -350,38 +350,18 @@ class ReplicaSetController:
                 failures.append(error)
 
     async def _write_status(self, rs: ReplicaSet, status: ReplicaSetStatus, reconcile: Reconcile) -> None:
-        """Write the status if it changed; retry once from a fresh read if the first write fails.
-
-        Raises the error of the last try, or of the read.
-        """
-        resource, metadata = self._variant.resource, rs.metadata
-        if status == rs.status:
-            self._record_write(rs, resource.group_resource, rs)
-            return
-        based_on = rs
-        for tries_left in range(STATUS_UPDATE_RETRIES, -1, -1):
-            patch = versioned_merge_patch(
-                based_on.metadata.resource_version,
-                status=changed_fields(based_on.status, status, always={"replicas": 0}),
+        """Write the status if it changed; see `write_status`."""
+        resource = self._variant.resource
+        written = rs
+        if status != rs.status:
+            written = await write_status(
+                self._client,
+                resource,
+                rs,
+                lambda based_on: changed_fields(based_on.status, status, always={"replicas": 0}),
+                reconcile,
             )
-            try:
-                with reconcile.action_span("update status"):
-                    written = await self._client.patch(
-                        resource,
-                        metadata.name,
-                        patch,
-                        PatchType.MERGE,
-                        metadata.namespace,
-                        subresource="status",
-                    )
-            except (ApiError, ServerUnreachable):
-                if not tries_left:
-                    raise
-                fresh = await self._client.get(resource, metadata.name, metadata.namespace)
-                based_on = self._variant.to_replica_set(fresh)
-            else:
-                self._record_write(rs, resource.group_resource, written)
-                return
+        self._record_write(rs, resource.group_resource, written)
 
     def _record_write(self, rs: ReplicaSet, resource: str, written: Object) -> None:
         self.consistency.wrote_at(rs.key, rs.metadata.uid, resource, written.metadata.resource_version)
