@@ -64,6 +64,8 @@ class Reconcile:
             self.finish()
         elif isinstance(error, Exception):
             self.finish(error=str(error))
+        else:
+            current_span.set(None)
 
     @property
     def traceparent(self) -> str:

@@ -76,6 +76,7 @@ async def test_context_manager_finishes_a_reconcile_unless_it_is_cancelled(traci
             reconcile.add_action("create pod")
             if error is not None:
                 raise error
+        assert log_traceparent() == ""
     await tracing.flush()
     traces = [(trace.root.attributes["kubeloop.key"], trace.root.error) for trace in exporter.traces]
     assert traces == [("shop/done", None), ("shop/failed", "409")]
