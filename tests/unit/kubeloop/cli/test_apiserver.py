@@ -29,3 +29,8 @@ def test_options_set_the_behaviour_of_simulated_pods():
     assert (settings.start_delay_seconds, settings.start_delay_spread_seconds) == (2.0, 2.0)
     assert settings.stop_delay_seconds == 1.0
     assert settings.probe_delays
+
+
+@pytest.mark.parametrize(("grace_seconds", "renew_seconds"), [(50.0, 10.0), (200.0, 10.0), (2.0, 0.4), (0.0, 0.1)])
+def test_kubelets_renew_their_leases_every_fifth_of_the_grace_period(grace_seconds: float, renew_seconds: float):
+    assert node_settings(DevClusterOptions(), grace_seconds).lease_renew_seconds == renew_seconds

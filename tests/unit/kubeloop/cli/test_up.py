@@ -1,7 +1,12 @@
-"""Progress output of `kubeloop up`."""
+"""Progress output of `kubeloop up`, and its settings."""
 
+import math
+
+import pytest
 from msgspec.structs import replace
 
+from kubeloop.cli import up
+from kubeloop.cli.options import ControllerOptions, DevClusterOptions, FeatureGateOptions, ProcessOptions
 from kubeloop.cli.progress_table import progress_table
 from kubeloop.cli.up import LogProgress
 from kubeloop.process.workload_progress import Progress, WorkloadProgress
@@ -57,3 +62,11 @@ def test_table_shows_incomplete_workloads_first(capsys):
     assert "1 of 2 available" in output
     assert "and 10 more" in output
     assert "1 bound/s" in output
+
+
+@pytest.mark.parametrize(
+    ("nodes", "seconds"), [(0, math.inf), (3, 50.0)], ids=["no simulated nodes", "simulated nodes"]
+)
+def test_heartbeats_are_checked_in_clusters_with_simulated_nodes(nodes: int, seconds: float):
+    settings = up._settings(DevClusterOptions(nodes=nodes), ProcessOptions(), ControllerOptions(), FeatureGateOptions())
+    assert settings.controller_options["node_monitor_grace_period"] == seconds
