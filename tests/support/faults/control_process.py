@@ -84,7 +84,7 @@ class ControlProcess:
 
     def kill(self) -> None:
         """End the process at once: none of its requests, traces or journal entries gets out any more."""
-        if self.killed.is_set():
+        if self.killed.is_set() or (self._task is not None and self._task.done()):
             return
         self.killed.set()
         self.connection.end()

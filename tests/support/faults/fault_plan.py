@@ -18,7 +18,8 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     """One fault. Times in seconds since the start of the run.
 
     write: number of the control plane's write at which the fault happens, from 1; else it happens at `at`.
-    seconds: its duration, or the length of a delay. resource: plural name; "" for all. share: of requests or events.
+    seconds: its duration, or the length of a delay. resource: plural name; "" for all. share: of requests or events; of
+    "slow" the longest latency in seconds, of "clock" the jump in seconds.
     """
 
     kind: str
@@ -32,7 +33,8 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
         texts = [f"at write {self.write}" if self.write else f"at {self.at:g} s"]
         texts += [f"for {self.seconds:g} s"] if self.seconds else []
         texts += [self.resource] if self.resource else []
-        texts += [f"{self.share:.0%}"] if self.share else []
+        if self.share:
+            texts.append(f"{self.share:g} s" if self.kind in ("slow", "clock") else f"{self.share:.0%}")
         return f"{self.kind} ({', '.join(texts)})"
 
 
@@ -89,7 +91,7 @@ def _resource(rng: random.Random, profile: Profile) -> str:
 
 
 def _crash(rng: random.Random, profile: Profile) -> list[Fault]:
-    """The process ends before or after a write, which is half of the times not its last crash."""
+    """The process ends before or after a write, in half of the runs more than once."""
     faults = [Fault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile))]
     while rng.random() < 0.5:
         faults.append(Fault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile)))
@@ -105,7 +107,8 @@ def _stale(rng: random.Random, profile: Profile) -> list[Fault]:
     """Watch events, lists or both arrive late, by up to four minutes, mostly after a restart."""
     faults = []
     if rng.random() < 0.6:
-        faults.append(Fault(rng.choice(("crash-before", "crash-after", "crash-at")), write=_write(rng, profile)))
+        crash = Fault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile))
+        faults.append(rng.choice((crash, crash, Fault("crash-at", at=_moment(rng, profile)))))
     for _ in range(rng.randint(1, 3)):
         kind = rng.choice(("late-events", "late-events", "late-lists", "switch-server"))
         longest = rng.choice((5.0, 30.0, 240.0))
@@ -232,13 +235,9 @@ def crash_plans(profile: Profile) -> list[FaultPlan]:
 
 _UNCERTAIN_CREATES = {
     "crash-late", "old-lists", "lost-answer", "freeze-leader", "slow", "duplicate", "silent", "restart-server",
-    "disconnect", "dead-server",
+    "disconnect",
 }  # fmt: skip
 """A create may take effect although the controller believes that it failed, or does not see it: it may create again."""
-_OTHER_COUNTS = {"replace-object", "delete-object", "clock"}
-"""The desired number of creates differs from that of the run without faults."""
-
-
 _CURRENT = {"crash-before", "crash-after", "error", "throttle", "conflict", "dead-collector", "full-disk", "compact"}
 """Caches follow the server within a second."""
 
