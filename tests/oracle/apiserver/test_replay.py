@@ -27,6 +27,10 @@ TOPICS = (
     "validation", "watch",
 )  # fmt: skip
 
+# The script sends requests a fixed time after the start of kubectl, which may not watch yet on a busy machine. Only
+# these are repeated after a failure.
+TIMED_SCENARIOS = ("kubectl/get-watch", "kubectl/rollout-status", "kubectl/delete-waits", "kubectl/wait")
+
 
 @pytest.mark.parametrize("topic", TOPICS)
 async def test_replayed_responses_match_records(topic: str, oracle_dir: Path, least_records: Callable[[str], int]):
@@ -41,23 +45,26 @@ async def test_replayed_responses_match_records(topic: str, oracle_dir: Path, le
         listener = await asyncio.get_running_loop().create_server(http, sock=loopback_socket(0))
         url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
         scenarios = await _replay(oracle_dir / "apiserver", topic, url)
+        for _ in range(2):
+            late = [name for name in TIMED_SCENARIOS if scenarios.get(name, {}).get("result") == "fail"]
+            if late:
+                scenarios |= await _replay(oracle_dir / "apiserver", topic, url, *(f"--only={name}" for name in late))
         listener.close()
         background.cancel()
         await asyncio.gather(background, return_exceptions=True)
     assert len(scenarios) >= least_records(f"apiserver/{topic}.jsonl.gz")
-    assert not [json.dumps(scenario)[:2000] for scenario in scenarios if scenario["result"] != "pass"]
+    assert not [json.dumps(scenario)[:2000] for scenario in scenarios.values() if scenario["result"] != "pass"]
 
 
-async def _replay(folder: Path, topic: str, url: str) -> list[dict[str, Any]]:
-    """Run the replay script and return the results of the scenarios: passed, failed or skipped."""
+async def _replay(folder: Path, topic: str, url: str, *only: str) -> dict[str, dict[str, Any]]:
+    """Run the replay script and return the results of the scenarios by name: passed, failed or skipped."""
     # kubectl's watches must be ready when the script continues, so that nothing else runs beside them
     jobs = 1 if topic == "kubectl" else 4
     replay = await asyncio.create_subprocess_exec(
         sys.executable, str(folder / "replay.py"), url, "--token", TOKEN, "--json", "--timeout", "120",
-        "--compaction-wait", str(2.5 * COMPACTION_SECONDS), "-j", str(jobs), str(folder / f"{topic}.jsonl.gz"),
+        "--compaction-wait", str(2.5 * COMPACTION_SECONDS), "-j", str(jobs), *only, str(folder / f"{topic}.jsonl.gz"),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     output, problems = await replay.communicate()
     assert output, problems.decode()
-    scenarios: list[dict[str, Any]] = json.loads(output)["scenarios"]
-    return scenarios
+    return {scenario["name"]: scenario for scenario in json.loads(output)["scenarios"]}
