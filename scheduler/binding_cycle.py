@@ -58,6 +58,11 @@ class BindingCycle:
         self._slots = max_in_flight  # remaining bind requests that may be in flight
         self._slot_freed = asyncio.Event()
 
+    @property
+    def free_slots(self) -> int:
+        """Return the number of bind requests that may be sent in addition to those in flight."""
+        return self._slots
+
     async def wait_for_slot(self) -> None:
         """Wait until another bind request may be sent."""
         while self._slots <= 0:

@@ -53,6 +53,9 @@ from kubeloop.scheduler.scheduling_cycle import SchedulingCycle
 from kubeloop.scheduler.status_patches import StatusPatches
 
 log = logging.getLogger(__name__)
+# Pods are scheduled for this long per turn of the event loop. With one pod per turn, pods would wait for the controllers
+# under load, which create more of them in each turn.
+_TURN_NS = 3_000_000
 
 
 class Scheduler:
@@ -267,9 +270,14 @@ class Scheduler:
     async def _schedule_forever(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             await self._binding_cycle.wait_for_slot()
-            attempt = await self._scheduling_cycle.run()
-            if attempt is not None:
+            end_ns = self._now_ns() + _TURN_NS
+            for _ in range(self._binding_cycle.free_slots):
+                attempt = await self._scheduling_cycle.run()
+                if attempt is None:
+                    break
                 self._start(tasks, self._bind(attempt), f"bind/{attempt.queued.key}")
+                if self._now_ns() >= end_ns:
+                    break
             await asyncio.sleep(0)  # let the informers read their sockets while there is work
 
     async def _bind(self, attempt: Attempt) -> None:

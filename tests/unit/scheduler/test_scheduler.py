@@ -224,7 +224,24 @@ async def test_bindings_in_flight_are_limited(cluster, scheduling):
             cluster.pod(f"p{number}")
         await asyncio.sleep(3)
         assert len(cluster.bindings) == 20
-        assert 1 < max_in_flight <= 5
+        assert 1 < max_in_flight <= 4
+
+
+async def test_waiting_pods_are_scheduled_in_one_turn_of_the_event_loop(cluster, scheduling):
+    """Time stands still during a turn. A pod per turn would wait for all other work of the process."""
+    cluster.node("n")
+    waiting: list[int] = []
+
+    async with scheduling() as scheduler:
+
+        async def count_waiting() -> None:
+            waiting.append(sum(scheduler.queue.get(f"default/p{number}") is not None for number in range(20)))
+
+        cluster.before_bind = lambda key, node: count_waiting()
+        for number in range(20):
+            cluster.pod(f"p{number}")
+        await asyncio.sleep(1)
+    assert waiting == [0] * 20
 
 
 async def test_shutdown_waits_for_bindings_in_flight(cluster, scheduling):
