@@ -53,8 +53,8 @@ from kubeloop.scheduler.scheduling_cycle import SchedulingCycle
 from kubeloop.scheduler.status_patches import StatusPatches
 
 log = logging.getLogger(__name__)
-# Pods are scheduled for this long per turn of the event loop. With one pod per turn, pods would wait for the controllers
-# under load, which create more of them in each turn.
+# Pods are scheduled for this long per turn of the event loop. With one pod per turn, pods would wait under load for the
+# controllers, which create more of them in each turn.
 _TURN_NS = 3_000_000
 
 
