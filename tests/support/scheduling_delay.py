@@ -1,4 +1,4 @@
-"""How long processes of this machine wait for a CPU while a test runs: a limit for a delay has to include it."""
+"""Measures how long processes wait for a CPU during a test, as limits of delays must include that time."""
 
 from __future__ import annotations
 

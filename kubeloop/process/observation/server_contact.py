@@ -1,4 +1,4 @@
-"""What the responses of the API server show beside their content: whether it is available, and its clock."""
+"""Derives from responses of the API server whether it is available, and how far its clock is off."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _STORY_LINES = 120
 
 
 class RunId(msgspec.Struct, frozen=True):
-    """What determines a run. plan, steps: the faults and the numbers of the steps, if they are not all."""
+    """A reproducible run. plan, steps: the faults and the numbers of the steps; None for those of the seed."""
 
     scenario: str
     fault_class: str

@@ -210,7 +210,7 @@ def _combined(rng: random.Random, profile: Profile) -> list[Fault]:
 
 
 FAULT_CLASSES: Mapping[str, Draw] = {**_DRAW, "combined": _combined}
-"""How to draw the faults of each class."""
+"""Functions that draw the faults of a class, by its name."""
 
 
 def draw_plan(fault_class: str, seed: str, profile: Profile) -> FaultPlan:
