@@ -18,6 +18,6 @@ imports only those below it (pyproject.toml, contract "devcluster"):
     managedfields    field ownership, server-side apply
     storage          versioned store, watch, SQLite
     serializer       JSON, YAML, protobuf, defaults, conversion
-    languages        CEL, Go templates, jq, regular expressions, JSONPath
+    languages        CEL of policies, Go templates, jq, JSONPath
     api              served resources, requests, errors
 """

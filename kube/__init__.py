@@ -1,4 +1,4 @@
-"""Kubernetes vocabulary: API objects, quantities, selectors, the API client, credentials, the event recorder.
+"""Kubernetes vocabulary: API objects, quantities, selectors, CEL, the API client, credentials, the event recorder.
 
 Layers, each importing only from lines below its own:
 
@@ -9,7 +9,8 @@ Layers, each importing only from lines below its own:
     durations | feature_gates | selectors    Go durations; feature gates; label and field selectors
     errors                                   ApiError and its subclasses, UserError
     objects                                  API types as msgspec Structs, resources, QoS class, tolerations
-    clock | field_errors | json_object | quantities | schema | yaml
+    cel                                      Common Expression Language
+    clock | field_errors | json_object | name_checks | quantities | regex | schema | string_formats | uids | yaml
 
 Imports no other package of kubeloop.
 """

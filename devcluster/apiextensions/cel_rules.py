@@ -23,11 +23,12 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     additional_properties_of,
 )
 from kubeloop.devcluster.apiextensions.value_validation import Correlation
-from kubeloop.devcluster.languages.cel.cost_estimates import MAX_ESTIMATE, estimate_cost
-from kubeloop.devcluster.languages.cel.program import COST_LIMIT_EXCEEDED, Program
-from kubeloop.devcluster.languages.cel.schema_values import SchemaView
-from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
-from kubeloop.devcluster.languages.cel.types import (
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.kube.cel.cost_estimates import MAX_ESTIMATE, estimate_cost
+from kubeloop.kube.cel.program import COST_LIMIT_EXCEEDED, Program
+from kubeloop.kube.cel.schema_values import SchemaView
+from kubeloop.kube.cel.syntax import ExpressionError, InstantiationError
+from kubeloop.kube.cel.types import (
     BOOL,
     MAX_REQUEST_BYTES,
     STRING,
@@ -36,8 +37,7 @@ from kubeloop.devcluster.languages.cel.types import (
     optional_of,
     schema_decl_type,
 )
-from kubeloop.devcluster.languages.cel.values import NONE, CelError, Optional
-from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.kube.cel.values import NONE, CelError, Optional
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 

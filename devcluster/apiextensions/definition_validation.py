@@ -11,11 +11,9 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from kubeloop.devcluster.api.conditions import is_true
-from kubeloop.devcluster.api.name_checks import dns_1035_label, dns_subdomain
 from kubeloop.devcluster.apiextensions.schema_validation import check_schema
 from kubeloop.devcluster.apiextensions.structural_schema import Schema, walk
 from kubeloop.devcluster.languages import jsonpath
-from kubeloop.devcluster.languages.string_formats import is_known_format
 from kubeloop.devcluster.registry.custom_resource_definitions import (
     APPROVAL_ANNOTATION,
     approval_condition,
@@ -24,6 +22,8 @@ from kubeloop.devcluster.registry.custom_resource_definitions import (
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.kind_validators import KindValidators
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_1035_label, dns_subdomain
+from kubeloop.kube.string_formats import is_known_format
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")

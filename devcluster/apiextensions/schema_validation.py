@@ -25,9 +25,9 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     walk,
 )
 from kubeloop.devcluster.apiextensions.value_validation import same, validate
-from kubeloop.devcluster.languages.regex import PatternError, compile_pattern
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.regex import PatternError, compile_pattern
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _UNSUPPORTED = ("id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions")

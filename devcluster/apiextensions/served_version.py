@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.name_checks import dns_subdomain, qualified_name
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE
 from kubeloop.devcluster.api.served_resources import ALL_VERBS, CustomResource, ServedResource
 from kubeloop.devcluster.api.slow_work import Outdated, SlowWorkContext
@@ -43,6 +42,7 @@ from kubeloop.devcluster.validation.common.object_meta import (
 )
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_subdomain, qualified_name
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.apiextensions.cel_rules import RuleTree

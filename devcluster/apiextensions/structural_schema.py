@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.api.name_checks import dns_1035_label
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import path_segment, validate_object_meta
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_1035_label
 
 Schema = dict[str, Any]
 

@@ -21,11 +21,11 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     Schema,
     field_schema,
 )
-from kubeloop.devcluster.languages.regex import matches
-from kubeloop.devcluster.languages.string_formats import NUMBER_FORMATS, has_format, is_known_format
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.regex import matches
+from kubeloop.kube.string_formats import NUMBER_FORMATS, has_format, is_known_format
 
 MISSING: Any = object()
 

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.name_checks import label_value
 from kubeloop.devcluster.api.served_resources import (
     LOCAL_SUBJECT_ACCESS_REVIEWS,
     SELF_SUBJECT_ACCESS_REVIEWS,
@@ -24,6 +23,7 @@ from kubeloop.devcluster.storage.store import METADATA_FIELDS
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_name
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import label_value
 from kubeloop.kube.objects.resources import Resource
 
 _RESOURCE_ATTRIBUTES = "spec.resourceAttributes"

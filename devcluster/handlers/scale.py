@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.api.object_metadata import without_managed_fields
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_context import RequestContext
@@ -47,6 +46,7 @@ from kubeloop.devcluster.storage.store import StoredObject
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import validate_object_meta
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_subdomain
 from kubeloop.kube.objects.resources import Resource
 
 ReplicasPaths = Mapping[str, tuple[str, ...] | None]

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kubeloop.devcluster.languages.cel.parser import parse
-from kubeloop.devcluster.languages.cel.syntax import (
+from kubeloop.kube.cel.parser import parse
+from kubeloop.kube.cel.syntax import (
     Call,
     Comprehension,
     ExpressionError,

@@ -1,1 +1,1 @@
-"""Languages that objects may contain: CEL, Go templates, jq, Go regular expressions, JSONPath."""
+"""Languages that objects may contain: CEL of policies, Go templates, jq, JSONPath."""

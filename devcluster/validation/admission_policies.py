@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kubeloop.devcluster.api.name_checks import dns_1035_label, dns_subdomain, qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_selector
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_1035_label, dns_subdomain, qualified_name
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.languages.policy_cel.environment import Environment, Expression
@@ -218,7 +218,7 @@ def _validate_match_conditions(
 
 
 def _validate_variables(errors: ErrorList, path: str, variables: Sequence[JSON], expressions: _Expressions) -> None:
-    from kubeloop.devcluster.languages.cel.types import RESERVED
+    from kubeloop.kube.cel.types import RESERVED
 
     for index, variable in enumerate(variables):
         where, name, text = f"{path}[{index}]", variable.get("name", ""), variable.get("expression", "")

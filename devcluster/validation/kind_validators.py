@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from kubeloop.devcluster.api.name_checks import dns_1035_label, dns_label, dns_subdomain, long_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import NameCheck, path_segment
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_1035_label, dns_label, dns_subdomain, long_name
 
 CreateValidator = Callable[[ErrorList, JSON], None]
 UpdateValidator = Callable[[ErrorList, JSON, JSON], None]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.api.name_checks import dns_label
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_labels
 from kubeloop.devcluster.validation.pod.containers import validate_resource_requirements
 from kubeloop.devcluster.validation.pod.scheduling import validate_tolerations
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label
 
 
 def validate_runtime_class(errors: ErrorList, obj: JSON) -> None:

@@ -23,7 +23,7 @@ def test_named_files_exist(document: str) -> None:
         "controllers/runtime",
         "devcluster/admission/policies",
         "devcluster/apiextensions",
-        "devcluster/languages/cel",
+        "kube/cel",
         "kubeloop/cli",
         "kubeloop/testing",
     ],

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kubeloop.devcluster.languages.cel.declarations import Overload
-from kubeloop.devcluster.languages.cel.functions.kubernetes_functions import QuantityValue
-from kubeloop.devcluster.languages.cel.functions.kubernetes_functions import quantity as parse_amount
-from kubeloop.devcluster.languages.cel.program import Library, Program
-from kubeloop.devcluster.languages.cel.schema_values import parse_timestamp
-from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
-from kubeloop.devcluster.languages.cel.types import DOUBLE, DYN, STRING, TIMESTAMP, Type
-from kubeloop.devcluster.languages.cel.values import CelError, Duration, Timestamp, Uint, no_overload
+from kubeloop.kube.cel.declarations import Overload
+from kubeloop.kube.cel.functions.kubernetes_functions import QuantityValue
+from kubeloop.kube.cel.functions.kubernetes_functions import quantity as parse_amount
+from kubeloop.kube.cel.program import Library, Program
+from kubeloop.kube.cel.schema_values import parse_timestamp
+from kubeloop.kube.cel.syntax import ExpressionError, InstantiationError
+from kubeloop.kube.cel.types import DOUBLE, DYN, STRING, TIMESTAMP, Type
+from kubeloop.kube.cel.values import CelError, Duration, Timestamp, Uint, no_overload
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import Format, Quantity
 

@@ -9,17 +9,17 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
-from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
-from kubeloop.devcluster.languages.cel.declarations import Overload
-from kubeloop.devcluster.languages.cel.program import Library
-from kubeloop.devcluster.languages.cel.runtime_costs import (
+from kubeloop.kube.cel.declarations import Overload
+from kubeloop.kube.cel.program import Library
+from kubeloop.kube.cel.runtime_costs import (
     LIST_CREATE_COST,
     STRING_TRAVERSAL_FACTOR,
     STRUCT_CREATE_COST,
     size_of,
 )
-from kubeloop.devcluster.languages.cel.types import BOOL, STRING, Type
-from kubeloop.devcluster.languages.cel.values import CelError, ContainerValue, Opaque, no_overload
+from kubeloop.kube.cel.types import BOOL, STRING, Type
+from kubeloop.kube.cel.values import CelError, ContainerValue, Opaque, no_overload
+from kubeloop.kube.name_checks import dns_label, dns_subdomain
 
 _NAME = "kubernetes.authorization."
 _PATH, _GROUP = Type("struct", f"{_NAME}PathCheck"), Type("struct", f"{_NAME}GroupCheck")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kubeloop.devcluster.languages.cel.program import Library, Program
-from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
-from kubeloop.devcluster.languages.cel.types import BOOL, DYN, INT, NULL, STRING, TIMESTAMP, Type, list_of, map_of
 from kubeloop.devcluster.languages.policy_cel.authorizer import AUTHORIZATION_LIBRARY, AUTHORIZER
+from kubeloop.kube.cel.program import Library, Program
+from kubeloop.kube.cel.syntax import ExpressionError, InstantiationError
+from kubeloop.kube.cel.types import BOOL, DYN, INT, NULL, STRING, TIMESTAMP, Type, list_of, map_of
 
 
 def struct(name: str, fields: Mapping[str, Type]) -> Type:

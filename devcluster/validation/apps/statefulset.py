@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubeloop.devcluster.api.name_checks import dns_label
 from kubeloop.devcluster.validation.apps.workload_status import validate_collision_count, validate_replica_counts
 from kubeloop.devcluster.validation.apps.workload_template import (
     LABEL_SELECTOR,
@@ -22,6 +21,7 @@ from kubeloop.devcluster.validation.common.field_checks import (
 from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import validate_claim_spec
 from kubeloop.devcluster.validation.pod.pod_spec import validate_pod_template_metadata, validate_pod_template_spec
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label
 
 
 def validate_stateful_set(errors: ErrorList, obj: JSON) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kubeloop.devcluster.api.name_checks import label_value, port_name, port_number, qualified_name, regex_error
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import label_value, port_name, port_number, qualified_name, regex_error
 
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 

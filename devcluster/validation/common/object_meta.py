@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kubeloop.devcluster.api.name_checks import dns_label, prefix_of, qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_labels
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label, prefix_of, qualified_name
 
 NameCheck = Callable[[str], Sequence[str]]
 ANNOTATIONS_LIMIT = 256 << 10

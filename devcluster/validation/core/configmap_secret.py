@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from base64 import b64decode
 
-from kubeloop.devcluster.api.name_checks import config_key
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import config_key
 
 _DATA_LIMIT = 1 << 20
 

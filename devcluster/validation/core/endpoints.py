@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, port_number, qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS
 from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
 from kubeloop.devcluster.validation.core.service import validate_reachable_ip
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label, dns_subdomain, port_number, qualified_name
 
 
 def validate_endpoints(errors: ErrorList, obj: JSON) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_name
 from kubeloop.devcluster.validation.common.object_meta import validate_object_meta
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_subdomain
 
 
 def validate_event(errors: ErrorList, obj: JSON) -> None:

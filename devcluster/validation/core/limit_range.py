@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from kubeloop.devcluster.api.name_checks import qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.containers import (
     may_be_overcommitted,
@@ -12,6 +11,7 @@ from kubeloop.devcluster.validation.pod.containers import (
     validate_resource_name,
 )
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import qualified_name
 from kubeloop.kube.quantities import parse_quantity
 
 _NOT_FOR_PODS = "may not be specified when `type` is 'Pod'"

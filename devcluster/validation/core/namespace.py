@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.api.name_checks import qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import (
     NOT_STANDARD,
@@ -10,6 +9,7 @@ from kubeloop.devcluster.validation.common.object_meta import (
     validate_core_finalizers,
 )
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import qualified_name
 
 
 def validate_namespace(errors: ErrorList, obj: JSON) -> None:

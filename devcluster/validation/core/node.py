@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kubeloop.devcluster.api.name_checks import label_value
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_name
@@ -14,6 +13,7 @@ from kubeloop.devcluster.validation.pod.containers import validate_resource_quan
 from kubeloop.devcluster.validation.pod.scheduling import TAINT_EFFECTS
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import label_value
 
 
 def validate_node(errors: ErrorList, obj: JSON) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 from typing import Any
 
-from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.go_values import struct_differences
 from kubeloop.devcluster.validation.common.object_meta import validate_core_finalizers, validate_object_meta
@@ -18,6 +17,7 @@ from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
 from kubeloop.devcluster.validation.pod.scheduling import validate_node_selector
 from kubeloop.devcluster.validation.pod.volumes import ERROR_PATH_NAMES, SHARED_SOURCES, validate_csi_driver_name
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label, dns_subdomain
 from kubeloop.kube.quantities import parse_quantity
 
 

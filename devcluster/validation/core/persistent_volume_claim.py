@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.api.name_checks import qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.go_values import struct_differences
 from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
@@ -10,6 +9,7 @@ from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
     validate_claim_spec,
 )
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import qualified_name
 from kubeloop.kube.quantities import parse_quantity
 
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import ip_network
 
-from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, port_number, qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_labels, validate_port_number_or_name
 from kubeloop.devcluster.validation.common.ip_addresses import allocated_ip, sloppy_ip, validate_cidr, validate_ip
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label, dns_subdomain, port_number, qualified_name
 
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _FAMILIES = ("IPv4", "IPv6")

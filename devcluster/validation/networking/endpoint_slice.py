@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 
-from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, label_value, qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_labels
 from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, validate_ip, validate_strict_ip
 from kubeloop.devcluster.validation.core.service import validate_reachable_ip
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label, dns_subdomain, label_value, qualified_name
 
 _ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 _MAX_PORTS, _MAX_ENDPOINTS, _MAX_ADDRESSES, _MAX_TOPOLOGY, _MAX_HINTS = 20_000, 1_000, 100, 16, 8

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 
-from kubeloop.devcluster.api.name_checks import (
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, validate_ip
+from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import (
     dns_1035_label,
     dns_label,
     dns_subdomain,
@@ -12,10 +16,6 @@ from kubeloop.devcluster.api.name_checks import (
     port_number,
     regex_error,
 )
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, validate_ip
-from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
-from kubeloop.kube.json_object import JSON
 
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 _BAD_SEQUENCES, _BAD_ENDINGS = ("//", "/./", "/../", "%2f", "%2F"), ("/..", "/.")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from kubeloop.devcluster.api.name_checks import port_name, port_number
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_label_selector
 from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network, validate_cidr
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import port_name, port_number
 
 
 def validate_network_policy(errors: ErrorList, obj: JSON, known_ranges: Collection[str] = ()) -> None:

@@ -7,15 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from kubeloop.devcluster.api.name_checks import (
-    config_key,
-    dns_label,
-    dns_subdomain,
-    environment_name,
-    port_name,
-    port_number,
-    qualified_name,
-)
 from kubeloop.devcluster.validation.common.error_list import NOT_NEGATIVE, ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
     PROTOCOLS,
@@ -25,6 +16,15 @@ from kubeloop.devcluster.validation.common.field_checks import (
 )
 from kubeloop.devcluster.validation.pod.security_context import every_container, validate_container_security_context
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import (
+    config_key,
+    dns_label,
+    dns_subdomain,
+    environment_name,
+    port_name,
+    port_number,
+    qualified_name,
+)
 from kubeloop.kube.quantities import milli_value, parse_quantity, value
 
 Volumes = Mapping[str, JSON]

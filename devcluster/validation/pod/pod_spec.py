@@ -8,7 +8,6 @@ from functools import lru_cache
 
 import msgspec
 
-from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, dns_subdomain_with_underscores, qualified_name
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_labels
@@ -21,6 +20,7 @@ from kubeloop.devcluster.validation.pod.security_profile_annotations import (
 )
 from kubeloop.devcluster.validation.pod.stored_features import error_list_for_update
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label, dns_subdomain, dns_subdomain_with_underscores, qualified_name
 from kubeloop.kube.objects.pod_resources import container_totals, is_pod_level
 from kubeloop.kube.quantities import parse_quantity
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
     validate_labels,
@@ -24,6 +23,7 @@ from kubeloop.devcluster.validation.pod.containers import (
 )
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label, dns_subdomain
 from kubeloop.kube.quantities import parse_quantity
 
 SourceCheck = Callable[[ErrorList, str, JSON], None]

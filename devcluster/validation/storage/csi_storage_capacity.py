@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_selector
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_subdomain
 from kubeloop.kube.quantities import parse_quantity
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.core.persistent_volume import validate_persistent_volume_spec
 from kubeloop.devcluster.validation.pod.volumes import validate_csi_driver_name
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_subdomain
 
 _METADATA_LIMIT, _MESSAGE_LIMIT = 256 * 1024, 1024
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kubeloop.devcluster.api.name_checks import dns_label
 from kubeloop.devcluster.validation.pod.security_profile_annotations import app_armor_warnings
 from kubeloop.devcluster.validation.warnings.kind_warnings import kind_warnings, status_warnings
 from kubeloop.devcluster.validation.warnings.pod_warnings import pod_warnings
@@ -18,6 +17,7 @@ from kubeloop.devcluster.validation.warnings.storage_warnings import (
     persistent_volume_warnings,
 )
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label
 from kubeloop.kube.objects.resources import Resource
 
 _KINDS_WITH_TEMPLATE = {

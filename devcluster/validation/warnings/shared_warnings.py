@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kubeloop.devcluster.api.name_checks import label_value
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import label_value
 from kubeloop.kube.quantities import milli_value
 
 DEPRECATED_NODE_LABELS = {
