@@ -413,17 +413,8 @@ DEVICE_CLASSES = declare(
     return_deleted_object=True,
     columns=("Age",),
 )
-RESOURCE_CLAIMS = declare(
-    _CLAIMS,
-    "resourceclaims",
-    "ResourceClaim",
-    subresources="status",
-    return_deleted_object=True,
-    columns=("State", "Age"),
-)
-RESOURCE_CLAIM_TEMPLATES = declare(
-    _CLAIMS, "resourceclaimtemplates", "ResourceClaimTemplate", return_deleted_object=True, columns=("Age",)
-)
+serve(resources.RESOURCE_CLAIMS, return_deleted_object=True, columns=("State", "Age"))
+serve(resources.RESOURCE_CLAIM_TEMPLATES, return_deleted_object=True, columns=("Age",))
 RESOURCE_SLICES = declare(
     _CLAIMS, "resourceslices", "ResourceSlice", namespaced=False, generation="spec", return_deleted_object=True,
     columns=("Node=spec.nodeName", "Driver=spec.driver", "Pool=spec.pool.name", "Age"),

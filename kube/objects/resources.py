@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
-from kubeloop.kube.objects import api_types, storage_types
+from kubeloop.kube.objects import api_types, device_types, storage_types
 
 T = TypeVar("T")
 
@@ -155,6 +155,12 @@ CSI_DRIVERS = new_resource(storage_types.CSIDriver, "storage.k8s.io/v1", "csidri
 CSI_STORAGE_CAPACITIES = new_resource(storage_types.CSIStorageCapacity, "storage.k8s.io/v1", "csistoragecapacities")
 VOLUME_ATTACHMENTS = new_resource(
     storage_types.VolumeAttachment, "storage.k8s.io/v1", "volumeattachments", namespaced=False, subresources="status"
+)
+RESOURCE_CLAIMS = new_resource(
+    device_types.ResourceClaim, "resource.k8s.io/v1", "resourceclaims", subresources="status"
+)
+RESOURCE_CLAIM_TEMPLATES = new_resource(
+    device_types.ResourceClaimTemplate, "resource.k8s.io/v1", "resourceclaimtemplates"
 )
 LEASES = new_resource(api_types.Lease, "coordination.k8s.io/v1", "leases")
 
