@@ -13,30 +13,52 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
+from typing import Any
 
 from kubeloop.devcluster.kubelet import simulated_pod_status
 from kubeloop.devcluster.kubelet.pod_admission import AdmissionRejection, rejection
+from kubeloop.devcluster.kubelet.referenced_objects import (
+    Kind,
+    MissingObject,
+    missing_for_environment,
+    missing_for_volumes,
+)
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.simulation.node_objects import NETWORK_NOT_READY
 from kubeloop.devcluster.simulation.simulation import Simulation
+from kubeloop.devcluster.storage.store import Change
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import PODS
+from kubeloop.kube.objects.resources import CONFIG_MAPS, PODS, SECRETS, Resource
 
 _PULL_BACKOFF_SECONDS = 2.0  # from ErrImagePull to ImagePullBackOff
 _EARLY_REPORT_SECONDS = 0.5  # a pod with a longer start delay is reported when it is admitted
+_REFERENCED: dict[Kind, Resource[Any]] = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}
 
 
 class Kubelets:
-    """Pods of all simulated nodes. quiet: other parts ignore the status writes."""
+    """Pods of all simulated nodes.
 
-    def __init__(self, simulation: Simulation, *, quiet: bool) -> None:
+    quiet: other parts ignore the status writes. receive: is subscribed to ConfigMaps and Secrets as soon as a pod waits
+    for one, until close(); it passes them to object_changed().
+    """
+
+    def __init__(self, simulation: Simulation, receive: Callable[[Change], None], *, quiet: bool) -> None:
         self._simulation = simulation
         self._settings = simulation.settings
         self._quiet = quiet
         self._pods: dict[str, SimulatedPod] = {}  # by uid
+        self._waiting: dict[str, SimulatedPod] = {}  # those that wait for ConfigMaps and Secrets, by uid
+        self._receive = receive
+        self._unsubscribe: list[Callable[[], None]] = []
 
     def get(self, uid: str) -> SimulatedPod | None:
         return self._pods.get(uid)
+
+    def close(self) -> None:
+        """End the subscriptions."""
+        while self._unsubscribe:
+            self._unsubscribe.pop()()
 
     # --- from bound to admitted -------------------------------------------------------------------
 
@@ -197,6 +219,8 @@ class Kubelets:
             if pod.node.is_network_unavailable and not pod.object["spec"].get("hostNetwork"):
                 pod.start_at = math.inf  # until the node recovers
                 self._event(pod, "Warning", "NetworkNotReady", f"network is not ready: {NETWORK_NOT_READY}")
+            elif self._lacks_volumes(pod):
+                pod.start_at = math.inf  # until the objects are written
             else:
                 self._start(pod, now, wall)
             changed = True
@@ -238,6 +262,8 @@ class Kubelets:
         while runs := pod.startable():
             changed = True
             for run in runs:
+                if self._lacks_environment(pod, run):
+                    continue
                 pod.start(run, now, wall)
                 self._started_events(pod, run)
                 if run.role == "init" and run.exit_at == now:
@@ -252,8 +278,9 @@ class Kubelets:
                 self._exit(pod, run, now, wall)
                 changed = True
             if run.restart_at is not None and now >= run.restart_at:
-                pod.restart(run, run.image, now, wall)
-                self._started_events(pod, run)
+                if not self._lacks_environment(pod, run):
+                    pod.restart(run, run.image, now, wall)
+                    self._started_events(pod, run)
                 changed = True
         return changed
 
@@ -261,6 +288,55 @@ class Kubelets:
         pod.exit(run, now, wall)
         if run.restart_at is not None and run.restart_at > now:
             self._event(pod, "Warning", "BackOff", f"Back-off restarting failed container {run.name}", run.name)
+
+    # --- ConfigMaps and Secrets -------------------------------------------------------------------
+
+    def _lacks_volumes(self, pod: SimulatedPod) -> bool:
+        """Return True if the pod waits for an object of a volume."""
+        if pod.address:
+            return False  # mounted before
+        lacks = False
+        for volume, missing in missing_for_volumes(pod.object, self._reader(pod)):
+            lacks = True
+            self._wait_for(pod, missing)
+            message = f'MountVolume.SetUp failed for volume "{volume}" : {missing.message}'
+            self._event(pod, "Warning", "FailedMount", message)
+        return lacks
+
+    def _lacks_environment(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun) -> bool:
+        """Return True if the container waits for an object of its environment."""
+        namespace = pod.object["metadata"]["namespace"]
+        missing = missing_for_environment(pod.container(run.name), namespace, self._reader(pod))
+        if missing is None:
+            return False
+        self._wait_for(pod, missing)
+        pod.hold(run, "CreateContainerConfigError", missing.message)
+        self._event(pod, "Normal", "Pulled", pod.pulled_text(run.image), run.name)
+        self._event(pod, "Warning", "Failed", f"Error: {missing.message}", run.name)
+        return True
+
+    def _reader(self, pod: SimulatedPod) -> Callable[[Kind, str], JSON | None]:
+        namespace = pod.object["metadata"]["namespace"]
+        return lambda kind, name: self._simulation.store.get(_REFERENCED[kind], namespace, name)
+
+    def _wait_for(self, pod: SimulatedPod, missing: MissingObject) -> None:
+        pod.missing.add((missing.kind, missing.name))
+        self._waiting[pod.uid] = pod
+        if not self._unsubscribe:
+            store = self._simulation.store
+            self._unsubscribe = [store.subscribe(resource, self._receive) for resource in _REFERENCED.values()]
+
+    def object_changed(self, obj: JSON) -> None:
+        """Retry the start of the pods and containers that wait for this ConfigMap or Secret."""
+        metadata = obj["metadata"]
+        for pod in list(self._waiting.values()):
+            is_same_namespace = pod.object["metadata"]["namespace"] == metadata["namespace"]
+            if is_same_namespace and (obj["kind"], metadata["name"]) in pod.missing:
+                del self._waiting[pod.uid]
+                pod.retry(self._now())
+                self._set_timer(pod)
+
+    # --- image pulls, end -------------------------------------------------------------------------
 
     def _fail_to_pull(self, pod: SimulatedPod, now: float) -> None:
         pod.pulls_fail = True
@@ -322,6 +398,7 @@ class Kubelets:
         """Remove the state of a pod that is deleted or whose node is."""
         pod = self._pods.pop(uid, None)
         if pod is not None:
+            self._waiting.pop(uid, None)
             if pod.timer is not None:
                 pod.timer.cancel()
             pod.node.remove(pod)

@@ -83,7 +83,7 @@ class SimulatedNodes:
             from kubeloop.devcluster.registry.disabled_fields import DisabledFields
 
             self._stages = PodStages(self._simulation, stages, self._wake.set, requests, DisabledFields(gates))
-        self._kubelets = Kubelets(self._simulation, quiet=self._stages is None)
+        self._kubelets = Kubelets(self._simulation, self._receive, quiet=self._stages is None)
         self._orphans: dict[str, dict[str, JSON]] = {}  # node that does not exist -> its pods by uid
         self._nodes: dict[str, SimulatedNode] = {}
         self._next_index = self._settings.count
@@ -148,6 +148,7 @@ class SimulatedNodes:
         finally:
             for stop in unsubscribe:
                 stop()
+            self._kubelets.close()
 
     async def _work_forever(self) -> None:
         """Handle changes and timers as they come."""
@@ -199,6 +200,9 @@ class SimulatedNodes:
         obj = change.now.object
         if obj["kind"] == "Node":
             self._apply_node(change)
+            return
+        if obj["kind"] != "Pod":
+            self._kubelets.object_changed(obj)
             return
         uid = obj["metadata"]["uid"]
         if change.type == "DELETED":

@@ -14,6 +14,7 @@ from typing import Any
 
 from kubeloop.devcluster.kubelet import crash_loop_backoff
 from kubeloop.devcluster.kubelet.pod_admission import Amounts, HostPort, amounts, host_ports, requested_amounts
+from kubeloop.devcluster.kubelet.referenced_objects import Kind
 from kubeloop.devcluster.kubelet.resource_usage import invalid_usage
 from kubeloop.devcluster.kubelet.restart_policy import restarts_after
 from kubeloop.devcluster.kubelet.simulated_pod_status import (
@@ -156,8 +157,9 @@ class SimulatedPod:
     """One pod bound to a node.
 
     Due times, None if not due: start_at; pull_backoff_at; deadline_at; stop_at (in deletion: all containers have
-    stopped); and those of the containers. timer: for the earliest of them. is_killed: its containers do not stop within
-    the grace period. seen: the kubelet has observed the pod. staged: stages of a file control it, not the kubelet.
+    stopped); and those of the containers. timer: for the earliest of them. missing: kinds and names of the objects that
+    its volumes or containers wait for. is_killed: its containers do not stop within the grace period. seen: the kubelet
+    has observed the pod. staged: stages of a file control it, not the kubelet.
     """
 
     __slots__ = (
@@ -169,6 +171,7 @@ class SimulatedPod:
         "failure",
         "is_killed",
         "key",
+        "missing",
         "node",
         "object",
         "pull_backoff_at",
@@ -205,6 +208,7 @@ class SimulatedPod:
         self.ended = False  # Succeeded, Failed or rejected
         self.stopped = False  # no container is started again, whatever the restart policy
         self.pulls_fail = False
+        self.missing: set[tuple[Kind, str]] = set()
         self.timer: Timer | None = None
         self.pull_seconds: float | None = None  # duration of the image pulls
         self.start_at: float | None = None
@@ -250,7 +254,7 @@ class SimulatedPod:
                 continue
             name, dot, container = key.removeprefix(_PREFIX).partition(".")
             value = self.annotation(key.removeprefix(_PREFIX))
-            if dot and (name not in _PER_CONTAINER or not self._container(container)):
+            if dot and (name not in _PER_CONTAINER or not self.container(container)):
                 problems.append(f"{key}: the pod has no such container; it is ignored")
             elif name == "exit-code":
                 if _exit_code(value) is None:
@@ -352,7 +356,7 @@ class SimulatedPod:
         if run.role == "init":
             run.started = True
             return
-        started, ready = probe_seconds(self._container(run.name)) if self._settings.probe_delays else (0.0, 0.0)
+        started, ready = probe_seconds(self.container(run.name)) if self._settings.probe_delays else (0.0, 0.0)
         run.started_at, run.ready_at = now + started, now + ready
         run.started = started == 0
         run.ready = ready == 0 and not self.is_held_unready
@@ -370,7 +374,7 @@ class SimulatedPod:
             return 0.0
         return self._jittered(self._settings.job_run_seconds) if run.role == "main" and self._is_job_pod() else None
 
-    def _container(self, name: str) -> JSON:
+    def container(self, name: str) -> JSON:
         spec = self.object["spec"]
         containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
         return next((container for container in containers if container["name"] == name), {})
@@ -394,7 +398,7 @@ class SimulatedPod:
         run.end(wall, code)
         run.reason = ""
         policy = self.object["spec"].get("restartPolicy") or "Always"
-        if not restarts_after(self._container(run.name), code, policy, is_init=run.role == "init"):
+        if not restarts_after(self.container(run.name), code, policy, is_init=run.role == "init"):
             return
         if now - run.running_at >= crash_loop_backoff.RESET_SECONDS:
             run.backoff_restarts = 0
@@ -428,13 +432,31 @@ class SimulatedPod:
                 run.end(wall, 0)
         self.stopped = True
 
+    def hold(self, run: ContainerRun, reason: str, message: str) -> None:
+        """Let a container that cannot be created wait for retry()."""
+        self._keep_last_state(run)
+        run.state, run.reason, run.message, run.restart_at = "waiting", reason, message, math.inf
+
+    def retry(self, now: float) -> None:
+        """Attempt again to start the pod, and its containers, after a missing object has been written."""
+        self.missing.clear()
+        if self.start_at == math.inf:
+            self.start_at = now
+        for run in self.runs:
+            if run.restart_at == math.inf:
+                run.restart_at = now
+
+    def _keep_last_state(self, run: ContainerRun) -> None:
+        if run.state == "terminated":
+            run.last_state = terminated_state(self.uid, run, ended=run.ended, exit_code=run.exit_code)
+
     def restart(self, run: ContainerRun, image: str, now: float, wall: str) -> None:
-        """Start `run` again with `image`."""
+        """Start `run` again with `image`, or for the first time after hold()."""
         if run.state == "running":
             run.last_state = terminated_state(self.uid, run, ended=wall, exit_code=0)
-        elif run.state == "terminated":
-            run.last_state = terminated_state(self.uid, run, ended=run.ended, exit_code=run.exit_code)
-        run.restarts += 1
+        self._keep_last_state(run)
+        if run.since or run.last_state:
+            run.restarts += 1
         run.image, run.restart_at = image, None
         self.start(run, now, wall)
 
@@ -442,7 +464,7 @@ class SimulatedPod:
         """Return containers that run another image than the spec's, with the spec's."""
         changed = []
         for run in self.runs:
-            container = self._container(run.name)
+            container = self.container(run.name)
             if container and container.get("image", "") != run.image:
                 changed.append((run, container.get("image", "")))
         return changed

@@ -176,10 +176,10 @@ def pod_phase(pod: JSON, runs: Sequence[ContainerRun], *, stopped: bool = False)
     mains = [run for run in runs if run.role == "main"]
     if stopped:
         return "Succeeded" if all(run.state == "terminated" and run.exit_code == 0 for run in mains) else "Failed"
-    if any(run.state == "running" for run in mains):
+    if any(run.state == "waiting" and not run.last_state for run in mains):
+        return "Pending"
+    if any(run.state != "terminated" for run in mains):
         return "Running"
-    if any(run.state == "waiting" for run in mains):
-        return "Running" if any(run.last_state for run in mains) else "Pending"
     if pod["spec"].get("restartPolicy", "Always") == "Always":
         return "Running"
     return "Succeeded" if all(run.exit_code == 0 for run in mains) else "Failed"

@@ -624,7 +624,7 @@ def kubelets_and_node(cluster: SimulatedCluster, **annotations: str) -> tuple[Ku
     metadata = {"name": "node-0", "uid": "n", "annotations": annotations}
     allocatable = {"cpu": "4", "memory": "8Gi", "pods": "10"}
     node = {"metadata": metadata, "spec": {"podCIDR": "10.128.0.0/24"}, "status": {"allocatable": allocatable}}
-    return Kubelets(simulation, quiet=True), SimulatedNode(node, 0)
+    return Kubelets(simulation, lambda change: None, quiet=True), SimulatedNode(node, 0)
 
 
 async def test_kubelet_admits_pod_and_counts_its_requests():

@@ -68,7 +68,8 @@ def test_probe_seconds(probes, seconds):
     [
         pytest.param([main_run()], "Always", "Pending", id="waiting"),
         pytest.param([main_run(last_state={"terminated": {}})], "Always", "Running", id="waiting for a restart"),
-        pytest.param([main_run("running"), main_run()], "Always", "Running", id="one running"),
+        pytest.param([main_run("running"), main_run("terminated")], "Never", "Running", id="one running"),
+        pytest.param([main_run("running"), main_run()], "Always", "Pending", id="one not created"),
         pytest.param([main_run("terminated")], "Always", "Running", id="exited, restart policy Always"),
         pytest.param([main_run("terminated")], "Never", "Succeeded", id="exited with 0"),
         pytest.param(
