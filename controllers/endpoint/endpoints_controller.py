@@ -80,11 +80,7 @@ class EndpointsController:
         """Bring the Endpoints of Service `key` up to date. An exception means: retry with backoff."""
         service = self._services.get(key)
         if service is None:
-            namespace, _, name = key.partition("/")
-            cached = self._endpoints.get(key)
-            uid = cached["metadata"]["uid"] if cached is not None else ""
-            with suppress(NotFound):
-                await self._client.delete(ENDPOINTS, name, namespace, precondition_uid=uid)
+            await self._delete(key)
             self._trigger_times.forget(key)
             self._consistency.forget(key)
             return None
@@ -94,6 +90,18 @@ class EndpointsController:
         with self._traces.reconcile("endpoint", key, self._queue.pop_reasons(key)) as reconcile:
             await self._sync(service, self._endpoints.get(key), reconcile)
         return None
+
+    async def _delete(self, key: str) -> None:
+        """Delete the Endpoints of a deleted Service. Those that the cache does not show yet are read first.
+
+        v1.36 deletes those by name alone, which may hit the Endpoints of a Service that has been created again.
+        """
+        namespace, _, name = key.partition("/")
+        endpoints = self._endpoints.get(key)
+        with suppress(NotFound):
+            if endpoints is None:
+                endpoints = await self._client.get(ENDPOINTS, name, namespace)
+            await self._client.delete(ENDPOINTS, name, namespace, precondition_uid=endpoints["metadata"]["uid"])
 
     async def _sync(self, service: Service, current: JSONValue | None, reconcile: Reconcile) -> None:
         pods = [pod for pod in self._pods.view("namespace", service.metadata.namespace) if selects(service, pod)]

@@ -120,6 +120,18 @@ async def test_endpoints_that_the_cache_never_shows_are_created_again(apiserver)
     assert addresses(apiserver) == ["10.1.0.1"]
 
 
+async def test_uncached_endpoints_of_a_deleted_service_are_deleted_by_uid(apiserver):
+    await silence_watch(apiserver)
+    create_service(apiserver)
+    await asyncio.sleep(2)
+    uid = endpoints(apiserver)["metadata"]["uid"]
+    apiserver.api.succeed("DELETE", SERVICES.path("ns", "web"))
+    await asyncio.sleep(2)
+    deletions = [body for method, path, body in apiserver.requests if method == "DELETE" and path.endswith("/web")]
+    assert [body["preconditions"] for body in deletions] == [{"uid": uid}]
+    assert endpoints(apiserver) is None
+
+
 async def silence_watch(api: Any) -> None:
     api.transport.watch_faults.append(WatchFault("silence", resource="endpoints"))
     api.transport.break_watches("endpoints")
