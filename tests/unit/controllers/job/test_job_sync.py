@@ -9,7 +9,7 @@ import pytest
 from kubeloop.controllers.job.job_controller import JobController
 from kubeloop.controllers.job.job_sync import BATCH_SECONDS
 from kubeloop.kube.objects.resources import JOBS
-from support.faulty_transport import injected_error
+from support.faulty_transport import WatchFault, injected_error
 from support.job_pods import TestedJob
 
 pytestmark = pytest.mark.virtual_time
@@ -60,6 +60,23 @@ async def test_pod_is_counted_once_if_its_finalizer_cannot_be_removed(job):
     await asyncio.sleep(120)
     assert job.status["succeeded"] == 2
     assert job.conditions[-1] == ("Complete", "CompletionsReached")
+
+
+async def test_pod_is_counted_once_if_it_is_gone_before_the_cache_shows_that(job):
+    job.create(completions=2, parallelism=2)
+    await asyncio.sleep(5)
+    gone = job.unfinished[0]
+    job.succeed(gone)
+    await asyncio.sleep(BATCH_SECONDS / 2)
+    job.server.transport.watch_faults.append(WatchFault("silence", resource="pods"))
+    job.server.transport.break_watches("pods")
+    job.patch_pod(gone, {"finalizers": None})
+    job.remove(gone)
+    await asyncio.sleep(5)
+    assert job.status["succeeded"] == 1
+    job.change(backoffLimit=7)  # enqueues the Job
+    await asyncio.sleep(5)
+    assert job.status["succeeded"] == 1
 
 
 async def test_finalizer_stays_until_the_status_is_written(job):
