@@ -32,6 +32,7 @@ _SYNC_TIMEOUT_SECONDS = 30.0  # for the first list of a kind
 _SECONDS_PER_OBJECT = 1e-4  # delay per counted object, several times its cost, for namespaces with many deletions
 # Usage computed from stale caches may undo what admission has counted, without a later event that would correct it. So
 # every write is followed by a recount after a delay, and for a while after a write new objects cause a recount too.
+# Such recounts, which v1.36 does not have, only increase usage: their caches may be stale as well.
 _RECOUNT_DELAY_SECONDS, _RECOUNT_WINDOW_SECONDS = 1.0, 60.0
 
 
@@ -54,6 +55,7 @@ class ResourceQuotaController:
         self._quota_exists = asyncio.Event()
         self._object_counts: dict[str, int] = {}  # quota key -> objects in its last count
         self._written_at: dict[str, float] = {}  # quota key -> loop time of our last write
+        self._may_decrease: set[str] = set()  # keys of quotas whose usage may be lower than their status
         self._primary_queue = context.new_queue("resourcequota_primary")
         self._missing_usage_queue = context.new_queue("resourcequota_priority")
         self._controllers = {
@@ -83,6 +85,7 @@ class ResourceQuotaController:
         while True:
             await asyncio.sleep(_RESYNC_SECONDS)
             for key in self._quotas:
+                self._may_decrease.add(key)
                 self._primary_queue.add(key)
 
     # --- events of quotas ------------------------------------------------------------------------------------------
@@ -120,8 +123,10 @@ class ResourceQuotaController:
     def _forget(self, key: str) -> None:
         self._object_counts.pop(key, None)
         self._written_at.pop(key, None)
+        self._may_decrease.discard(key)
 
     def _enqueue(self, quota: ResourceQuota) -> None:
+        self._may_decrease.add(quota.key)
         (self._missing_usage_queue if _is_incomplete(quota) else self._primary_queue).add(quota.key)
 
     # --- events of counted objects ---------------------------------------------------------------------------------
@@ -154,6 +159,7 @@ class ResourceQuotaController:
     def _replenish(self, kind: str, namespace: str) -> None:
         """Recount the quotas for which a deleted or finished object may have counted."""
         for quota in self._quotas.view("namespace", namespace):
+            self._may_decrease.add(quota.key)
             self._enqueue_after(kind, quota, 0.0)
 
     def _enqueue_after(self, kind: str, quota: ResourceQuota, seconds: float) -> None:
@@ -181,12 +187,16 @@ class ResourceQuotaController:
             return None  # deleted
         trace = self._traces.reconcile("resourcequota", key)
         changed, failure = False, None
+        may_decrease = key in self._may_decrease
+        self._may_decrease.discard(key)
         try:
-            changed = await self._sync(quota, trace)
+            changed = await self._sync(quota, trace, may_decrease=may_decrease)
         except NotFound:
             return None  # deleted in the meantime
         except Exception as error:
             failure = str(error)
+            if may_decrease:
+                self._may_decrease.add(key)
             raise
         finally:
             trace.finish(changed, failure)
@@ -194,12 +204,12 @@ class ResourceQuotaController:
                 self._forget(key)
         return _RECOUNT_DELAY_SECONDS if changed else None
 
-    async def _sync(self, quota: ResourceQuota, trace: Reconcile) -> bool:
+    async def _sync(self, quota: ResourceQuota, trace: Reconcile, *, may_decrease: bool) -> bool:
         """Compute usage and write it if it changed. Returns True if it was written."""
         from kubeloop.controllers.resourcequota.usage_calculation import status_patch
 
         usage, errors = await self._calculate_usage(quota)
-        patch = status_patch(quota, usage)
+        patch = status_patch(quota, usage, may_decrease=may_decrease)
         if patch is not None:
             metadata = quota.metadata
             body = {"metadata": {"resourceVersion": metadata.resource_version, "uid": metadata.uid}, "status": patch}

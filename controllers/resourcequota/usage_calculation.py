@@ -95,13 +95,18 @@ def _holds_resources(pod: Pod, now: datetime) -> bool:
     return counts_against_quota({"metadata": metadata, "status": {"phase": pod.status.phase}}, now)
 
 
-def status_patch(quota: ResourceQuota, usage: Mapping[str, Quantity]) -> dict[str, Any] | None:
+def status_patch(
+    quota: ResourceQuota, usage: Mapping[str, Quantity], *, may_decrease: bool = True
+) -> dict[str, Any] | None:
     """Return a merge patch of the quota's status; None if the status is up to date.
 
     A name whose usage could not be computed keeps its last value. A name that the quota no longer limits is removed.
+    may_decrease: False to keep used amounts that are greater than the computed ones.
     """
     hard, status = quota.spec.hard, quota.status
     used = {name: parse_quantity(amount) for name, amount in status.used.items()}
+    if not may_decrease:
+        usage = {name: max(amount, used.get(name, amount)) for name, amount in usage.items()}
     used = {name: amount for name, amount in {**used, **usage}.items() if name in hard}
     if _same_quantities(hard, status.hard) and _same_quantities(used, status.used):
         return None

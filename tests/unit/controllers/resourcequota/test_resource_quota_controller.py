@@ -316,6 +316,18 @@ async def test_count_from_stale_cache_is_corrected(cluster, monkeypatch, lag_sec
     assert used(cluster) == {"pods": "1", "secrets": "0"}
 
 
+async def test_recount_after_a_write_does_not_decrease_usage(cluster, monkeypatch):
+    await create(cluster, SECRETS, "s")
+    await limit(cluster, pods="5", secrets="5")
+    monkeypatch.setattr(cluster.plane.informers.informer(PODS), "apply", lambda *event: None)
+    await cluster.client.delete(SECRETS, "s", "default")
+    await asyncio.sleep(0.5)
+    assert used(cluster) == {"pods": "0", "secrets": "0"}
+    await create(cluster, PODS, "unseen", spec=pod())
+    await asyncio.sleep(3)
+    assert used(cluster) == {"pods": "1", "secrets": "0"}
+
+
 async def test_pod_observed_during_status_write_is_recounted(cluster, monkeypatch):
     await create(cluster, SECRETS, "s")
     await limit(cluster, pods="5", secrets="5")

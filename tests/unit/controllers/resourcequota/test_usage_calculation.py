@@ -19,3 +19,13 @@ def test_status_patch_keeps_unknown_and_drops_unlimited_names():
         "hard": {"pods": "2", "secrets": "1", "services": None},
         "used": {"pods": "1", "secrets": "1", "services": None},
     }
+
+
+def test_status_patch_keeps_greater_usage_unless_it_may_decrease():
+    amounts = {"pods": "9", "secrets": "9"}
+    status = {"hard": amounts, "used": {"pods": "5", "secrets": "1"}}
+    quota = convert(ResourceQuota, {"spec": {"hard": amounts}, "status": status})
+    usage = {"pods": parse_quantity(4), "secrets": parse_quantity(2)}
+    patch = status_patch(quota, usage, may_decrease=False)
+    assert patch is not None
+    assert patch["used"] == {"pods": "5", "secrets": "2"}
