@@ -48,7 +48,8 @@ _NODES: Mapping[str, Any] = {
 class Cluster:
     """The API server with its simulated nodes, as a user sees it.
 
-    story: lines about all that happens. violations: of invariants.
+    story: lines about all that happens. violations: of invariants. replaced: names of the objects that users created
+    in place of others, without an owner.
     """
 
     def __init__(self, seed: str, *, serves_metrics: bool = False) -> None:
@@ -60,6 +61,7 @@ class Cluster:
         self.user = InProcessApi(self.server)
         self.story: list[str] = []
         self.violations: list[str] = []
+        self.replaced: set[str] = set()
         self._revisions: list[tuple[float, int]] = []
         for resource in WATCHED:
             self.store.subscribe(resource, self._note_revision)
@@ -157,6 +159,7 @@ class Cluster:
         if "spec" in obj:
             body["spec"] = spec
         self.user("POST", resource.path(namespace=namespace), body)
+        self.replaced.add(objects.name_of(obj))
 
     def remove(self, resource: Resource[Any], obj: JSON) -> None:
         """Delete an object at once: without grace period and finalizers."""

@@ -19,6 +19,7 @@ from kubeloop.kube.objects.resources import (
     STATEFUL_SETS,
 )
 from support.faults.cluster import Cluster
+from support.faults.fault_plan import FaultPlan, completions_are_exact
 from support.faults.objects import (
     JSON,
     controller_of,
@@ -33,9 +34,11 @@ from support.faults.objects import (
 )
 
 
-def missing(cluster: Cluster, *, orphans: bool = False) -> list[str]:
+def missing(cluster: Cluster, plan: FaultPlan, *, orphans: bool = False) -> list[str]:
     """Return what differs from the desired state; [] if it is reached. orphans: they are no garbage."""
     checks = [check for check in _CHECKS if check is not _garbage or not orphans]
+    if completions_are_exact(plan):
+        checks.append(_completions)
     return [problem for check in checks for problem in check(cluster)]
 
 
@@ -124,8 +127,15 @@ def _jobs(cluster: Cluster) -> Iterator[str]:
             yield f"pods {held} of Job {name} have finalizers"
         if status.get("active", 0) != sum(map(is_active, pods)):
             yield f"Job {name} has {status.get('active', 0)} active pods in its status, but {sum(map(is_active, pods))}"
-        if is_true(job, "Complete") and status.get("succeeded", 0) != spec["completions"]:
+        if is_true(job, "Complete") and status.get("succeeded", 0) < spec["completions"]:
             yield f"Job {name} has succeeded {status.get('succeeded', 0)} times instead of {spec['completions']}"
+
+
+def _completions(cluster: Cluster) -> Iterator[str]:
+    for job in cluster.all(JOBS):
+        succeeded, completions = job.get("status", {}).get("succeeded", 0), job["spec"]["completions"]
+        if succeeded > completions:
+            yield f"Job {name_of(job)} has succeeded {succeeded} times instead of {completions}"
 
 
 _FINALIZER = "batch.kubernetes.io/job-tracking"

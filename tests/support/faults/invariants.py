@@ -10,7 +10,15 @@ from typing import Any
 from kubeloop.devcluster.storage.store import Change
 from kubeloop.informers.metadata_accessor import MetadataAccessor
 from kubeloop.informers.shared_informer import SharedInformer
-from kubeloop.kube.objects.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PERSISTENT_VOLUMES, PODS, REPLICA_SETS
+from kubeloop.kube.objects.resources import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    REPLICA_SETS,
+)
 from kubeloop.kube.quantities import milli_value
 from support.faults.cluster import Cluster
 from support.faults.fault_plan import FaultPlan
@@ -34,7 +42,9 @@ class InvariantChecker:
         self._binds_once = binds_once
         self._node_of: dict[str, str] = {}
         self._claim_of: dict[str, str] = {}
+        self._volume_of: dict[str, str] = {}
         cluster.store.subscribe(PODS, self._on_pod)
+        cluster.store.subscribe(PERSISTENT_VOLUME_CLAIMS, self._on_claim)
         cluster.store.subscribe(PERSISTENT_VOLUMES, self._on_volume)
 
     # --- requests ----------------------------------------------------------------------------------------------------
@@ -107,12 +117,16 @@ class InvariantChecker:
         if len(others) > allowed:
             self._cluster.violate(f"{owner['kind']} {owner['name']} has pods {others} for {slot}")
 
+    def _on_claim(self, change: Change) -> None:
+        claim = change.now.object
+        self._volume_of[uid_of(claim)] = claim["spec"].get("volumeName", "")
+
     def _on_volume(self, change: Change) -> None:
-        """A bound volume is not given to another claim."""
+        """The volume of a claim is not given to another one; one that the claim does not refer to yet may be."""
         volume = change.now.object
         claim = volume["spec"].get("claimRef", {}).get("uid", "")
         before = self._claim_of.get(uid_of(volume), "")
-        if before and claim and before != claim:
+        if before and claim and before != claim and self._volume_of.get(before) == name_of(volume):
             self._cluster.violate(f"PersistentVolume {name_of(volume)} is given to another claim")
         self._claim_of[uid_of(volume)] = claim or before
 

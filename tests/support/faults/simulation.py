@@ -137,7 +137,7 @@ class _Run:
             step.act(self._cluster)
 
     def _missing(self, *, final: bool = True) -> list[str]:
-        missing = desired_state.missing(self._cluster, orphans=self._scenario.orphans)
+        missing = desired_state.missing(self._cluster, self._plan, orphans=self._scenario.orphans)
         return [*missing, *self._scenario.desired(self._cluster)] if final else missing
 
     async def _settled(self, limit_seconds: float, *, final: bool = True) -> bool:
