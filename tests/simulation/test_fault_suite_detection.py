@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import subprocess
@@ -14,12 +15,17 @@ import pytest
 
 import support
 from kubeloop.controllers.deployment import rolling_update
+from kubeloop.controllers.garbagecollector.garbage_collector import FOREGROUND, GarbageCollector
 from kubeloop.controllers.runtime.expectations import Expectations
 from kubeloop.controllers.runtime.pod_control import PodControl
+from kubeloop.controllers.statefulset import stateful_set_plan
+from kubeloop.informers.reflector import Reflector
 from kubeloop.informers.shared_informer import SharedInformer
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.objects.resources import PODS
+from kubeloop.process.leader_election import LeaderElection
 from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.framework.reserve_points import ReservePoints
 from kubeloop.tracing.journal.trace_journal import RecoveredRecords, TraceJournal
 from support.faults import campaign
 from support.faults.fault_plan import Fault, FaultPlan
@@ -79,6 +85,47 @@ def without_journal_recovery(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TraceJournal, "recover", recover)
 
 
+def without_unreserve(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReservePoints, "run_unreserve", lambda self, state, pod, node_name: None)
+
+
+def leading_after_expiry(patch: pytest.MonkeyPatch) -> None:
+    async def renew(self: Any) -> None:
+        while True:
+            await asyncio.sleep(self._settings.retry_period_seconds)
+            await self._try_acquire_or_renew()
+
+    patch.setattr(LeaderElection, "_renew", renew)
+
+
+def resuming_without_a_list(patch: pytest.MonkeyPatch) -> None:
+    """After 410 Gone, watch from the newest version."""
+    list_all = Reflector._list
+
+    async def read_version(self: Any) -> None:
+        if not self.resource_version:
+            await list_all(self)
+            return
+        async for page in self._client.pages(self._resource, limit=1):
+            self._mark_listed(page.metadata.resource_version)
+
+    patch.setattr(Reflector, "_watch_list", read_version)
+    patch.setattr(Reflector, "_list", read_version)
+
+
+def without_waiting_for_dependents(patch: pytest.MonkeyPatch) -> None:
+    async def finish(self: Any, node: Any, reconcile: Any) -> None:
+        for dependent in node.blocking_dependents():
+            self._attempt_to_delete.add(dependent.identity.uid)
+        await self._remove_finalizer(node.identity, FOREGROUND, reconcile)
+
+    patch.setattr(GarbageCollector, "_continue_foreground_deletion", finish)
+
+
+def with_newest_revision(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stateful_set_plan, "revision_of_new_pod", lambda sts, revisions, ordinal: revisions.update)
+
+
 CRASH = FaultPlan((Fault("crash-after", write=30),), compares_versions=False)
 LATE_RESTART = FaultPlan(
     (
@@ -89,7 +136,8 @@ LATE_RESTART = FaultPlan(
 )
 CRASH_WITHOUT_COLLECTOR = FaultPlan((Fault("dead-collector", seconds=30.0), Fault("crash-after", write=40)))
 BLIND = FaultPlan((Fault("blind", at=3.0, seconds=10.0),))
-REFUSED = FaultPlan((Fault("error", seconds=20.0, share=0.9),))
+REFUSED = FaultPlan((Fault("error", at=0.5, seconds=8.0, share=0.9),))
+FROZEN = FaultPlan((Fault("freeze-leader", at=1.0, seconds=40.0),))
 
 DEFECTS = {
     "no expectations": (without_expectations, "rollout", CRASH),
@@ -100,6 +148,11 @@ DEFECTS = {
     "no forgotten assumed pods": (without_forgetting_assumed_pods, "gated pods", REFUSED),
     "no deletions on relist": (keeping_deleted_objects, "rollout", BLIND),
     "no recovered journal": (without_journal_recovery, "rollout", CRASH_WITHOUT_COLLECTOR),
+    "no unreserve": (without_unreserve, "volume binding", REFUSED),
+    "leader after the lease has expired": (leading_after_expiry, "rollout", FROZEN),
+    "no relist after 410": (resuming_without_a_list, "rollout", BLIND),
+    "owners deleted before dependents": (without_waiting_for_dependents, "foreground deletion", REFUSED),
+    "new revision below the partition": (with_newest_revision, "partitioned statefulset", CRASH),
 }
 
 

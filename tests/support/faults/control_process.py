@@ -60,7 +60,7 @@ class ControlProcess:
         self.plane.tracing._exporter = self._exporter
         self.plane.lag._INTERVAL_SECONDS = _NEVER_SECONDS  # sampling costs most of the time of a quiet process
         self._election = None
-        self.identity = f"process-{len(network.connections)}"
+        self.identity = self.connection.identity
         if elects:
             election = ElectionSettings(identity=self.identity)
             self._election = LeaderElection(client, election, clock=clock, rng=rng)

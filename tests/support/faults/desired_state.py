@@ -82,12 +82,14 @@ def _stateful_sets(cluster: Cluster) -> Iterator[str]:
         pods = cluster.owned(PODS, sts)
         if {name_of(pod) for pod in pods} != {f"{name}-{ordinal}" for ordinal in range(replicas)}:
             yield f"StatefulSet {name} has pods {[*map(name_of, pods)]} of {replicas}"
-        if any(image_of(pod) != image_of(sts["spec"]["template"]) for pod in pods):
+        partition = sts["spec"]["updateStrategy"].get("rollingUpdate", {}).get("partition", 0)
+        updated = [pod for pod in pods if int(name_of(pod).rpartition("-")[2]) >= partition]
+        if any(image_of(pod) != image_of(sts["spec"]["template"]) for pod in updated):
             yield f"StatefulSet {name} has pods of another revision"
         counts = {count: status.get(count, 0) for count in ("replicas", "readyReplicas", "availableReplicas")}
         if set(counts.values()) != {replicas} or not _observed(sts):
             yield f"StatefulSet {name} of {replicas} has status {counts}"
-        if status.get("currentRevision") != status.get("updateRevision"):
+        if not partition and status.get("currentRevision") != status.get("updateRevision"):
             yield f"StatefulSet {name} has revision {status.get('currentRevision')}, not {status.get('updateRevision')}"
 
 

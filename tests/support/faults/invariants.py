@@ -13,6 +13,7 @@ from kubeloop.informers.shared_informer import SharedInformer
 from kubeloop.kube.objects.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
+    LEASES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -20,12 +21,15 @@ from kubeloop.kube.objects.resources import (
     REPLICA_SETS,
 )
 from kubeloop.kube.quantities import milli_value
+from kubeloop.process.leader_election import ElectionSettings
+from kubeloop.scheduler.scheduler import Scheduler
 from support.faults.cluster import Cluster
 from support.faults.fault_plan import FaultPlan
 from support.faults.network import resource_in
 from support.faults.objects import JSON, controller_of, is_active, is_finished, is_ready, name_of, uid_of
 from support.faulty_transport import SentRequest
 
+_ELECTION = ElectionSettings()
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
 
@@ -48,6 +52,13 @@ class InvariantChecker:
         cluster.store.subscribe(PERSISTENT_VOLUMES, self._on_volume)
 
     # --- requests ----------------------------------------------------------------------------------------------------
+
+    def on_send(self, identity: str, request: SentRequest) -> None:
+        """A process sends no write while another one holds the lease of their election."""
+        lease = self._cluster.get(LEASES, _ELECTION.name, _ELECTION.namespace)
+        holder = lease["spec"].get("holderIdentity") if lease is not None else ""
+        if holder not in ("", None, identity):
+            self._cluster.violate(f"{identity} sends {request.method} {request.path} while {holder} leads")
 
     def on_request(self, request: SentRequest) -> None:
         """Check a write of the control plane that reaches the server."""
@@ -190,6 +201,20 @@ def cache_differences(cluster: Cluster, informers: list[SharedInformer[Any]]) ->
             if stored.get(key) != cached.get(key)
         ]
     return sorted(differences)
+
+
+def assumed_volumes(scheduler: Scheduler) -> list[str]:
+    """Return the volumes and claims of which the VolumeBinding plugins assume another state than the stored one."""
+    assumed = []
+    for framework in scheduler.frameworks.values():
+        plugin: Any = framework.plugins["VolumeBinding"]
+        listers, binder = plugin._handle.listers, plugin._binder
+        for cache, lister in (
+            (binder.volumes, listers.persistent_volumes),
+            (binder.claims, listers.persistent_volume_claims),
+        ):
+            assumed += [key for key in [*cache._objects] if cache.get(key, lister.get(key)) != lister.get(key)]
+    return assumed
 
 
 # --- invariants of single scenarios -----------------------------------------------------------------------------------

@@ -38,7 +38,8 @@ class Network:
     """All connections, and the faults that are active.
 
     writes: "POST pods" of each numbered write, in order. creates: number of created objects by resource. reached: the
-    faults that had an effect. on_request: called with each numbered write before the server handles it.
+    faults that had an effect. on_request: called with each numbered write before the server handles it. on_send: called
+    with the identity of the process, when it sends a numbered write.
     """
 
     def __init__(self, cluster: Cluster, plan: FaultPlan, rng: random.Random) -> None:
@@ -47,6 +48,7 @@ class Network:
         self.writes: list[str] = []
         self.reached: set[Fault] = set()
         self.on_request: Callable[[SentRequest], None] = lambda request: None
+        self.on_send: Callable[[str, SentRequest], None] = lambda identity, request: None
         self.creates: Counter[str] = Counter()
         self.compacted_version = 0
         self._rng = rng
@@ -181,6 +183,7 @@ class Connection:
     """Connection of one process to the API server; implements Transport. crash: called when the process must end."""
 
     def __init__(self, network: Network, crash: Callable[[], None]) -> None:
+        self.identity = f"process-{len(network.connections) + 1}"
         self._network = network
         self._crash = crash
         self._started_at = asyncio.get_running_loop().time()
@@ -230,7 +233,10 @@ class Connection:
     async def _exchange(self, request: SentRequest) -> HttpResponse:
         network = self._network
         resource = resource_in(request.path)
-        crash = network.take_crash(network.number(request))
+        number = network.number(request)
+        if number:
+            network.on_send(self.identity, request)
+        crash = network.take_crash(number)
         if crash is not None and crash.kind != "crash-after":
             if crash.kind == "crash-late":
                 network.deliver_later(request, crash.seconds)

@@ -20,7 +20,7 @@ from support.faults import desired_state, objects
 from support.faults.cluster import RESOURCES, Cluster
 from support.faults.control_process import ControlProcess, ProcessClock
 from support.faults.fault_plan import Fault, FaultPlan, Profile, binds_once, creates_are_certain, creates_are_exact
-from support.faults.invariants import InvariantChecker, cache_differences
+from support.faults.invariants import InvariantChecker, assumed_volumes, cache_differences
 from support.faults.network import Network
 from support.faults.scenario import UNTIL_SETTLED, Scenario
 from support.faults.trace_collector import TraceCollector
@@ -91,7 +91,7 @@ class _Run:
         self._clock = ProcessClock(cluster.clock)
         plan = self._plan
         checker = InvariantChecker(cluster, certain_creates=creates_are_certain(plan), binds_once=binds_once(plan))
-        network.on_request = checker.on_request
+        network.on_request, network.on_send = checker.on_request, checker.on_send
         for invariant in self._scenario.invariants:
             invariant(cluster, self._plan)
         with tempfile.TemporaryDirectory() as folder, _recorded_exceptions(cluster):
@@ -172,7 +172,8 @@ class _Run:
         if leading.plane.scheduler is not None:
             leading.plane.scheduler.cache.check()
             leading.plane.scheduler.queue.check()
-            if assumed := [pod.key for pod in leading.plane.scheduler.cache.assumed_pods()]:
+            assumed = [pod.key for pod in leading.plane.scheduler.cache.assumed_pods()]
+            if assumed := assumed + assumed_volumes(leading.plane.scheduler):
                 self._cluster.violate(f"the scheduler still assumes {assumed}")
         await leading.plane.tracing.flush()
 

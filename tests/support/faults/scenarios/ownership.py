@@ -47,12 +47,14 @@ class _DependentsFirst:
 
     def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
         self._cluster = cluster
+        self._checks = not plan.of_kind("old-lists")  # the collector knows the dependents from its lists, as in v1.36
         cluster.store.subscribe(DEPLOYMENTS, self._on_owner)
         cluster.store.subscribe(REPLICA_SETS, self._on_owner)
 
     def _on_owner(self, change: Change) -> None:
         owner = change.now.object
-        if change.type != "DELETED" or "foregroundDeletion" not in change.now.object["metadata"].get("finalizers", ()):
+        is_foreground = "foregroundDeletion" in owner["metadata"].get("finalizers", ())
+        if change.type != "DELETED" or not is_foreground or not self._checks:
             return
         owned = [obj for resource in (REPLICA_SETS, PODS) for obj in self._cluster.owned(resource, owner)]
         if owned:

@@ -16,7 +16,7 @@ from kubeloop.kube.objects.resources import (
 )
 from support.faults.cluster import Cluster
 from support.faults.fault_plan import FaultPlan
-from support.faults.objects import JSON, is_terminating, manifest, name_of, pod_template
+from support.faults.objects import JSON, is_terminating, manifest, name_of, pod_template, uid_of
 from support.faults.scenario import UNTIL_SETTLED, Scenario, Step, create
 from support.faults.scenarios.workloads import DEPLOYMENT, deployment
 
@@ -122,6 +122,17 @@ _LATE_CLASS = manifest(
 )
 
 
+def _give_up(cluster: Cluster) -> None:
+    """Delete a pod and its claim if no volume is reserved for the claim."""
+    pod, claim = cluster.get(PODS, "static-1"), cluster.get(PERSISTENT_VOLUME_CLAIMS, "static-1")
+    if pod is None or claim is None:
+        return
+    claimed = [volume["spec"].get("claimRef", {}).get("uid") for volume in cluster.all(PERSISTENT_VOLUMES)]
+    if uid_of(claim) not in claimed:
+        cluster.remove(PODS, pod)
+        cluster.remove(PERSISTENT_VOLUME_CLAIMS, claim)
+
+
 def _delete_user_of_volume(cluster: Cluster) -> None:
     cluster.delete(PERSISTENT_VOLUME_CLAIMS, "static-0")
     cluster.delete(PODS, "static-0")
@@ -225,6 +236,7 @@ SCENARIOS = (
                 create(*(_pod_with_claim(name, name) for name in ("static-0", "static-1", "late", "immediate"))),
                 0.5,
             ),
+            Step("give up a pod that has no volume", _give_up, 5.0),
             Step("delete a pod and its claim", _delete_user_of_volume, UNTIL_SETTLED),
         ),
     ),

@@ -18,7 +18,7 @@ from kubeloop.kube.objects.resources import (
 from support.faults.cluster import Cluster
 from support.faults.fault_plan import FaultPlan
 from support.faults.invariants import RolloutLimits
-from support.faults.objects import JSON, image_of, is_active, manifest, name_of, workload
+from support.faults.objects import JSON, controller_of, image_of, is_active, manifest, name_of, workload
 from support.faults.scenario import UNTIL_SETTLED, Scenario, Step, create
 
 DEPLOYMENT = ("deployment", "replicaset", "scheduler")
@@ -88,6 +88,26 @@ def _stateful_set(image: str, *, replicas: int = 3, **spec: Any) -> JSON:
     }
     mount = {"serviceName": "db", "volumeClaimTemplates": [claim], "replicas": replicas}
     return workload(STATEFUL_SETS, "db", image=image, **mount, **spec)
+
+
+def _partitioned(image: str, partition: int) -> JSON:
+    return _stateful_set(image, updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"partition": partition}})
+
+
+class _OldRevision:
+    """A pod below the partition of a rolling update is created with the old revision."""
+
+    def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
+        self._cluster = cluster
+        cluster.store.subscribe(PODS, self._on_pod)
+
+    def _on_pod(self, change: Change) -> None:
+        pod, sts = change.now.object, self._cluster.get(STATEFUL_SETS, "db")
+        if change.type != "ADDED" or not controller_of(pod) or sts is None:
+            return
+        partition = sts["spec"]["updateStrategy"]["rollingUpdate"]["partition"]
+        if int(name_of(pod).rpartition("-")[2]) < partition and image_of(pod) != "app:1":
+            self._cluster.violate(f"Pod {name_of(pod)} is created with {image_of(pod)} below the partition {partition}")
 
 
 def _claims(count: int) -> Callable[[Cluster], list[str]]:
@@ -186,6 +206,19 @@ SCENARIOS = (
         ),
         exact=("pods", "persistentvolumeclaims"),
         desired=_claims(3),
+    ),
+    Scenario(
+        "partitioned statefulset",
+        _STATEFUL_SET,
+        (
+            Step("apply app:1", create(_partitioned("app:1", 0))),
+            Step("apply app:2 with a partition", create(_partitioned("app:2", 2)), UNTIL_SETTLED),
+            Step("delete a pod below it", lambda cluster: cluster.delete(PODS, "db-0"), UNTIL_SETTLED),
+            Step("remove the partition", create(_partitioned("app:2", 0)), UNTIL_SETTLED),
+        ),
+        exact=("pods", "persistentvolumeclaims", "controllerrevisions"),
+        desired=_claims(3),
+        invariants=(_OldRevision,),
     ),
     Scenario(
         "parallel statefulset",
