@@ -391,8 +391,8 @@ class DisplayOptions(msgspec.Struct, frozen=True):
     once: Annotated[
         bool,
         option(
-            "Exit when all workloads are complete or suspended (code 0), at the first failed Job or at the --timeout"
-            " (code 1).",
+            "Exit when all workloads are complete or suspended (code 0); at the first failed Job, Deployment or Pod"
+            " without a controller, or at the --timeout (code 1).",
             is_flag=True,
         ),
     ] = False

@@ -24,7 +24,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import is_ready
-from kubeloop.kube.objects.resources import NODES, PODS
+from kubeloop.kube.objects.resources import EVENTS, NODES, PODS
 from kubeloop.process import workload_progress
 from kubeloop.process.apiserver_process import ApiServerExited, ApiServerProcess, starting_api_server
 from kubeloop.process.endpoint.endpoint_listener import open_listener
@@ -215,6 +215,14 @@ class UpSession:
         ]
         return len(set(names))
 
+    def _pod_keys(self) -> set[str]:
+        """Return "namespace/name" of the Pods in the manifests."""
+        return {
+            f"{manifest.body['metadata'].get('namespace', 'default')}/{manifest.name}"
+            for manifest in self._manifests
+            if manifest.kind == PODS.kind and manifest.name
+        }
+
     def _measure(self) -> Progress:
         workloads = (
             WORKLOAD_PROGRESS[resource](workload)
@@ -232,6 +240,7 @@ class UpSession:
         loop = asyncio.get_running_loop()
         deadline = started_at + self._display_options.timeout
         created: set[tuple[str, str]] = set()  # a Job may be deleted as soon as it is complete
+        awaited_pods = self._pod_keys()  # not in the informer's store yet
         with self._progress_display() as show:
             while True:
                 progress = self._measure()
@@ -242,10 +251,11 @@ class UpSession:
                 else:
                     ended = progress.settled
                 created.update((workload.namespace, workload.title) for workload in progress.workloads)
-                finished = len(created) >= workload_count and ended
+                awaited_pods.difference_update(self._pods.keys())
+                finished = len(created) >= workload_count and not awaited_pods and ended
                 show(progress, seconds, finished)
                 if finished:
-                    return progress.complete
+                    return progress.complete and not progress.failures
                 if loop.time() >= deadline:
                     return False
                 await asyncio.sleep(_POLL_SECONDS)
@@ -281,8 +291,13 @@ class UpSession:
             progress = self._measure()
             for error in progress.failures or [f"not complete after {self._display_options.timeout:g} s"]:
                 print(f"error: {error}", file=sys.stderr)
-            for reason in workload_progress.unfinished_reasons(progress, pods):
+            for reason in workload_progress.unfinished_reasons(progress, pods, await self._mount_failures()):
                 print(f"  {reason}", file=sys.stderr)
+
+    async def _mount_failures(self) -> dict[str, str]:
+        """Return the last event about unmounted volumes, which a pod's status does not contain, by the pod's uid."""
+        events = await self._plane.client.list_all(EVENTS, field_selector="reason=FailedMount")
+        return {event.involved_object.uid: f"{event.reason}: {event.message}" for event in events.items}
 
     def _document(self, pods: Sequence[Pod], seconds: float) -> dict[str, Any]:
         per_node = Counter(pod.spec.node_name for pod in pods)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -20,13 +21,14 @@ from kubeloop.kube.objects.resources import (
     Resource,
 )
 
-_MAX_REASONS = 5  # of pending Pods
+_MAX_REASONS = 5  # of Pods
 
 
 class WorkloadProgress(msgspec.Struct, frozen=True):
     """Progress of one workload. `title` is "deployment.apps/web"; counts are Pods.
 
-    available: of a Job, those that have succeeded. failure: reason and message of a Job that has failed, else "".
+    available: of a Job, those that have succeeded. failure: reason and message of a Job that has failed, or of a
+    Deployment that has exceeded its progress deadline, else "".
     """
 
     title: str
@@ -53,6 +55,7 @@ class Progress(msgspec.Struct, frozen=True):
 
     workloads: tuple[WorkloadProgress, ...]
     unready_standalone_pods: tuple[str, ...]  # "namespace/name" of Pods without a controller that are not ready
+    failed_standalone_pods: tuple[str, ...]  # those that have failed, as messages
     phases: tuple[tuple[str, int], ...]
     pods: int
     bound: int
@@ -70,11 +73,14 @@ class Progress(msgspec.Struct, frozen=True):
 
     @property
     def failures(self) -> list[str]:
-        """Workloads that have failed, with reason and message."""
+        """Workloads, and Pods without a controller, that have failed, with reason and message."""
         return [
-            f"{workload.title} in {workload.namespace} failed: {workload.failure}"
-            for workload in self.workloads
-            if workload.failure
+            *(
+                f"{workload.title} in {workload.namespace} failed: {workload.failure}"
+                for workload in self.workloads
+                if workload.failure
+            ),
+            *self.failed_standalone_pods,
         ]
 
     @property
@@ -87,8 +93,9 @@ class Progress(msgspec.Struct, frozen=True):
         complete = sum(workload.complete for workload in self.workloads)
         suspended = sum(workload.suspended for workload in self.workloads)
         workloads = f"{complete}/{len(self.workloads)} workloads complete"
+        failed = sum(bool(workload.failure) for workload in self.workloads)
         workloads += "".join(
-            f", {count} {state}" for count, state in ((suspended, "suspended"), (len(self.failures), "failed")) if count
+            f", {count} {state}" for count, state in ((suspended, "suspended"), (failed, "failed")) if count
         )
         phases = ", ".join(f"{phase} {count}" for phase, count in self.phases)
         pods = f"{self.pods} pods: {self.bound} bound, {self.ready} ready"
@@ -96,17 +103,28 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 def deployment_progress(deployment: Deployment) -> WorkloadProgress:
-    """Complete by the rules of `kubectl rollout status` (kubectl/pkg/polymorphichelpers/rollout_status.go)."""
+    """Complete and failed as in `kubectl rollout status` (kubectl/pkg/polymorphichelpers/rollout_status.go)."""
     metadata, status = deployment.metadata, deployment.status
     replicas = replicas_of(deployment)
+    is_observed = status.observed_generation >= metadata.generation
+    progressing = next((condition for condition in status.conditions if condition.type == "Progressing"), None)
+    is_late = is_observed and progressing is not None and progressing.reason == "ProgressDeadlineExceeded"
     complete = (
-        status.observed_generation >= metadata.generation
+        is_observed
+        and not is_late
         and status.updated_replicas >= replicas
         and status.replicas <= status.updated_replicas
         and status.available_replicas >= status.updated_replicas
     )
-    title = f"deployment.apps/{metadata.name}"
-    return WorkloadProgress(title, metadata.namespace, metadata.name, replicas, status.available_replicas, complete)
+    return WorkloadProgress(
+        f"deployment.apps/{metadata.name}",
+        metadata.namespace,
+        metadata.name,
+        replicas,
+        status.available_replicas,
+        complete,
+        failure=f"{progressing.reason}: {progressing.message}" if is_late and progressing is not None else "",
+    )
 
 
 def controller_progress(controller: ReplicationController) -> WorkloadProgress:
@@ -188,10 +206,15 @@ WORKLOAD_PROGRESS: Mapping[Resource[Any], Callable[[Any], WorkloadProgress]] = {
 def measure(workloads: Iterable[WorkloadProgress], pods: Sequence[Pod]) -> Progress:
     """Return the progress of all workloads and pods."""
     phases = Counter("Terminating" if pod.metadata.deletion_timestamp else pod.status.phase for pod in pods)
-    standalone = (pod for pod in pods if controller_of(pod.metadata) is None)
+    standalone = sorted((pod for pod in pods if controller_of(pod.metadata) is None), key=lambda pod: pod.key)
     return Progress(
         unready_standalone_pods=tuple(
-            sorted(pod.key for pod in standalone if not is_ready(pod) and pod.status.phase != "Succeeded")
+            pod.key for pod in standalone if not is_ready(pod) and pod.status.phase != "Succeeded"
+        ),
+        failed_standalone_pods=tuple(
+            f"pod/{pod.metadata.name} in {pod.metadata.namespace} failed: {pod_failure(pod)}"
+            for pod in standalone
+            if pod.status.phase == "Failed"
         ),
         workloads=tuple(sorted(workloads, key=lambda workload: (workload.namespace, workload.title))),
         phases=tuple(sorted(phases.items())),
@@ -201,8 +224,25 @@ def measure(workloads: Iterable[WorkloadProgress], pods: Sequence[Pod]) -> Progr
     )
 
 
-def unfinished_reasons(progress: Progress, pods: Sequence[Pod]) -> list[str]:
-    """Return why workloads are incomplete: their states, unless they have failed, and the messages of pending Pods."""
+def pod_failure(pod: Pod) -> str:
+    """Return why a failed Pod has failed: its reason, or the exit codes of its containers."""
+    if pod.status.reason or pod.status.message:
+        return ": ".join(filter(None, (pod.status.reason, pod.status.message)))
+    exits = []
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        terminated = (status.state or {}).get("terminated") or {}
+        if terminated.get("exitCode"):
+            exits.append(f"container {status.name} exited with code {terminated['exitCode']}")
+    return ", ".join(exits) or "its status has no reason"
+
+
+def unfinished_reasons(
+    progress: Progress, pods: Sequence[Pod], warnings: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
+    """Return why workloads are incomplete: their states, unless they have failed, and the messages of Pods.
+
+    warnings: messages about pods, by uid, whose status has none.
+    """
     reasons = [
         f"{workload.title} in {workload.namespace}: {workload.state}"
         for workload in progress.workloads
@@ -211,7 +251,7 @@ def unfinished_reasons(progress: Progress, pods: Sequence[Pod]) -> list[str]:
     pending: Counter[str] = Counter()
     first_pod: dict[str, str] = {}
     for pod in pods:
-        reason = _reason(pod)
+        reason = _reason(pod) or ("" if is_ready(pod) else warnings.get(pod.metadata.uid, ""))
         if reason:
             pending[reason] += 1
             first_pod.setdefault(reason, pod.key)
@@ -225,10 +265,12 @@ def _reason(pod: Pod) -> str:
     """Return why a Pod is not ready, from its conditions and container states; "" if they have no reason."""
     if is_ready(pod) or pod.metadata.deletion_timestamp:
         return ""
+    if pod.status.phase == "Failed":
+        return f"failed: {pod_failure(pod)}"
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return f"{condition.reason}: {condition.message}"
-    for container in pod.status.container_statuses:
+    for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting = (container.state or {}).get("waiting")
         if waiting and waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
             return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")

@@ -37,6 +37,10 @@ class WaitTimeout(TimeoutError):
     """A condition was not met in time; the text contains the actual state and the reasons."""
 
 
+class WaitFailed(Exception):
+    """A condition will never be met; the text contains the actual state and the reasons."""
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
     """Reference to an object: its resource, namespace and name."""
@@ -116,11 +120,12 @@ class Operations:
         condition: "Available", "Ready=False", "complete" (a workload, as `kubectl rollout status` defines it),
         "create", "delete", "{.status.phase}=Running", or a function of the object. timeout: seconds.
 
-        Raises WaitTimeout with the reasons: conditions, pending pods with the scheduler's message, events.
+        Raises WaitTimeout with the reasons: conditions, pending pods with the scheduler's message, events. Raises
+        WaitFailed, with the same, as soon as the condition can no longer be met, such as "complete" by a failed Job.
         """
         __tracebackhide__ = True
         try:
-            holds, description = parse_condition(condition)
+            holds, description, why_never = parse_condition(condition)
             ref = await self._object_ref(target, namespace)
         except UserError as error:
             raise _with_hint(error) from None
@@ -131,8 +136,13 @@ class Operations:
                     if holds(obj):
                         return obj or latest or {}
                     latest = obj
+                    if never := why_never(obj):
+                        break
         except TimeoutError:
-            reasons = await self._unmet_reasons(ref, latest)
+            never = ""
+        reasons = await self._unmet_reasons(ref, latest)
+        if never:
+            raise WaitFailed("\n  ".join([f"{ref}: will not be {description}: {never}", *reasons]))
         raise WaitTimeout("\n  ".join([f"{ref}: not {description} after {timeout:g} s", *reasons]))
 
     async def events(self, target: ObjectTarget | None = None, *, namespace: str | None = None) -> list[Event]:

@@ -7,17 +7,25 @@
 "ready"                                         all pods of a StatefulSet or DaemonSet are ready; else: condition Ready
 "{.status.phase}=Running"                       a field; also "jsonpath={.status.phase}=Running"
 a function                                      called with the object as plain JSON; LookupError counts as False
+
+A condition that an object will never meet has a reason: a failed Job is never complete.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects.api_types import DaemonSet, Deployment, StatefulSet, convert
-from kubeloop.process.workload_progress import daemon_set_progress, deployment_progress, stateful_set_progress
+from kubeloop.kube.objects.api_types import DaemonSet, Deployment, Job, Pod, StatefulSet, convert
+from kubeloop.kube.objects.object_fields import controller_of, job_finished_condition
+from kubeloop.process.workload_progress import (
+    daemon_set_progress,
+    deployment_progress,
+    pod_failure,
+    stateful_set_progress,
+)
 
 ReadOnlyJSON = Mapping[str, Any]
 Predicate = Callable[[ReadOnlyJSON | None], bool]
@@ -28,27 +36,38 @@ _STEP = re.compile(r"\.([A-Za-z0-9_/-]+)|\[(\d+)\]")
 _CONDITION = re.compile(r"(?:condition=)?([A-Za-z0-9./_-]+)(?:==?([A-Za-z]+))?")
 
 
-def parse_condition(condition: WaitCondition) -> tuple[Predicate, str]:
-    """Return the predicate of a condition, and its name for messages. Raises UserError for an unknown notation."""
+class ParsedCondition(NamedTuple):
+    """Predicate and name of a condition. why_never: returns why an object does not meet it now nor later, else ""."""
+
+    holds: Predicate
+    description: str
+    why_never: Callable[[ReadOnlyJSON | None], str] = lambda obj: ""
+
+
+def parse_condition(condition: WaitCondition) -> ParsedCondition:
+    """Parse the notations of the module. Raises UserError for another one."""
     if callable(condition):
-        return _predicate(condition), getattr(condition, "__name__", "the condition")
+        return ParsedCondition(_predicate(condition), getattr(condition, "__name__", "the condition"))
     text = condition.strip()
     match text:
         case "create" | "created" | "exists":
-            return lambda obj: obj is not None, "there"
+            return ParsedCondition(lambda obj: obj is not None, "there")
         case "delete" | "deleted" | "gone":
-            return lambda obj: obj is None, "gone"
+            return ParsedCondition(lambda obj: obj is None, "gone")
         case "complete":
-            return _complete, "complete"
+            return ParsedCondition(_complete, "complete", lambda obj: _why_never(obj, text))
         case "ready":
-            return _ready, "ready"
+            return ParsedCondition(_ready, "ready", lambda obj: _why_never(obj, text))
     if (field := _FIELD.fullmatch(text)) is not None:
         steps = _steps(field[1], text)
         expected = field[2].strip("'\"") if field[2] is not None else None
-        return lambda obj: _field_is(obj, steps, expected), text
+        return ParsedCondition(lambda obj: _field_is(obj, steps, expected), text, lambda obj: _why_never(obj, field[1]))
     if (condition_match := _CONDITION.fullmatch(text)) is not None and not text.startswith("condition=="):
         name, status = condition_match[1], (condition_match[2] or "True").lower()
-        return lambda obj: _has_condition(obj, name, status), text
+        awaited = name.lower() if status == "true" else ""
+        return ParsedCondition(
+            lambda obj: _has_condition(obj, name, status), text, lambda obj: _why_never(obj, awaited)
+        )
     raise UserError(
         f"cannot wait for {condition!r}",
         hint='use "Available", "Ready=False", "create", "delete", "complete", "{.status.phase}=Running", or a function',
@@ -117,6 +136,27 @@ def _has_condition(obj: ReadOnlyJSON | None, name: str, status: str) -> bool:
                 return False
             return str(condition.get("status", "")).lower() == status
     return False
+
+
+def _why_never(obj: ReadOnlyJSON | None, awaited: str) -> str:
+    """Return why an object that does not have the condition (lower case) or field `awaited` never will, else "".
+
+    An object in deletion, and a pod whose controller may create another one of the same name, can be replaced.
+    """
+    if obj is None or obj["metadata"].get("deletionTimestamp"):
+        return ""
+    match obj.get("kind"), awaited:
+        case "Job", "complete" | "failed":
+            finished = job_finished_condition(convert(Job, obj))
+            return f"it is {finished.type}: {finished.reason}: {finished.message}" if finished is not None else ""
+        case "Pod", "complete" | "ready" | "containersready" | ".status.phase":
+            pod = convert(Pod, obj)
+            if controller_of(pod.metadata) is not None or pod.status.phase not in ("Succeeded", "Failed"):
+                return ""
+            return f"it has failed: {pod_failure(pod)}" if pod.status.phase == "Failed" else "it has succeeded"
+        case "Deployment", "complete":
+            return deployment_progress(convert(Deployment, obj)).failure
+    return ""
 
 
 def _steps(path: str, text: str) -> list[str | int]:

@@ -42,9 +42,9 @@ def job(name: str, annotations: dict[str, str], **spec: object) -> dict[str, obj
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {**spec, "template": template}}
 
 
-def up_once(kubeloop: Kubeloop, folder: Path, *jobs: dict[str, object]) -> CompletedProcess[str]:
-    manifest = folder / "jobs.json"
-    manifest.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": jobs}))
+def up_once(kubeloop: Kubeloop, folder: Path, *objects: dict[str, object]) -> CompletedProcess[str]:
+    manifest = folder / "objects.json"
+    manifest.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
     return kubeloop.run("up", "--once", "--timeout", "600", "-f", manifest)
 
 
@@ -52,6 +52,30 @@ def test_up_once_ends_when_a_job_fails(kubeloop, tmp_path):
     result = up_once(kubeloop, tmp_path, job("report", {"kubeloop.dev/exit-code": "3"}, backoffLimit=0))
     message = "BackoffLimitExceeded: Job has reached the specified backoff limit"
     assert f"error: job.batch/report in default failed: {message}" in result.stderr
+    assert result.returncode == 1
+
+
+def test_up_once_ends_when_a_standalone_pod_fails(kubeloop, tmp_path):
+    metadata = {"name": "check", "annotations": {"kubeloop.dev/exit-code": "3"}}
+    spec = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
+    pod: dict[str, object] = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    result = up_once(kubeloop, tmp_path, pod)
+    assert "error: pod/check in default failed: container main exited with code 3" in result.stderr
+    assert result.returncode == 1
+
+
+def test_up_once_ends_when_a_deployment_exceeds_its_progress_deadline(kubeloop, tmp_path):
+    labels = {"app": "web"}
+    container = {"name": "web", "image": "nginx", "volumeMounts": [{"name": "tls", "mountPath": "/tls"}]}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [container], "volumes": [{"name": "tls", "secret": {"secretName": "certificate"}}]},
+    }
+    spec = {"progressDeadlineSeconds": 3, "selector": {"matchLabels": labels}, "template": template}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+    result = up_once(kubeloop, tmp_path, deployment)
+    assert "error: deployment.apps/web in default failed: ProgressDeadlineExceeded: " in result.stderr
+    assert 'FailedMount: MountVolume.SetUp failed for volume "tls" : secret "certificate" not found' in result.stderr
     assert result.returncode == 1
 
 

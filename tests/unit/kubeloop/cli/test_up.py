@@ -24,7 +24,15 @@ def progress(bound: int, workloads: int = 0) -> Progress:
         )
         for number in range(workloads)
     )
-    return Progress(workloads=entries, unready_standalone_pods=(), phases=(), pods=4, bound=bound, ready=0)
+    return Progress(
+        workloads=entries,
+        unready_standalone_pods=(),
+        failed_standalone_pods=(),
+        phases=(),
+        pods=4,
+        bound=bound,
+        ready=0,
+    )
 
 
 def test_log_prints_one_line_per_second_and_only_changes():

@@ -16,6 +16,7 @@ from kubeloop.process.workload_progress import (
     is_run_of_cron_job,
     job_progress,
     measure,
+    pod_failure,
     stateful_set_progress,
     unfinished_reasons,
 )
@@ -36,7 +37,7 @@ def deployment(desired=3, **status):
 
 def pod(name="a", node="", phase="Pending", ready=False, conditions=(), deleting=False, **status):
     conditions = [*conditions, {"type": "Ready", "status": str(ready)}]
-    metadata = {"name": name, "namespace": "default"}
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return convert(
@@ -61,6 +62,21 @@ def pod(name="a", node="", phase="Pending", ready=False, conditions=(), deleting
 )
 def test_deployment_progress_follows_rollout_status(status, complete):
     assert deployment_progress(deployment(**status)).complete is complete
+
+
+@pytest.mark.parametrize(("observed", "failed"), [(2, True), (1, False)], ids=["observed", "older generation"])
+def test_deployment_fails_after_its_progress_deadline(observed, failed):
+    condition = {
+        "type": "Progressing",
+        "status": "False",
+        "reason": "ProgressDeadlineExceeded",
+        "message": "Timed out.",
+    }
+    late = deployment(observedGeneration=observed, availableReplicas=2, conditions=[condition])
+    progress = measure([deployment_progress(late)], [])
+    message = "deployment.apps/web in default failed: ProgressDeadlineExceeded: Timed out."
+    assert progress.failures == ([message] if failed else [])
+    assert (progress.complete, progress.settled) == (False, failed)
 
 
 def test_deployment_with_zero_replicas_is_complete():
@@ -187,6 +203,49 @@ def test_standalone_pod_counts_for_everything_available_only():
     assert progress.complete
     assert progress.unready_standalone_pods == ("default/waiting",)
     assert not progress.everything_available
+
+
+def exited(name, code):
+    return {"name": name, "state": {"terminated": {"exitCode": code}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        pytest.param(
+            {"reason": "Evicted", "message": "low on memory"}, "Evicted: low on memory", id="reason of the status"
+        ),
+        pytest.param({"reason": "OutOfcpu"}, "OutOfcpu", id="reason only"),
+        pytest.param(
+            {"containerStatuses": [exited("web", 3), exited("log", 0), exited("db", 137)]},
+            "container web exited with code 3, container db exited with code 137",
+            id="exit codes",
+        ),
+        pytest.param(
+            {"initContainerStatuses": [exited("init", 1)], "containerStatuses": [{"name": "web"}]},
+            "container init exited with code 1",
+            id="init container",
+        ),
+        pytest.param({}, "its status has no reason", id="no reason"),
+    ],
+)
+def test_failed_pod_without_a_controller_is_a_failure(status, message):
+    failed = pod(phase="Failed", **status)
+    assert pod_failure(failed) == message
+    progress = measure([], [failed])
+    assert progress.failures == [f"pod/a in default failed: {message}"]
+    assert unfinished_reasons(progress, [failed]) == [f"pod default/a: failed: {message}"]
+    assert progress.line().startswith("0/0 workloads complete; ")
+
+
+def test_warning_about_a_pod_without_a_reason_is_reported():
+    creating = pod(
+        "a", node="n1", containerStatuses=[{"name": "web", "state": {"waiting": {"reason": "PodInitializing"}}}]
+    )
+    ready = pod("b", node="n1", phase="Running", ready=True)
+    warnings = {"uid-a": "FailedMount: no Secret", "uid-b": "obsolete"}
+    reasons = unfinished_reasons(measure([], []), [creating, ready], warnings)
+    assert reasons == ["pod default/a: FailedMount: no Secret"]
 
 
 def test_unfinished_reasons_have_workloads_and_pod_messages():

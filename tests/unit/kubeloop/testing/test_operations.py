@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.kube.errors import UserError
 from kubeloop.testing import memory_cluster, virtual_time
-from kubeloop.testing.operations import WaitTimeout
+from kubeloop.testing.operations import WaitFailed, WaitTimeout
 from kubeloop.testing.virtual_time import VirtualClock
 
 POD: dict[str, Any] = {
@@ -83,3 +83,42 @@ def test_wait_timeout_without_a_scheduler_states_that():
             return str(raised.value)
 
     assert "there is no scheduler" in virtual_time.run(scenario())
+
+
+def test_wait_for_a_failed_job_ends_at_once_with_its_pods():
+    async def scenario() -> tuple[str, float]:
+        clock = VirtualClock()
+        async with memory_cluster(clock=clock, nodes=1) as cluster:
+            template = {
+                "metadata": {"annotations": {"kubeloop.dev/exit-code": "3"}},
+                "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "app:1"}]},
+            }
+            spec = {"backoffLimit": 0, "template": template}
+            await cluster.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "load"}, "spec": spec})
+            started_at = clock.now()
+            with pytest.raises(WaitFailed) as raised:
+                await cluster.wait_for("job/load", "complete", timeout=3600)
+            return str(raised.value), (clock.now() - started_at).total_seconds()
+
+    message, seconds = virtual_time.run(scenario())
+    first, *reasons = message.split("\n  ")
+    reason = "BackoffLimitExceeded: Job has reached the specified backoff limit"
+    assert first == f"job.batch/load in default: will not be complete: it is Failed: {reason}"
+    assert any(line.endswith("failed: container main exited with code 3") for line in reasons)
+    assert f"condition Failed=True ({reason})" in reasons
+    assert seconds < 60
+
+
+def test_wait_for_a_failed_pod_ends_at_once():
+    async def scenario() -> str:
+        async with memory_cluster(clock=VirtualClock(), nodes=1) as cluster:
+            metadata = {"name": "one", "annotations": {"kubeloop.dev/exit-code": "1"}}
+            spec = POD["spec"] | {"restartPolicy": "Never"}
+            await cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+            with pytest.raises(WaitFailed) as raised:
+                await cluster.wait_for("pod/one", "{.status.phase}=Succeeded")
+            return str(raised.value)
+
+    assert virtual_time.run(scenario()).startswith(
+        "pod/one in default: will not be {.status.phase}=Succeeded: it has failed: container main exited with code 1"
+    )

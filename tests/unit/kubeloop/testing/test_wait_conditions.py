@@ -47,7 +47,7 @@ POD: dict[str, Any] = {
     ],
 )
 def test_parse_condition(condition: Any, of_the_pod: bool, of_none: bool):
-    holds, _ = parse_condition(condition)
+    holds = parse_condition(condition).holds
     assert holds(POD) is of_the_pod
     assert holds(None) is of_none
 
@@ -70,7 +70,7 @@ def test_ready_and_complete_of_a_stateful_set(counts: dict[str, int], ready: boo
         "spec": {"replicas": 2},
         "status": {"observedGeneration": 2, **all_counts, **counts},
     }
-    assert [parse_condition(text)[0](sts) for text in ("ready", "complete")] == [ready, complete]
+    assert [parse_condition(text).holds(sts) for text in ("ready", "complete")] == [ready, complete]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_ready_and_complete_of_a_daemon_set(counts: dict[str, int], ready: bool,
     fields = ("desiredNumberScheduled", "numberReady", "numberAvailable", "updatedNumberScheduled")
     status = {"observedGeneration": 2, **dict.fromkeys(fields, 2), **counts}
     agent = {"kind": "DaemonSet", "metadata": {"name": "agent", "generation": 2}, "spec": {}, "status": status}
-    assert [parse_condition(text)[0](agent) for text in ("ready", "complete")] == [ready, complete]
+    assert [parse_condition(text).holds(agent) for text in ("ready", "complete")] == [ready, complete]
 
 
 @pytest.mark.parametrize("text", ["", "is it ready?", "{.spec.containers[*].name}=a"])
@@ -101,5 +101,51 @@ def test_parse_condition_rejects_invalid_text(text: str):
 )
 def test_job_is_complete_when_it_has_succeeded(condition: str, complete: bool):
     job = {"kind": "Job", "metadata": {}, "status": {"conditions": [{"type": condition, "status": "True"}]}}
-    holds, _ = parse_condition("complete")
-    assert holds(job) is complete
+    assert parse_condition("complete").holds(job) is complete
+
+
+def job(condition: str, **metadata: Any) -> dict[str, Any]:
+    conditions = [{"type": condition, "status": "True", "reason": "R", "message": "m"}]
+    return {"kind": "Job", "metadata": metadata, "status": {"conditions": conditions}}
+
+
+def pod(phase: str, **metadata: Any) -> dict[str, Any]:
+    return {"kind": "Pod", "metadata": metadata, "status": {"phase": phase, "reason": "Evicted"}}
+
+
+LATE = {
+    "kind": "Deployment",
+    "metadata": {},
+    "status": {"conditions": [{"type": "Progressing", "reason": "ProgressDeadlineExceeded", "message": "m"}]},
+}
+DELETION = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+OWNED = {"ownerReferences": [{"kind": "StatefulSet", "name": "db", "controller": True}]}
+
+
+@pytest.mark.parametrize(
+    ("condition", "obj", "reason"),
+    [
+        pytest.param("complete", job("Failed"), "it is Failed: R: m", id="failed Job"),
+        pytest.param("condition=Complete", job("Failed"), "it is Failed: R: m", id="failed Job by kubectl's notation"),
+        pytest.param("Failed", job("Complete"), "it is Complete: R: m", id="succeeded Job"),
+        pytest.param("Failed=False", job("Complete"), "", id="another status"),
+        pytest.param("complete", job("FailureTarget"), "", id="Job whose pods still run"),
+        pytest.param("complete", job("Failed", **DELETION), "", id="Job in deletion"),
+        pytest.param("Suspended", job("Failed"), "", id="another condition"),
+        pytest.param("complete", pod("Failed"), "it has failed: Evicted", id="failed pod"),
+        pytest.param("ready", pod("Failed"), "it has failed: Evicted", id="failed pod is never ready"),
+        pytest.param("Ready", pod("Succeeded"), "it has succeeded", id="succeeded pod is never ready"),
+        pytest.param("{.status.phase}=Running", pod("Failed"), "it has failed: Evicted", id="failed pod never runs"),
+        pytest.param("{.status.podIP}", pod("Failed"), "", id="another field"),
+        pytest.param("ready", pod("Pending"), "", id="pending pod"),
+        pytest.param("ready", pod("Failed", **OWNED), "", id="pod that a controller may replace"),
+        pytest.param("complete", LATE, "ProgressDeadlineExceeded: m", id="late Deployment"),
+        pytest.param("Available", LATE, "", id="late Deployment may become available"),
+        pytest.param("complete", None, "", id="no object"),
+        pytest.param("delete", pod("Failed"), "", id="deletion"),
+    ],
+)
+def test_condition_that_will_never_be_met_has_a_reason(condition: str, obj: dict[str, Any] | None, reason: str):
+    parsed = parse_condition(condition)
+    assert not parsed.holds(obj)
+    assert parsed.why_never(obj) == reason
