@@ -104,6 +104,7 @@ class TaintEvictionController:
             self.on_pod(new)
 
     def on_pod_delete(self, pod: Pod) -> None:
+        self._evicted.pop(pod.key, None)
         self._cancel(pod)
 
     # --- plans -----------------------------------------------------------------------------------------------------
@@ -120,15 +121,22 @@ class TaintEvictionController:
         if self._evicted.get(pod.key) == uid:
             return
         if pod.key in self._plans:
-            if stay:
+            if stay or self._is_due(pod.key):
                 return  # tolerationSeconds count from the first taint, and later tolerations change nothing
             self._cancel(pod)
         self._plans[pod.key] = _Plan(asyncio.get_running_loop().time() + stay, uid)
         self._queue.add_after(pod.key, stay)
 
+    def _is_due(self, key: str) -> bool:
+        """Return True for a plan that is being carried out."""
+        return self._plans[key].due <= asyncio.get_running_loop().time()
+
     def _cancel(self, pod: Pod) -> None:
-        self._evicted.pop(pod.key, None)
-        if self._plans.pop(pod.key, None) is not None:
+        if pod.key not in self._plans:
+            return
+        is_due = self._is_due(pod.key)
+        del self._plans[pod.key]
+        if not is_due:
             self._events.event(pod, "Normal", "TaintManagerEviction", f"Cancelling deletion of Pod {pod.key}")
 
     # --- reconcile -------------------------------------------------------------------------------------------------
@@ -154,6 +162,8 @@ class TaintEvictionController:
                 self._deletion_seconds.observe(asyncio.get_running_loop().time() - plan.due)
         if self._plans.get(key) == plan:
             del self._plans[key]
+        pod = self._pods.get(key)
+        if pod is not None and pod.metadata.uid == plan.uid:
             self._evicted[key] = plan.uid
         return None
 

@@ -110,3 +110,20 @@ async def test_evictions_and_their_delay_are_counted():
             "s_total": 1,
             "_duration_seconds_count": 1,
         }
+
+
+@pytest.mark.parametrize("taints", [[TAINT, {"key": "other", "effect": "NoExecute"}], []], ids=["more", "none"])
+async def test_pod_is_evicted_once_when_taints_change_during_its_eviction(taints):
+    async with cluster_with_controller().running() as cluster:
+        cluster.server.transport.latency_seconds = 1.0
+        for number in range(20):
+            cluster.bind(f"web-{number}", finalizers=("example.com/hold",))
+            await asyncio.sleep(10)
+            cluster.change_node("node-0", taints=[TAINT])
+            await asyncio.sleep(number / 10)  # most of the second changes are within the requests of the eviction
+            for later in (taints, [TAINT], []):
+                cluster.change_node("node-0", taints=later)
+                await asyncio.sleep(10)
+        assert cluster.server.metrics.values("taint_eviction_controller_pod_deletions") == {"_total": 20}
+        messages = sorted(message for reason, message in cluster.events() if reason == "TaintManagerEviction")
+        assert messages == sorted(f"Marking for deletion Pod default/web-{number}" for number in range(20))
