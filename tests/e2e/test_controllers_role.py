@@ -1,12 +1,17 @@
-"""The permissions of deploy/controllers.yaml: every controller can work with them, and each of them is needed."""
+"""The permissions of deploy/controllers.yaml: every controller can work with them, and each of them is needed.
+
+garbagecollector, namespace and resourcequota run with the role of all resources, the others without it.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from support.audited_permissions import AUDIT_POLICY, Permission, audited_permissions, granted_permissions
@@ -15,13 +20,18 @@ from support.fake_kubelet import fake_kubelet, make_node
 from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 
 JSON = dict[str, Any]
-ACCOUNT = "system:serviceaccount:kube-system:kubeloop"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-PATHS = {
+PATHS = {  # kinds of deploy/ that concern permissions
     "ServiceAccount": "/api/v1/namespaces/kube-system/serviceaccounts",
     "ClusterRole": f"{RBAC}/clusterroles",
     "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
 }
+DOCUMENTS: list[JSON] = [
+    document
+    for name in ("kubeloop.yaml", "controllers.yaml")
+    for document in yaml.safe_load_all((ROOT / "deploy" / name).read_text())
+    if document["kind"] in PATHS
+]
 CORE, APPS, BATCH = "/api/v1/namespaces/x", "/apis/apps/v1/namespaces/x", "/apis/batch/v1/namespaces/x"
 CONTAINERS = [{"name": "main", "image": "app:1"}]
 SELECTOR = {"matchLabels": {"app": "web"}}
@@ -49,6 +59,7 @@ RARELY_USED: dict[Permission, str] = {
     ("custom.metrics.k8s.io", "*", "list"): "metrics of type Pods and Object",
     ("external.metrics.k8s.io", "*", "get"): "metrics of type External",
     ("external.metrics.k8s.io", "*", "list"): "metrics of type External",
+    ("", "endpoints", "get"): "Endpoints of a deleted Service that the cache does not show",
     ("", "nodes", "get"): "a write that conflicted",
     ("", "persistentvolumeclaims", "get"): "a claim that the cache does not show",
     ("", "configmaps", "patch"): "a changed ConfigMap kube-root-ca.crt",
@@ -158,47 +169,128 @@ class Scenario:
         return [name for name, is_done in done.items() if not is_done]
 
 
-def test_role_of_the_controllers_grants_exactly_the_needed_permissions(tmp_path):
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
+    """A kube-apiserver with RBAC, an audit log, and the accounts, roles and bindings of deploy/."""
     needs_binaries()
-    policy, log = tmp_path / "policy.json", tmp_path / "audit.log"
+    folder = tmp_path_factory.mktemp("role")
+    policy = folder / "policy.json"
     policy.write_text(json.dumps(AUDIT_POLICY))
     flags = {
         "authorization-mode": "RBAC",
         "audit-policy-file": str(policy),
-        "audit-log-path": str(log),
+        "audit-log-path": str(folder / "audit.log"),
         "enable-admission-plugins": "OwnerReferencesPermissionEnforcement",
         "feature-gates": "WatchList=false",  # so that informers use list requests, as with servers before v1.32
     }
-    documents = [
-        document
-        for name in ("kubeloop.yaml", "controllers.yaml")
-        for document in yaml.safe_load_all((ROOT / "deploy" / name).read_text())
-        if document["kind"] in PATHS and document["metadata"]["name"] != "kubeloop-all-resources"
-    ]
-    with real_apiserver(tmp_path / "server", flags) as server, fake_kubelet(server):
-        for document in documents:
-            server.request("POST", PATHS[document["kind"]], document)
-        token = server.request(
-            "POST",
-            f"{PATHS['ServiceAccount']}/kubeloop/token",
-            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}},
-        )["status"]["token"]
-        arguments = (
-            f"--kubeconfig={server.kubeconfig_of('kubeloop', {'token': token})}",
-            "--controllers=*,-garbagecollector,-namespace,-resourcequota",
-            "--node-monitor-period=1s",
-            "--node-startup-grace-period=1s",
-            "--node-monitor-grace-period=10m",
-            "--horizontal-pod-autoscaler-sync-period=1s",
-            "--trace-journal=",
-        )
-        with Kubeloop(tmp_path).running("run", *arguments):
-            Scenario(server).run()
-        used, refused = audited_permissions(log, ACCOUNT)
+    with real_apiserver(folder / "server", flags) as server, fake_kubelet(server):
+        for document in DOCUMENTS:
+            if not is_binding_of(document, "kubeloop-all-resources"):
+                server.request("POST", PATHS[document["kind"]], document)
+        yield server
+
+
+def is_binding_of(document: JSON, role: str) -> bool:
+    return document["kind"] == "ClusterRoleBinding" and document["roleRef"]["name"] == role
+
+
+def rules_of(role: str) -> set[Permission]:
+    rules = next(it["rules"] for it in DOCUMENTS if it["kind"] == "ClusterRole" and it["metadata"]["name"] == role)
+    return granted_permissions(rules)
+
+
+def audited_run(
+    server: RealApiServer, folder: Path, account: str, scenario: Callable[[RealApiServer], None], *flags: str
+) -> set[Permission]:
+    """Run kubeloop with a ServiceAccount during a scenario; return the used permissions. None may be refused."""
+    token = server.request(
+        "POST",
+        f"{PATHS['ServiceAccount']}/{account}/token",
+        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}},
+    )["status"]["token"]
+    kubeconfig = server.kubeconfig_of(account, {"token": token})
+    with Kubeloop(folder).running("run", f"--kubeconfig={kubeconfig}", "--trace-journal=", *flags):
+        scenario(server)
+    log = server.folder.parent / "audit.log"
+    used, refused = audited_permissions(log, f"system:serviceaccount:kube-system:{account}")
     assert not refused
-    role = next(it["rules"] for it in documents if it["metadata"]["name"] == "kubeloop-controllers" and "rules" in it)
-    granted = granted_permissions(role)
+    return used
+
+
+def test_role_of_the_controllers_grants_exactly_the_needed_permissions(server, tmp_path):
+    used = audited_run(
+        server,
+        tmp_path,
+        "kubeloop",
+        lambda server: Scenario(server).run(),
+        "--controllers=*,-garbagecollector,-namespace,-resourcequota",
+        "--node-monitor-period=1s",
+        "--node-startup-grace-period=1s",
+        "--node-monitor-grace-period=10m",
+        "--horizontal-pod-autoscaler-sync-period=1s",
+    )
+    granted = rules_of("kubeloop-controllers")
     unused = {it for it in granted if not any(covers(it, other) for other in used)}
     for_admission = {it for it in granted if it[1].endswith(("/finalizers", "/restricted"))}  # checked by OpenShift
     assert sorted(unused - for_admission - {*RARELY_USED}) == []
     assert sorted({*RARELY_USED} - granted) == []
+
+
+WIDGETS = "/apis/example.com/v1/namespaces/y/widgets"
+DEFINITION: JSON = {
+    "group": "example.com",
+    "scope": "Namespaced",
+    "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+    "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+}
+
+
+def delete_owners_and_namespace(server: RealApiServer) -> None:
+    """Delete owners by each propagation policy, use a quota, and delete the namespace with all kinds of content."""
+    scenario = Scenario(server)
+    path = "/api/v1/namespaces/y/configmaps"
+    scenario.create("/api/v1/namespaces", "y")
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    scenario.create(definitions, "widgets.example.com", spec=DEFINITION)
+    hard = {"count/configmaps": "50", "count/widgets.example.com": "50"}
+    scenario.create("/api/v1/namespaces/y/resourcequotas", "limits", spec={"hard": hard})
+    wait(lambda: is_established(scenario.items(definitions)["widgets.example.com"]), "CustomResourceDefinition")
+    policies = ("Background", "Foreground", "Orphan")
+    for policy in policies:
+        owner = {"metadata": {"name": policy.lower()}, "apiVersion": "example.com/v1", "kind": "Widget"}
+        uid = server.request("POST", WIDGETS, owner)["metadata"]["uid"]
+        reference = {"apiVersion": "example.com/v1", "kind": "Widget", "name": policy.lower(), "uid": uid}
+        metadata = {"name": policy.lower(), "ownerReferences": [{**reference, "blockOwnerDeletion": True}]}
+        server.request("POST", path, {"metadata": metadata})
+    wait(lambda: quota_usage(scenario) == {"count/configmaps": "3", "count/widgets.example.com": "3"}, "quota")
+    for policy in policies:
+        server.request("DELETE", f"{WIDGETS}/{policy.lower()}", {"propagationPolicy": policy})
+    wait(lambda: {*scenario.items(path)} == {"orphan"} and not scenario.items(WIDGETS), "garbage collection")
+    assert "ownerReferences" not in scenario.items(path)["orphan"]["metadata"]
+    wait(lambda: quota_usage(scenario) == {"count/configmaps": "1", "count/widgets.example.com": "0"}, "quota")
+    scenario.create(WIDGETS, "last", apiVersion="example.com/v1", kind="Widget")
+    server.request("DELETE", "/api/v1/namespaces/y")
+    wait(lambda: "y" not in scenario.items("/api/v1/namespaces"), "deleted namespace")
+
+
+def is_established(definition: JSON) -> bool:
+    conditions = definition.get("status", {}).get("conditions", ())
+    return any(it["type"] == "Established" and it["status"] == "True" for it in conditions)
+
+
+def quota_usage(scenario: Scenario) -> JSON:
+    used: JSON = scenario.items("/api/v1/namespaces/y/resourcequotas")["limits"].get("status", {}).get("used", {})
+    return used
+
+
+def test_role_of_all_resources_grants_exactly_the_needed_permissions(server, tmp_path):
+    account = "all-resources"
+    server.request("POST", PATHS["ServiceAccount"], {"metadata": {"name": account}})
+    for document in DOCUMENTS:
+        if is_binding_of(document, "kubeloop-all-resources"):
+            subjects = [{**document["subjects"][0], "name": account}]
+            server.request("POST", PATHS[document["kind"]], {**document, "subjects": subjects})
+    controllers = "--controllers=garbagecollector,namespace,resourcequota"
+    used = audited_run(server, tmp_path, account, delete_owners_and_namespace, controllers)
+    granted = rules_of("kubeloop-all-resources")
+    assert sorted(it for it in granted if not any(covers(it, other) for other in used)) == []
