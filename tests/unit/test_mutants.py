@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from support.mutants import Mutant, Survivor, mutants_of, stages_of, table
+import pytest
+
+from support import mutants
+from support.mutants import MappedTest, Mutant, Result, batches, mutants_of, passes, table
 
 SOURCE = '''
 """Docstring."""
@@ -20,7 +23,16 @@ def pods(count: int = 3, *, ready: bool = True) -> list[str] | None:
             continue
         raise ValueError(f"{number + 1}")
     queue.add("x")
+    key = lambda pod: pod or (
+        count
+    )
     return None if count <= 0 else ["a"]
+
+
+@dataclass(frozen=True)
+class Queue:
+    def __repr__(self) -> str:
+        return f"{self.length + 1}"
 '''
 
 
@@ -42,6 +54,7 @@ def test_every_operator_makes_one_small_change():
             ("continue", "break"),
             ('raise ValueError(f"{number + 1}")', "pass"),
             ('queue.add("x")', "pass"),
+            ("key = lambda pod: pod or (", "key = lambda pod: pod and ("),
             (result, "return None"),
             (result, result.replace("<=", "<")),
             (result, result.replace("0", "1")),
@@ -49,14 +62,75 @@ def test_every_operator_makes_one_small_change():
     )
 
 
-def test_tests_of_the_module_run_first():
-    first, second, third, _ = stages_of("controllers/runtime/work_queue.py")
-    assert first == ["tests/unit/controllers/runtime/test_work_queue.py"]
-    assert second == ["tests/unit/controllers/runtime"]
-    assert third == ["tests/unit/controllers", "tests/oracle/controllers", "tests/simulation"]
+def test_mutant_knows_the_lines_of_its_statement_unless_it_runs_at_import():
+    source = "def f(x, limit=1):\n    return g(\n        x + 2,\n    )\n"
+    executed = {mutant.apply(source)[mutant.start :][:1]: mutant.executed for mutant in mutants_of("pods.py", source)}
+    assert executed == {"2": None, "N": range(2, 5), "-": range(2, 4), "3": range(2, 4)}
 
 
-def test_table_counts_survivors_per_folder():
-    mutants = [Mutant(file, 0, 1, "") for file in ("a/x.py", "a/y.py", "b/x.py")]
-    lines = table(mutants, [Survivor(mutants[0], "", "")], ["a", "b"]).splitlines()
-    assert lines[2:] == ["| a | 2 | 1 | 50 |", "| b | 1 | 1 | 100 |", "| all | 3 | 2 | 67 |"]
+def mapped_test(test: str, seconds: float, line: int = 1, file: str = "controllers/x.py") -> MappedTest:
+    return MappedTest(test, seconds, {file: 1 << line})
+
+
+def test_tests_of_the_module_run_first_then_those_of_fast_files():
+    mirrored = "tests/unit/controllers/test_x.py"
+    tests = [
+        mapped_test("tests/a.py::slow", 2.0),
+        mapped_test("tests/a.py::fast", 0.25),
+        mapped_test("tests/b.py::fast", 0.5),
+        mapped_test(f"{mirrored}::test", 0.5),
+        mapped_test("tests/c.py::too_slow", 59.0),
+        mapped_test(f"{mirrored}::other_line", 0.1, line=3),
+        mapped_test(f"{mirrored}::other_module", 0.1, file="controllers/y.py"),
+    ]
+    assert [list(batch) for batch in batches(Mutant("controllers/x.py", 0, 1, "", range(1, 3)), tests)] == [
+        [f"{mirrored}::test", "tests/b.py::fast"],
+        ["tests/a.py::fast", "tests/a.py::slow"],
+    ]
+
+
+def test_mutant_that_is_executed_at_import_is_tested_with_all_tests_of_its_module():
+    tests = [mapped_test("tests/a.py::one", 0.1), mapped_test("tests/a.py::three", 0.2, line=3)]
+    assert [list(batch) for batch in batches(Mutant("controllers/x.py", 0, 1, ""), tests)] == [
+        ["tests/a.py::one", "tests/a.py::three"]
+    ]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    (tmp_path / "mutated_module.py").write_text("VALUE = 1")
+    (tmp_path / "test_it.py").write_text("import mutated_module\ndef test_it(): assert mutated_module.VALUE == 1")
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+
+
+@pytest.mark.parametrize(("mutated", "expected"), [("VALUE = 2 - 1", True), ("VALUE = 2", False)])
+def test_mutant_is_killed_by_a_failed_test(project, mutated, expected):
+    assert passes({"test_it.py::test_it": 0.0}, "mutated_module.py", mutated) is expected
+
+
+def test_mutant_is_killed_by_an_endless_loop(project, monkeypatch):
+    monkeypatch.setattr(mutants, "IMPORT_SECONDS", 1.5)
+    assert not passes({"test_it.py::test_it": 0.0}, "mutated_module.py", "while True: pass")
+
+
+def test_error_of_the_script_kills_no_mutant(project):
+    with pytest.raises(RuntimeError, match="pytest ended with code 4"):
+        passes({"missing.py::test": 0.0})
+
+
+def test_table_counts_killed_and_listed_mutants_per_folder(tmp_path, monkeypatch):
+    listed = tmp_path / "listed.txt"
+    listed.write_text("# comment\na/y.py | x | y | reason\n")
+    monkeypatch.setattr(mutants, "LISTED", listed)
+    results = [
+        Result(Mutant("a/x.py", 0, 1, ""), "x", "y", True, 1, 1.0),
+        Result(Mutant("a/y.py", 0, 1, ""), "x", "y", True, 1, 1.0),
+        Result(Mutant("b/x.py", 0, 1, ""), "x", "y", False, 1, 1.0),
+    ]
+    assert table(results, ["a", "b", "c"]).splitlines()[2:] == [
+        "| a | 2 | 0 | 1 | 1 | 50 |",
+        "| b | 1 | 1 | 0 | 0 | 100 |",
+        "| all | 3 | 1 | 1 | 1 | 67 |",
+    ]
