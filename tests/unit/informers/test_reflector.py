@@ -155,6 +155,26 @@ async def test_refused_list_is_repeated_after_its_retry_after(harness, watch_lis
     assert loop.time() - refused_at[-1] >= 120
 
 
+async def test_refused_watch_is_repeated_after_its_retry_after(harness, fault):
+    harness.server.transport.watch_faults.append(fault("close", lines=1))
+    loop, attempts = asyncio.get_running_loop(), []
+
+    def refuse_once(method, path):
+        attempts.append(loop.time())
+        if len(attempts) != 2:
+            return None
+        return StatusError(503, "ServiceUnavailable", "overloaded", headers=(("Retry-After", "120"),))
+
+    harness.server.transport.reject = refuse_once
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
+        await asyncio.sleep(200)
+        harness.assert_in_sync()
+    assert len(attempts) == 3
+    assert attempts[2] - attempts[1] >= 120
+    assert len(harness.server.lists()) == 1
+
+
 async def test_closed_stream_resumes_at_last_version_without_list(harness, fault):
     harness.server.transport.watch_faults.append(fault("close", lines=2))
     async with harness.run_informers():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.api_types import PartialObjectMetadata, Pod
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, SECRETS
 from support.fake_apiserver import WIDGETS
-from support.faulty_transport import WatchFault
+from support.faulty_transport import SentRequest, WatchFault
 
 pytestmark = pytest.mark.virtual_time
 
@@ -260,6 +261,79 @@ async def test_object_replaced_during_its_deletion_is_kept(fake_apiserver, start
     await asyncio.sleep(5)
     assert len(fake_apiserver.written("DELETE")) == 1
     assert fake_apiserver.names(PODS) == ["replaced"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "finalizer", "read"),
+    [
+        pytest.param("Foreground", "foregroundDeletion", 2, id="foreground"),
+        pytest.param("Orphan", "orphan", 1, id="orphan"),
+    ],
+)
+async def test_object_of_the_same_name_keeps_its_finalizer(fake_apiserver, start_collector, policy, finalizer, read):
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await start_collector()
+    reads = itertools.count(1)
+
+    def replace(request: SentRequest) -> None:
+        if (request.method, request.path) == ("GET", REPLICA_SETS.path("ns", "web")) and next(reads) == read:
+            fake_apiserver.store.delete(REPLICA_SETS, "ns", "web")
+            fake_apiserver.add(REPLICA_SETS, "web", finalizers=[finalizer])
+
+    fake_apiserver.transport.on_send = replace
+    fake_apiserver.delete(REPLICA_SETS, "web", policy)
+    await asyncio.sleep(30)
+    assert next(reads) > read
+    assert fake_apiserver.store.get(REPLICA_SETS, "ns", "web")["metadata"]["finalizers"] == [finalizer]
+
+
+async def test_deletion_of_an_object_that_is_gone_succeeds(fake_apiserver, start_collector):
+    owner = fake_apiserver.add(REPLICA_SETS, "web")
+    fake_apiserver.add(PODS, "p", reference(owner))
+    await start_collector()
+
+    def delete_first(request: SentRequest) -> None:
+        if request.method == "DELETE":
+            fake_apiserver.store.delete(PODS, "ns", "p")
+
+    fake_apiserver.transport.on_send = delete_first
+    fake_apiserver.delete(REPLICA_SETS, "web")
+    await asyncio.sleep(30)
+    assert [request.path for request in fake_apiserver.transport.sent if request.method == "DELETE"] == [
+        PODS.path("ns", "p")
+    ]
+    assert not any(fake_apiserver.metrics.values("kubeloop_reconcile_errors").values())
+
+
+async def test_orphan_deletion_succeeds_if_a_dependent_is_gone(fake_apiserver, start_collector):
+    owner = fake_apiserver.add(REPLICA_SETS, "web")
+    fake_apiserver.add(PODS, "p", reference(owner))
+    await start_collector()
+
+    def delete_first(request: SentRequest) -> None:
+        if (request.method, request.path) == ("PATCH", PODS.path("ns", "p")):
+            fake_apiserver.store.delete(PODS, "ns", "p")
+
+    fake_apiserver.transport.on_send = delete_first
+    fake_apiserver.delete(REPLICA_SETS, "web", "Orphan")
+    await asyncio.sleep(30)
+    assert fake_apiserver.names(PODS) == fake_apiserver.names(REPLICA_SETS) == []
+    assert not any(fake_apiserver.metrics.values("kubeloop_reconcile_errors").values())
+
+
+async def test_finalizer_of_an_object_that_is_gone_needs_no_removal(fake_apiserver, start_collector):
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await start_collector()
+
+    def delete_first(request: SentRequest) -> None:
+        if request.method == "PATCH":
+            fake_apiserver.store.delete(REPLICA_SETS, "ns", "web")
+
+    fake_apiserver.transport.on_send = delete_first
+    fake_apiserver.delete(REPLICA_SETS, "web", "Foreground")
+    await asyncio.sleep(30)
+    assert len([request for request in fake_apiserver.transport.sent if request.method == "PATCH"]) == 1
+    assert not any(fake_apiserver.metrics.values("kubeloop_reconcile_errors").values())
 
 
 async def test_foreground_deletion_releases_a_shared_dependent(fake_apiserver, start_collector):

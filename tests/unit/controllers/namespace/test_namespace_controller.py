@@ -178,6 +178,21 @@ async def test_finalization_is_repeated_after_a_conflict(apiserver):
     assert rejected == [f"{NAMESPACES.path('', 'ns')}/finalize"]
 
 
+async def test_content_that_terminates_is_checked_after_half_its_time_and_a_second(apiserver):
+    pod = apiserver.add(PODS, "slow", finalizers=["example.com/hold"])
+    apiserver.store.update(PODS, {**pod, "spec": {"terminationGracePeriodSeconds": 40}, "status": {"phase": "Running"}})
+    rounds: list[float] = []
+
+    def on_send(request: SentRequest) -> None:
+        if (request.method, request.path) == ("DELETE", PODS.path("ns")):
+            rounds.append(asyncio.get_running_loop().time())
+
+    apiserver.transport.on_send = on_send
+    apiserver.delete(NAMESPACES, "ns", namespace="")
+    await asyncio.sleep(40)
+    assert rounds[-1] - rounds[-2] == pytest.approx(21)  # the earlier rounds follow from status writes
+
+
 async def test_failed_rounds_are_repeated_after_milliseconds(apiserver):
     rejected_at: list[float] = []
 

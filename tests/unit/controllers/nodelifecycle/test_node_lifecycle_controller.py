@@ -309,6 +309,20 @@ async def test_full_disruption_stops_evictions_until_node_recovers():
         assert cluster.terminating()
 
 
+async def test_end_of_full_disruption_starts_grace_periods_anew():
+    async with FailingCluster().running() as cluster:
+        for index in range(3):
+            cluster.set_failure(f"node-{index}", "not-ready")
+        await asyncio.sleep(30)
+        cluster.set_failure("node-0", "unreachable")
+        await asyncio.sleep(30)
+        cluster.set_failure("node-2", None)
+        await asyncio.sleep(45)  # at least 75 s after the last heartbeat of node-0, at most 45 s after the disruption
+        assert cluster.node_ready() == ("False", "KubeletNotReady")
+        await asyncio.sleep(30)
+        assert cluster.node_ready() == ("Unknown", "NodeStatusUnknown")
+
+
 async def test_finished_pods_of_tainted_node_are_deleted_at_once():
     async with FailingCluster().running() as cluster:
         cluster.bind(tolerations=[])

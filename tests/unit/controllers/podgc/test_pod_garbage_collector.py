@@ -11,6 +11,7 @@ from msgspec import structs
 from kubeloop.controllers.podgc.pod_garbage_collector import PodGarbageCollector
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import NODES, PODS
+from support.faulty_transport import SentRequest
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]
@@ -73,6 +74,21 @@ async def test_surplus_of_terminated_pods_is_deleted(fake_apiserver, collector):
         bind(fake_apiserver, name, phase="Succeeded")
     await asyncio.sleep(21)
     assert len(fake_apiserver.names(PODS)) == 2
+
+
+async def test_deletion_of_a_pod_that_is_gone_succeeds(fake_apiserver, collector):
+    def delete_first(request: SentRequest) -> None:
+        if request.method == "DELETE":
+            fake_apiserver.store.delete(PODS, "ns", request.path.rpartition("/")[2])
+
+    fake_apiserver.transport.on_send = delete_first
+    for name in ("a", "b", "c"):
+        bind(fake_apiserver, name, phase="Succeeded")
+    await asyncio.sleep(21)
+    assert len(fake_apiserver.names(PODS)) == 2
+    values = fake_apiserver.metrics.values("pod_gc_collector_force_delete_")
+    assert [value for name, value in values.items() if name.startswith("pods_total")] == [1]
+    assert not any(value for name, value in values.items() if name.startswith("pod_errors_total"))
 
 
 async def test_failed_deletion_is_retried_by_the_next_check(fake_apiserver, collector):
