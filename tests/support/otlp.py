@@ -49,7 +49,10 @@ class ReceivedSpan:
 
 
 class Collector:
-    """An OTLP/HTTP receiver that stores all requests. delay_seconds: before each response; status: of all responses."""
+    """An OTLP/HTTP receiver that stores all requests.
+
+    delay_seconds: before each response. status: of all responses. retry_after: header of responses that are errors.
+    """
 
     def __init__(self) -> None:
         self.requests: list[ExportTraceServiceRequest] = []
@@ -57,6 +60,7 @@ class Collector:
         self.headers: list[dict[str, str]] = []
         self.delay_seconds = 0.0
         self.status = 200
+        self.retry_after = ""
         self.first_statuses: list[int] = []  # of the first requests, instead of `status`
         collector = self
 
@@ -76,6 +80,8 @@ class Collector:
                     self.send_response(status)
                     self.send_header("Content-Type", "application/x-protobuf")
                     self.send_header("Content-Length", str(len(response)))
+                    if status != 200 and collector.retry_after:
+                        self.send_header("Retry-After", collector.retry_after)
                     self.end_headers()
                     self.wfile.write(response)
 

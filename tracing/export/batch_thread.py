@@ -127,15 +127,16 @@ class BatchThread(Generic[T]):
         with self._changed:
             return math.inf if self._stop_at is None else max(0.0, self._stop_at - time.monotonic())
 
-    def wait_for_retry(self, seconds: float, give_up_at: float) -> bool:
+    def wait_for_retry(self, seconds: float, give_up_at: float, *, requested: bool = False) -> bool:
         """Wait in the thread before a batch is sent again; False, at once, if the time is not enough.
 
-        While the destination is down, there is one attempt per batch: the queue must not stall.
+        While the destination is down, there is one attempt per batch, because the queue must not stall, unless the
+        destination has `requested` the retry.
         """
         with self._changed:
             if self._stop_at is not None:
                 give_up_at = min(give_up_at, self._stop_at)
-            if time.monotonic() + seconds >= give_up_at or self._is_dropping:
+            if time.monotonic() + seconds >= give_up_at or (self._is_dropping and not requested):
                 return False
             self._changed.wait(seconds)
             return True

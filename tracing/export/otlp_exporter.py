@@ -17,7 +17,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from kubeloop.kube.errors import UserError
 from kubeloop.tracing.export.batch_thread import BatchSettings, BatchThread, batch_settings, positive_number
@@ -79,6 +79,12 @@ def export_settings(environ: Mapping[str, str]) -> ExportSettings:
     )
 
 
+class _Failure(NamedTuple):
+    reason: DropReason
+    text: str
+    retry_after_seconds: int = 0
+
+
 class OtlpExporter:
     """A TraceExporter for OTLP/HTTP."""
 
@@ -108,13 +114,14 @@ class OtlpExporter:
         delay_seconds = _FIRST_RETRY_SECONDS
         while True:
             failure = self._post(body)
-            if failure is None or failure[0] == "refused":
-                return failure
-            if not self._thread.wait_for_retry(delay_seconds, give_up_at):
-                return failure
+            if failure is None:
+                return None
+            seconds, requested = max(delay_seconds, failure.retry_after_seconds), failure.retry_after_seconds > 0
+            if failure.reason == "refused" or not self._thread.wait_for_retry(seconds, give_up_at, requested=requested):
+                return failure.reason, failure.text
             delay_seconds *= 2
 
-    def _post(self, body: bytes) -> tuple[DropReason, str] | None:
+    def _post(self, body: bytes) -> _Failure | None:
         headers = {**self._settings.headers, "Content-Type": "application/x-protobuf", "User-Agent": "kubeloop"}
         if self._settings.is_gzip:
             headers["Content-Encoding"] = "gzip"
@@ -125,11 +132,13 @@ class OtlpExporter:
                 response.read()
         except urllib.error.HTTPError as error:
             error.close()
-            return ("unreachable" if error.code in _RETRIED_STATUSES else "refused"), f"HTTP status {error.code}"
+            reason: DropReason = "unreachable" if error.code in _RETRIED_STATUSES else "refused"
+            retry_after = error.headers.get("Retry-After", "")
+            return _Failure(reason, f"HTTP status {error.code}", int(retry_after) if retry_after.isdecimal() else 0)
         except (OSError, ValueError) as error:
-            return "unreachable", str(getattr(error, "reason", None) or error)
+            return _Failure("unreachable", str(getattr(error, "reason", None) or error))
         except Exception as error:  # of http.client, such as an incomplete response: the thread must not end
-            return "unreachable", f"{type(error).__name__}: {error}"
+            return _Failure("unreachable", f"{type(error).__name__}: {error}")
         return None
 
 

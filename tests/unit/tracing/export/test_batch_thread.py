@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 
 from kubeloop.tracing.export.batch_thread import BatchSettings, BatchThread, batch_settings
-from support.cli_processes import TIMEOUT_SECONDS
+from support.cli_processes import TIMEOUT_SECONDS, wait_until
 from support.trace_metrics import CountingMetrics
 
 SMALL = BatchSettings(queue_spans=10, batch_spans=4, delay_seconds=0.01)
@@ -52,6 +53,21 @@ def test_failure_drops_the_batch_and_is_logged_once_until_success(caplog):
     assert thread.delivered() == ["0", "1", "2"], "the journal deletes dropped traces too"
     messages = [record.getMessage() for record in caplog.records]
     assert [message.split(" ")[0] for message in messages] == ["cannot", "traces"]
+
+
+def test_batch_is_sent_again_while_dropping_only_if_the_destination_requests_it():
+    retries = []
+
+    def send(batch):
+        retries.append([thread.wait_for_retry(0.001, math.inf, requested=requested) for requested in (False, True)])
+        return "export failed", "no"
+
+    thread = BatchThread("x", SMALL, send, CountingMetrics())
+    for number in range(2):
+        thread.put(number, 4, "")
+    wait_until(lambda: len(retries) == 2, "two batches are sent")
+    assert retries == [[True, True], [False, True]]
+    thread.shut_down(TIMEOUT_SECONDS)
 
 
 def test_close_is_called_once_after_the_last_batch():

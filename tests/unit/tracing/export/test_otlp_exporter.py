@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.kube.errors import UserError
 from kubeloop.tracing.export import otlp_exporter
-from kubeloop.tracing.export.batch_thread import BatchSettings
+from kubeloop.tracing.export.batch_thread import BatchSettings, BatchThread
 from kubeloop.tracing.export.otlp_exporter import ExportSettings, OtlpExporter, export_settings
 from kubeloop.tracing.metrics_interface import TraceMetrics
 from kubeloop.tracing.spans.trace import Span, Trace
@@ -94,6 +94,30 @@ def test_batch_is_sent_again_after_retryable_status_codes(collector, monkeypatch
     exporter.shut_down(TIMEOUT_SECONDS)
     assert len(collector.headers) == 5
     assert metrics.dropped == {}
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "seconds"),
+    [
+        pytest.param("7", [(7, True), (7, True), (7, True), (8, True)], id="longer than the first delays"),
+        pytest.param("soon", [(1, False), (2, False), (4, False), (8, False)], id="not a number"),
+    ],
+)
+def test_retry_waits_for_retry_after_and_its_own_delay(collector, monkeypatch, retry_after, seconds):
+    waits = []
+
+    def wait_for_retry(_thread, seconds, _give_up_at, *, requested):
+        waits.append((seconds, requested))
+        return True
+
+    monkeypatch.setattr(BatchThread, "wait_for_retry", wait_for_retry)
+    collector.first_statuses, collector.retry_after = [429, 502, 503, 504], retry_after
+    metrics = CountingMetrics()
+    exporter = OtlpExporter(ExportSettings(f"{collector.url}/v1/traces"), metrics)
+    exporter.export(trace(0))
+    exporter.shut_down(TIMEOUT_SECONDS)
+    assert waits == seconds
+    assert metrics.exported == 2
 
 
 def test_queue_is_bounded_with_slow_collector(collector):
