@@ -29,9 +29,12 @@ from kubeloop.scheduler.queue.nominator import Nominator
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
+    from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
+
 
 class SharedState(msgspec.Struct, frozen=True):
-    """State shared by the plugins of all profiles. spawn, activate, api_cacher: see api.handle.Handle."""
+    """State shared by the plugins of all profiles. spawn, activate, cluster_devices, api_cacher: see
+    api.handle.Handle."""
 
     snapshot: Snapshot
     listers: Listers
@@ -40,6 +43,7 @@ class SharedState(msgspec.Struct, frozen=True):
     waiting_pods: WaitingPods
     spawn: Callable[[Coroutine[Any, Any, None], str], None]
     activate: Callable[[Iterable[Pod]], None]
+    cluster_devices: Callable[[], ClusterDevices]
     api_cacher: ApiCacher | None
 
 
@@ -104,3 +108,6 @@ class PluginHandle:
 
     def activate(self, pods: Iterable[Pod]) -> None:
         self._shared.activate(pods)
+
+    def cluster_devices(self) -> ClusterDevices:
+        return self._shared.cluster_devices()

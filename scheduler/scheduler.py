@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import HandlerRegistration, SharedInformer
@@ -52,10 +52,16 @@ from kubeloop.scheduler.scheduler_gauges import SchedulerGauges
 from kubeloop.scheduler.scheduling_cycle import SchedulingCycle
 from kubeloop.scheduler.status_patches import StatusPatches
 
+if TYPE_CHECKING:
+    from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
+
 log = logging.getLogger(__name__)
 # Pods are scheduled for this long per turn of the event loop. With one pod per turn, pods would wait under load for the
 # controllers, which create more of them in each turn.
 _TURN_NS = 3_000_000
+_DEVICE_CLASS = "resource.k8s.io/DeviceClass"
+DEVICE_EVENTS = ("resource.k8s.io/ResourceClaim", _DEVICE_CLASS, "resource.k8s.io/ResourceSlice")
+"""Resources whose informers start with the first pod that needs devices."""
 
 
 class Scheduler:
@@ -80,7 +86,10 @@ class Scheduler:
         self.request_rules = request_rules(self.feature_gates)
         self._time = asyncio.get_running_loop().time
         self._now_ns = context.clock.time_ns  # within a turn of the event loop, whose time may stand still
+        self._informers = informers
         self._pods = informers.informer(PODS).store
+        self._devices: ClusterDevices | None = None
+        self._devices_needed = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None  # while run() is active
         self._binding: set[asyncio.Task[None]] = set()
         calls = BackgroundCalls(context)
@@ -120,6 +129,7 @@ class Scheduler:
             waiting_pods=self._waiting_pods,
             spawn=self._spawn,
             activate=self._activate,
+            cluster_devices=self._cluster_devices,
             api_cacher=self._api_dispatcher,
         )
         self.frameworks = {
@@ -163,7 +173,9 @@ class Scheduler:
             self.extenders,
             config.max_bindings_in_flight,
         )
-        self._registrations = self._register(informers, hint_maps)
+        self._event_actions = other_resources(registered_actions(hint_maps.values()))
+        self._event_durations = EventDurations(self._metrics, self._now_ns)
+        self._registrations = self._register()
 
     def _new_queue(self, hint_maps: dict[str, QueueingHintMap], nominator: Nominator) -> SchedulingQueue:
         config = self.config
@@ -198,10 +210,9 @@ class Scheduler:
             ),
         )
 
-    def _register(
-        self, informers: InformerFactory, hint_maps: dict[str, QueueingHintMap]
-    ) -> list[HandlerRegistration[Any]]:
-        durations = EventDurations(self._metrics, self._now_ns)
+    def _register(self) -> list[HandlerRegistration[Any]]:
+        """Add the event handlers, but for those of claims and devices (see _cluster_devices)."""
+        durations = self._event_durations
         pod_events = PodEvents(
             self.cache,
             self.queue,
@@ -213,18 +224,39 @@ class Scheduler:
         )
         declared_features = self.feature_gates.enabled("NodeDeclaredFeatures")
         node_events = NodeEvents(self.cache, self.queue, durations, declared_features=declared_features)
-        registered: list[HandlerRegistration[Any]] = [
-            informers.informer(NODES).add_handler(node_events),
-            informers.informer(PODS).add_handler(pod_events),
+        return [
+            self._informers.informer(NODES).add_handler(node_events),
+            self._informers.informer(PODS).add_handler(pod_events),
+            *self._register_others(name for name in self._event_actions if name not in DEVICE_EVENTS),
         ]
-        for name, actions in other_resources(registered_actions(hint_maps.values())).items():
+
+    def _register_others(self, names: Iterable[str]) -> list[HandlerRegistration[Any]]:
+        """Add the event handlers of other resources, named as in events_to_register."""
+        registered = []
+        for name in names:
             group, _, kind = name.rpartition("/")
             resource = BY_GROUP_KIND.get((group, kind))
             if resource is not None:  # there are no events of unknown resources
-                registered.append(
-                    informers.informer(resource).add_handler(OtherEvents(self.queue, name, actions, durations))
-                )
+                handler = OtherEvents(self.queue, name, self._event_actions[name], self._event_durations)
+                registered.append(self._informers.informer(resource).add_handler(handler))
         return registered
+
+    def _cluster_devices(self) -> ClusterDevices:
+        """Return the claims and devices of the cluster; the first call starts their informers."""
+        if self._devices is None:
+            from kubeloop.scheduler.devices.cluster_devices import ClusterDevices  # only for pods with claims
+
+            self._devices = ClusterDevices(self._informers, self.feature_gates)
+            self._register_others(name for name in self._event_actions if name in DEVICE_EVENTS)
+            self._devices_needed.set()
+        return self._devices
+
+    async def _follow_devices(self) -> None:
+        """Queue the pods with claims once the caches of claims and devices are complete."""
+        await self._devices_needed.wait()
+        assert self._devices is not None
+        await self._devices.wait_synced()
+        self.queue.move_all_to_active_or_backoff(events.cluster_event(_DEVICE_CLASS, events.ADD), None, None)
 
     @property
     def awaits_call(self) -> bool:
@@ -258,6 +290,7 @@ class Scheduler:
                         acting.create_task(self.queue.run(), name="scheduler/queue")
                         acting.create_task(self._sweep_forever(), name="scheduler/cache-sweep")
                         acting.create_task(self._schedule_forever(tasks), name="scheduler/loop")
+                        acting.create_task(self._follow_devices(), name="scheduler/devices")
                 finally:
                     if self._binding:
                         await asyncio.wait(self._binding, timeout=self.config.drain_seconds)

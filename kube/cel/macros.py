@@ -1,6 +1,7 @@
 """Macros: calls that the parser expands to comprehensions and presence tests.
 
-Sources: cel-go parser/macro.go, cel/library.go (optMap), ext/comprehensions.go, ext/lists.go (sortBy).
+Sources: cel-go parser/macro.go, cel/library.go (optMap), ext/comprehensions.go, ext/lists.go (sortBy),
+ext/bindings.go.
 """
 
 from __future__ import annotations
@@ -32,10 +33,17 @@ class MacroError(Exception):
         self.offset = offset
 
 
-def expand(offset: int, name: str, args: list[Node], target: Node | None) -> Node | None:
-    """Return the expansion of a macro call, or None if the call is not a macro. Raises MacroError."""
+def expand(offset: int, name: str, args: list[Node], target: Node | None, *, bindings: bool = False) -> Node | None:
+    """Return the expansion of a macro call, or None if the call is not a macro. Raises MacroError.
+
+    bindings: cel.bind() is a macro.
+    """
     if target is None:
         return _has(offset, args[0]) if name == "has" and len(args) == 1 else None
+    if bindings and (name, len(args)) == ("bind", 3) and isinstance(target, Ident) and target.name == "cel":
+        if not isinstance(args[0], Ident):
+            raise MacroError(args[0].offset, "cel.bind() variable names must be simple identifiers")
+        return _bind(offset, args[0].name, args[1], args[2])
     expander = _MACROS.get((name, len(args)))
     expansion: Node | None = None if expander is None else expander(offset, target, args)
     return expansion

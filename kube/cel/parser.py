@@ -37,13 +37,16 @@ _EXPRESSION_STARTS = (
 _MAX_INT, _MAX_UINT = (1 << 63) - 1, (1 << 64) - 1
 
 
-def parse(source: str) -> Node:
-    """Return the syntax tree of an expression with macros expanded. Raises ExpressionError."""
+def parse(source: str, *, bindings: bool = False) -> Node:
+    """Return the syntax tree of an expression with macros expanded. Raises ExpressionError.
+
+    bindings: cel.bind() is a macro.
+    """
     if len(source) > _MAX_LENGTH:
         message = f"expression code point size exceeds limit: size: {len(source)}, limit {_MAX_LENGTH}"
         raise ExpressionError(source, [Issue(-1, message)])
     lexed, issues = tokens(source)
-    parser = _Parser(source, lexed, issues)
+    parser = _Parser(source, lexed, issues, bindings=bindings)
     try:
         node = parser.complete_expression()
     except _Stop:
@@ -58,8 +61,9 @@ class _Stop(Exception):
 
 
 class _Parser:
-    def __init__(self, source: str, lexed: list[Token], issues: list[Issue]) -> None:
+    def __init__(self, source: str, lexed: list[Token], issues: list[Issue], *, bindings: bool) -> None:
         self._source = source
+        self._bindings = bindings
         self._tokens = lexed
         self._at = 0
         self._depth = 0
@@ -209,7 +213,7 @@ class _Parser:
 
     def _call(self, offset: int, name: str, args: list[Node], target: Node | None) -> Node:
         try:
-            expanded = macros.expand(offset, name, args, target)
+            expanded = macros.expand(offset, name, args, target, bindings=self._bindings)
         except macros.MacroError as error:
             self._issues.append(Issue(error.offset, str(error)))
             return Literal(offset, False)

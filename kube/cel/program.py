@@ -94,10 +94,11 @@ class EvaluationResult:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Additional functions. They are called with the run's context, followed by the arguments.
+    """Additional functions and macros. Functions are called with the run's context, followed by the arguments.
 
     costs: cost functions of (arguments, result); calls of other functions cost 1. structs: returns the type of a struct
-    that expressions may create, by name. create_struct: creates a struct from its name and fields.
+    that expressions may create, by name. create_struct: creates a struct from its name and fields. bindings: cel.bind()
+    is a macro.
     """
 
     overloads: Mapping[str, list[Overload]]
@@ -105,6 +106,7 @@ class Library:
     costs: Mapping[str, Callable[[tuple[Any, ...], Any], int]] = field(default_factory=dict)
     structs: Callable[[str], Type | None] = lambda _name: None
     create_struct: Callable[[str, dict[str, Any]], Any] | None = None
+    bindings: bool = False
 
 
 _EMPTY_LIBRARY = Library({}, {})
@@ -117,7 +119,7 @@ class Program:
         """Compile the expression. Raises ExpressionError and InstantiationError."""
         self.source = source
         try:
-            self.node = parse(source)
+            self.node = parse(source, bindings=library.bindings)
             self.type = check(source, self.node, variables, library.overloads, library.structs)
             self._names = list(variables)
             compiler = _Compiler(self._names, library)

@@ -196,6 +196,10 @@ class ContainerValue(ABC):
     @abstractmethod
     def equals(self, other: Any) -> bool: ...
 
+    def has_key(self, key: Any) -> bool:
+        """Return the value of `key in self` for a map."""
+        return bool(lookup(self, key)[1])
+
 
 # --- type names and string forms --------------------------------------------------------------------------------------
 

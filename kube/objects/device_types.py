@@ -5,7 +5,11 @@ The rules of `api_types` apply. Source: staging/src/k8s.io/dynamic-resource-allo
 
 from __future__ import annotations
 
-from kubeloop.kube.objects.api_types import JSONValue, Object, Struct
+from datetime import datetime
+
+import msgspec
+
+from kubeloop.kube.objects.api_types import Condition, JSONValue, NodeSelector, Object, Quantity, Struct
 
 
 class ResourceClaimConsumerReference(Struct):
@@ -17,13 +21,119 @@ class ResourceClaimConsumerReference(Struct):
     uid: str = ""
 
 
+class CELDeviceSelector(Struct):
+    expression: str = ""
+
+
+class DeviceSelector(Struct):
+    cel: CELDeviceSelector | None = None
+
+
+class DeviceToleration(Struct):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class CapacityRequirements(Struct):
+    requests: dict[str, Quantity] = {}
+
+
+class DeviceSubRequest(Struct):
+    """One alternative of a request."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = "ExactCount"
+    count: int = 1
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+
+
+class ExactDeviceRequest(Struct):
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = "ExactCount"
+    count: int = 1
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+
+
+class DeviceRequest(Struct):
+    name: str = ""
+    exactly: ExactDeviceRequest | None = None
+    first_available: tuple[DeviceSubRequest, ...] = ()
+
+
+class DeviceConstraint(Struct):
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class DeviceClaimConfiguration(Struct):
+    requests: tuple[str, ...] = ()
+    opaque: JSONValue = None
+
+
+class DeviceClaim(Struct):
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceClaimConfiguration, ...] = ()
+
+
 class ResourceClaimSpec(Struct):
-    devices: JSONValue = {}
+    devices: DeviceClaim = DeviceClaim()
+
+
+class DeviceRequestAllocationResult(Struct):
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    share_id: str | None = None
+    consumed_capacity: dict[str, Quantity] = {}
+
+
+class DeviceAllocationConfiguration(Struct):
+    """source: "FromClass" or "FromClaim"."""
+
+    source: str = ""
+    requests: tuple[str, ...] = ()
+    opaque: JSONValue = None
+
+
+class DeviceAllocationResult(Struct):
+    results: tuple[DeviceRequestAllocationResult, ...] = ()
+    config: tuple[DeviceAllocationConfiguration, ...] = ()
+
+
+class AllocationResult(Struct):
+    devices: DeviceAllocationResult = DeviceAllocationResult()
+    node_selector: NodeSelector | None = None
+    allocation_timestamp: datetime | None = None
+
+
+class AllocatedDeviceStatus(Struct):
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share_id: str | None = None
+    conditions: tuple[Condition, ...] = ()
 
 
 class ResourceClaimStatus(Struct):
-    allocation: JSONValue = None
+    allocation: AllocationResult | None = None
     reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
+    devices: tuple[AllocatedDeviceStatus, ...] = ()
 
 
 class ResourceClaim(Object):
@@ -40,3 +150,99 @@ class ResourceClaimTemplateSpec(Struct):
 
 class ResourceClaimTemplate(Object):
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
+
+
+class DeviceClassConfiguration(Struct):
+    opaque: JSONValue = None
+
+
+class DeviceClassSpec(Struct):
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[DeviceClassConfiguration, ...] = ()
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(Object):
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class DeviceAttribute(Struct):
+    """One of the fields is set; none for a list, which no selector can read."""
+
+    int_value: int | None = msgspec.field(default=None, name="int")
+    bool_value: bool | None = msgspec.field(default=None, name="bool")
+    string_value: str | None = msgspec.field(default=None, name="string")
+    version_value: str | None = msgspec.field(default=None, name="version")
+
+
+class CapacityRequestPolicyRange(Struct):
+    min: Quantity | None = None
+    max: Quantity | None = None
+    step: Quantity | None = None
+
+
+class CapacityRequestPolicy(Struct):
+    default: Quantity | None = None
+    valid_values: tuple[Quantity, ...] = ()
+    valid_range: CapacityRequestPolicyRange | None = None
+
+
+class DeviceCapacity(Struct):
+    value: Quantity = "0"
+    request_policy: CapacityRequestPolicy | None = None
+
+
+class Counter(Struct):
+    value: Quantity = "0"
+
+
+class CounterSet(Struct):
+    name: str = ""
+    counters: dict[str, Counter] = {}
+
+
+class DeviceCounterConsumption(Struct):
+    counter_set: str = ""
+    counters: dict[str, Counter] = {}
+
+
+class DeviceTaint(Struct):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Device(Struct):
+    name: str = ""
+    attributes: dict[str, DeviceAttribute] = {}
+    capacity: dict[str, DeviceCapacity] = {}
+    consumes_counters: tuple[DeviceCounterConsumption, ...] = ()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: tuple[DeviceTaint, ...] = ()
+    binds_to_node: bool | None = None
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    allow_multiple_allocations: bool | None = None
+
+
+class ResourcePool(Struct):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class ResourceSliceSpec(Struct):
+    driver: str = ""
+    pool: ResourcePool = ResourcePool()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    per_device_node_selection: bool | None = None
+    devices: tuple[Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
+
+
+class ResourceSlice(Object):
+    spec: ResourceSliceSpec = ResourceSliceSpec()

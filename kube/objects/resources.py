@@ -162,6 +162,8 @@ RESOURCE_CLAIMS = new_resource(
 RESOURCE_CLAIM_TEMPLATES = new_resource(
     device_types.ResourceClaimTemplate, "resource.k8s.io/v1", "resourceclaimtemplates"
 )
+DEVICE_CLASSES = new_resource(device_types.DeviceClass, "resource.k8s.io/v1", "deviceclasses", namespaced=False)
+RESOURCE_SLICES = new_resource(device_types.ResourceSlice, "resource.k8s.io/v1", "resourceslices", namespaced=False)
 LEASES = new_resource(api_types.Lease, "coordination.k8s.io/v1", "leases")
 
 ALL: tuple[Resource[Any], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Resource))

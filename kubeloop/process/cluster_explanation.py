@@ -35,7 +35,7 @@ from kubeloop.tracing.recording.pod_recorder import PodRecorder
 
 _PROGRESS_SECONDS: Final = 2.0
 _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
-_DEVICES: Final = "DynamicResources"  # kubeloop's plugin rejects all pods with claims, as it allocates no devices
+_DEVICES: Final = "DynamicResources"  # left out: claims and devices of the cluster are not read
 
 
 class ClusterExplanation:

@@ -24,6 +24,8 @@ from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
+    from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
+
 
 class PodNominator(Protocol):
     """The pods that are nominated to nodes: preemption is making room for them. Implemented by `queue.nominator`."""
@@ -159,4 +161,8 @@ class Handle(Protocol):
 
     def activate(self, pods: Iterable[Pod]) -> None:
         """Move these pending pods to the active queue."""
+        ...
+
+    def cluster_devices(self) -> ClusterDevices:
+        """Return the claims and devices of the cluster; the first call starts their informers."""
         ...

@@ -30,7 +30,7 @@ _ADVICE: Mapping[str, str] = {
     "VolumeRestrictions": "another pod uses the same disk or claim; wait for it, or use another one",
     "NodeVolumeLimits": "detach volumes from a node, or add a node",
     "SchedulingGates": "remove the pod's scheduling gates",
-    "DynamicResources": "use a scheduler that allocates devices (spec.schedulerName), or remove the pod's claims",
+    "DynamicResources": "change the pod's claims, free devices, or add a node that has them",
 }
 
 # Part of a PreFilter message about volumes or claims -> advice; the first match applies.

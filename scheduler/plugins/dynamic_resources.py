@@ -1,24 +1,31 @@
-"""DynamicResources: rejects pods that need resource claims.
+"""DynamicResources: allocates devices for the ResourceClaims of pods.
 
-kubeloop allocates no devices: a pod with claims stays pending, and its event gives the reason. For pods without claims
-the plugin passes every node and scores 0, but it stays in the profile because its PostFilter status is part of the
-message of a failed attempt, as in kube-scheduler.
+A pod without claims costs nothing: everything else is imported, and the informers of claims, classes and slices start,
+with the first pod that has claims. For pods without claims the plugin passes every node and scores 0, but it stays in
+the profile because its PostFilter status is part of the message of a failed attempt, as in kube-scheduler.
 Source: plugins/dynamicresources of v1.36.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.device_types import ResourceClaim
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import NodeToStatusReader, PostFilterResult, PreFilterResult
+from kubeloop.scheduler.api.extension_points import (
+    NodeToStatusReader,
+    PostFilterResult,
+    PreFilterResult,
+    RowFilterResult,
+)
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import failed, on_event, skip, unresolvable, unschedulable
+from kubeloop.scheduler.api.results import default_normalize, failed, on_event, score_rows_per_node, skip, unschedulable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
@@ -26,58 +33,106 @@ from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
+    from kubeloop.scheduler.plugins.claim_binding import ClaimBinding
+    from kubeloop.scheduler.plugins.device_allocation import DeviceAllocation, PodDevices
 
-_STATE = "DynamicResources"
-_UNSUPPORTED = "resource claims are not supported: kubeloop allocates no devices"
+STATE = "DynamicResources"
 
 
 class DynamicResources:
     name = "DynamicResources"
 
     def __init__(self, args: DynamicResourcesArgs, handle: Handle) -> None:
-        pass
+        self._args = args
+        self._handle = handle
+
+    @cached_property
+    def _allocation(self) -> DeviceAllocation:
+        from kubeloop.scheduler.plugins.device_allocation import DeviceAllocation
+
+        return DeviceAllocation(self.name, self._args, self._handle)
+
+    @cached_property
+    def _binding(self) -> ClaimBinding:
+        from kubeloop.scheduler.plugins.claim_binding import ClaimBinding
+
+        return ClaimBinding(self.name, self._args, self._handle)
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
-        return None  # the pod is rejected in PreFilter instead, whose reason shows in its FailedScheduling event
+        return self._allocation.pre_enqueue(pod) if pod.spec.resource_claims else None
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> tuple[PreFilterResult | None, Status | None]:
-        state.write(_STATE, None)
-        if needs_claims(pod.pod):
-            return None, unresolvable(self.name, _UNSUPPORTED)
-        return None, skip(self.name)
+        state.write(STATE, None)
+        state.skip_score.add(self.name)  # all nodes score 0
+        if not pod.pod.spec.resource_claims:
+            return None, skip(self.name)
+        devices, status = self._allocation.pre_filter(pod.pod)
+        state.write(STATE, devices)
+        if devices is not None and devices.has_alternatives:
+            state.skip_score.discard(self.name)
+        return None, skip(self.name) if devices is None and status is None else status
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        return None
+        devices: PodDevices | None = state.read(STATE)
+        if devices is None:
+            return None
+        snapshot = self._handle.snapshot
+        row = snapshot.row_of[node.name]
+        result = self._allocation.filter_rows(devices, snapshot, snapshot.all_rows[row : row + 1])
+        return None if result.passed[0] else result.explain(0)
 
-    def post_filter(
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
+        """Raises AllocationError and AllocationTimeout."""
+        return self._allocation.filter_rows(state.read(STATE), snapshot, rows)
+
+    async def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
     ) -> tuple[PostFilterResult | None, Status | None]:
-        """Reject: there are no claims to deallocate. Fails with "not found" if PreFilter did not run for this pod."""
+        """Deallocate an unused claim that is not available on some node. Fails with "not found" without a PreFilter."""
         try:
-            state.read(_STATE)
+            devices: PodDevices | None = state.read(STATE)
         except KeyError:
             return None, failed(self.name, "not found")
-        return None, unschedulable(self.name, "no new claims to deallocate")
+        if devices is None:
+            return None, unschedulable(self.name, "no new claims to deallocate")
+        return None, await self._binding.deallocate_one(devices, pod.pod)
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        return 0
+        devices: PodDevices | None = state.get(STATE)
+        return 0 if devices is None else self._allocation.score(devices, node.name)
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        return np.zeros(len(rows), np.int64)
+        devices: PodDevices | None = state.get(STATE)
+        if devices is None:
+            return np.zeros(len(rows), np.int64)
+        return score_rows_per_node(self.score, state, pod, snapshot, rows)
+
+    def normalize_scores(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, scores: Scores
+    ) -> Scores:
+        return default_normalize(scores)
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        return None
+        devices: PodDevices | None = state.get(STATE)
+        return None if devices is None else self._allocation.reserve(devices, node_name)
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        pass
+        devices: PodDevices | None = state.get(STATE)
+        if devices is not None:
+            self._binding.unreserve(devices, pod.pod)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        return skip(self.name)
+        return skip(self.name) if state.get(STATE) is None else None
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        return None
+        """Write allocations and reservations to the claims; wait for binding conditions of the devices.
+
+        Cancellation: completed writes remain; the pod's next attempt sees them.
+        """
+        devices: PodDevices | None = state.get(STATE)
+        return None if devices is None else await self._binding.bind(devices, pod.pod, node_name)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         node_actions = ActionType.ADD | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_ALLOCATABLE
@@ -89,19 +144,11 @@ class DynamicResources:
             on_event("resource.k8s.io/ResourceSlice", ADD | UPDATE),
         )
 
-    def _after_claim_change(self, pod: Pod, old: Any, new: Any) -> Hint:
-        return Hint.SKIP
+    def _after_claim_change(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim) -> Hint:
+        return self._allocation.after_claim_change(pod, old, new)
 
     def _after_pod_change(self, pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
-        """Return QUEUE if the update shows that `pod` needs no claim."""
-        if new is None or new.metadata.uid != pod.metadata.uid or needs_claims(new):
+        """Return QUEUE if the update shows that all claims of `pod` exist."""
+        if new is None or new.metadata.uid != pod.metadata.uid:
             return Hint.SKIP
-        return Hint.QUEUE
-
-
-def needs_claims(pod: Pod) -> bool:
-    """Return True unless the pod's status marks every claim in its spec as not needed."""
-    not_needed = {
-        claim.get("name") for claim in pod.status.resource_claim_statuses if claim.get("resourceClaimName") is None
-    }
-    return any(claim.name not in not_needed for claim in pod.spec.resource_claims)
+        return Hint.SKIP if self.pre_enqueue(new) is not None else Hint.QUEUE

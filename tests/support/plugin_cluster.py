@@ -110,6 +110,7 @@ class PluginCluster:
         self.unbound: set[str] = set()  # UIDs of pods whose binding can be stopped
         self.spawned: list[Coroutine[Any, Any, None]] = []
         self.activated: list[str] = []
+        self.devices: Any = None  # support.devices.FilledDevices, if a plugin needs it
         self._framework: Framework | None = None
         for node in nodes:
             self.cache.add_node(node)
@@ -148,6 +149,10 @@ class PluginCluster:
 
     def activate(self, pods: Iterable[Pod]) -> None:
         self.activated += [pod.key for pod in pods]
+
+    def cluster_devices(self) -> Any:
+        assert self.devices is not None
+        return self.devices
 
     def preempt_unbound(self, uid: str, plugin: str) -> bool:
         return uid in self.unbound

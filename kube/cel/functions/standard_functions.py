@@ -279,8 +279,10 @@ def contained(value: Any, container: Any) -> bool:
     """Return the value of `value in container`."""
     if is_list(container):
         return list_functions.contains(container, value)
-    if is_map(container):
+    if type(container) is dict:
         return bool(lookup(container, value)[1])
+    if is_map(container):
+        return bool(container.has_key(value))
     raise no_overload()
 
 

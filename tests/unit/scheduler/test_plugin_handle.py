@@ -32,6 +32,7 @@ def handle(cluster: PluginCluster) -> PluginHandle:
         waiting_pods=WaitingPods(),
         spawn=cluster.spawn,
         activate=cluster.activate,
+        cluster_devices=cluster.cluster_devices,
         api_cacher=None,
     )
     return PluginHandle(Profile(), context, shared, IN_TREE_PLUGINS, class_cache=True)

@@ -146,12 +146,6 @@ async def test_advice_for_pod_affinity(cluster, scheduling):
             "create the missing object",
             id="missing claim",
         ),
-        pytest.param(
-            {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
-            "resource claims are not supported: kubeloop allocates no devices",
-            "use a scheduler that allocates devices (spec.schedulerName), or remove the pod's claims",
-            id="devices",
-        ),
     ],
 )
 async def test_advice_for_problems_independent_of_nodes(cluster, scheduling, spec, message, advice):
@@ -160,6 +154,21 @@ async def test_advice_for_problems_independent_of_nodes(cluster, scheduling, spe
     assert explanation.summary == message
     assert explanation.advice == [advice]
     assert cluster.events[0][2].startswith(f"0/1 nodes are available: {message}.")
+
+
+async def test_missing_resource_claim(cluster, scheduling):
+    cluster.node("n")
+    claims = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    async with scheduling() as scheduler:
+        cluster.pod("p", resourceClaims=claims)
+        async with asyncio.timeout(30):
+            while (explanation := explain(scheduler, "default/p")).message != MISSING_CLAIM:
+                await asyncio.sleep(0.1)
+    assert explanation.summary == "the pod is gated by DynamicResources"
+    assert explanation.advice == ["change the pod's claims, free devices, or add a node that has them"]
+
+
+MISSING_CLAIM = 'could not find ResourceClaim "default/gpu"'
 
 
 async def test_nodes_where_preemption_helps(cluster, scheduling):

@@ -1,26 +1,282 @@
-"""DynamicResources: pods with resource claims stay pending."""
+"""DynamicResources: the extension points up to Reserve, and queueing hints."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from datetime import timedelta
 from typing import Any
 
+import pytest
+
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.device_types import ResourceClaim
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import Hint
+from kubeloop.scheduler.api.status import Code
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
-from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources, needs_claims
-from support.plugin_cluster import rejections
+from kubeloop.scheduler.plugins.device_allocation import DeviceAllocation
+from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
+from support.devices import (
+    FilledDevices,
+    allocated,
+    alternative,
+    claim,
+    device,
+    device_class,
+    device_slice,
+    request,
+    typed,
+)
+from support.plugin_cluster import NOW, rejections
 
-CLAIMS = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
+TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]}
+SLICES = (device_slice("a", device("d"), device("e")), device_slice("b", device("d")))
 
 
-def test_pod_with_claims_is_rejected(plugin_cluster: Any, node: Any, pod: Any) -> None:
+@pytest.fixture
+def plugin_with(plugin_cluster: Any, node: Any) -> Any:
+    """Return a function that returns (plugin, cluster) with the nodes a and b, and these devices and claims."""
+
+    def create(*objects: Any, gates: Any = None, **options: Any) -> tuple[DynamicResources, Any]:
+        cluster = plugin_cluster([node("a"), node("b")], feature_gates=gates)
+        cluster.devices = FilledDevices(device_class(), *SLICES, *objects, gates=gates, **options)
+        return DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), cluster
+
+    return create
+
+
+def test_pod_without_claims_is_skipped(plugin_cluster, node, pod):
     cluster = plugin_cluster([node("a")])
     plugin = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster)
-    reason = "resource claims are not supported: kubeloop allocates no devices"
-    assert rejections(plugin, cluster, pod("p", resourceClaims=CLAIMS)) == {"": (reason,)}
-    assert rejections(plugin, cluster, pod("q")) == {}
+    assert plugin.pre_enqueue(pod("p")) is None
+    assert rejections(plugin, cluster, pod("p")) == {}
 
 
-def test_claims_that_the_status_marks_as_not_needed(pod: Any) -> None:
-    assert needs_claims(pod("p", resourceClaims=CLAIMS))
-    assert not needs_claims(pod("p", resourceClaims=CLAIMS, status={"resourceClaimStatuses": [{"name": "gpu"}]}))
-    generated = {"name": "gpu", "resourceClaimName": "p-gpu"}
-    assert needs_claims(pod("p", resourceClaims=CLAIMS, status={"resourceClaimStatuses": [generated]}))
+def test_allocation_is_not_imported_without_claims():
+    code = "import sys, kubeloop.scheduler.scheduler; print([m for m in sys.modules if 'devices' in m or '.cel' in m])"
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("spec", "objects", "reason"),
+    [
+        pytest.param(CLAIM, [], 'could not find ResourceClaim "default/c"', id="no claim"),
+        pytest.param(TEMPLATE, [], 'pod "default/p": ResourceClaim not created yet', id="no claim of a template"),
+        pytest.param(
+            CLAIM,
+            [claim("c", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})],
+            'resourceclaim "c" is being deleted',
+            id="deleted claim",
+        ),
+        pytest.param(
+            TEMPLATE | {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]}},
+            [claim("c", owner="other")],
+            "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)",
+            id="claim of another pod",
+        ),
+    ],
+)
+def test_claim_that_cannot_be_used(plugin_with, pod, spec, objects, reason):
+    plugin, cluster = plugin_with(*objects)
+    assert plugin.pre_enqueue(pod("p", **spec)).reasons == (reason,)
+    assert rejections(plugin, cluster, pod("p", **spec)) == {"": (reason,)}
+
+
+def test_pod_waits_for_the_caches(plugin_with, pod):
+    plugin, cluster = plugin_with(claim("c"), synced=False)
+    assert plugin.pre_enqueue(pod("p", **CLAIM)).reasons == ("waiting for the caches of resource claims",)
+    for informer in cluster.devices.informers.informers:
+        informer.mark_stopped()
+    assert plugin.pre_enqueue(pod("p", **CLAIM)) is None
+
+
+def test_claim_that_the_pod_does_not_need_is_ignored(plugin_with, pod):
+    plugin, cluster = plugin_with()
+    unneeded = pod("p", **TEMPLATE, status={"resourceClaimStatuses": [{"name": "gpu"}]})
+    assert plugin.pre_enqueue(unneeded) is None
+    assert rejections(plugin, cluster, unneeded) == {}
+
+
+MISSING_CLASS = "request r: device class nope does not exist"
+ALTERNATIVES = {"name": "r", "firstAvailable": [alternative("x", count=2), alternative("y", "nope")]}
+
+
+@pytest.mark.parametrize(
+    ("entry", "gates", "code", "reason"),
+    [
+        (claim("c", request("r", "nope")), {}, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, MISSING_CLASS),
+        (
+            claim("c", ALTERNATIVES),
+            {},
+            Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+            "request r/y: device class nope does not exist",
+        ),
+        (claim("c", request("r", "")), {}, Code.ERROR, "request r: unsupported request type"),
+        (
+            claim("c", {"name": "r"}),
+            {},
+            Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+            "resource claim default/c, request r: unknown request type",
+        ),
+        (
+            claim("c", ALTERNATIVES),
+            {"DRAPrioritizedList": False},
+            Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+            "resource claim default/c, request r: has subrequests, but the DRAPrioritizedList feature is disabled",
+        ),
+    ],
+)
+def test_pre_filter_rejects(plugin_with, pod, entry, gates, code, reason):
+    plugin, cluster = plugin_with(entry, gates=gates)
+    _, status = plugin.pre_filter(CycleState(), PodInfo(pod("p", **CLAIM)), cluster.snapshot)
+    assert (status.code, status.reasons) == (code, (reason,))
+
+
+def test_claim_that_is_being_allocated_must_be_awaited(plugin_with, pod):
+    plugin, cluster = plugin_with(claim("c"))
+    cluster.devices.claims.add_pending("uid-c", typed(claim("x", status=allocated(("a", "d")))).status.allocation)
+    reason = "resource claim default/c is in the process of being allocated"
+    assert rejections(plugin, cluster, pod("p", **CLAIM)) == {"": (reason,)}
+
+
+def test_nodes_without_enough_devices_are_rejected(plugin_with, pod):
+    plugin, cluster = plugin_with(claim("c", request(count=2)))
+    assert rejections(plugin, cluster, pod("p", **CLAIM)) == {"b": ("cannot allocate all claims",)}
+
+
+def test_invalid_pools_are_reported(plugin_with, pod):
+    broken = device_slice("a", device("x"), device("x"), name="z", pool="z")
+    plugin, cluster = plugin_with(claim("c", request(count=3)), broken)
+    assert rejections(plugin, cluster, pod("p", **CLAIM)) == {
+        "a": ("invalid resource pools were encountered",),
+        "b": ("cannot allocate all claims",),
+    }
+
+
+def test_allocated_claim_is_available_on_its_node(plugin_with, pod):
+    plugin, cluster = plugin_with(claim("c", status=allocated(("a", "d"), node="a")))
+    assert rejections(plugin, cluster, pod("p", **CLAIM)) == {"b": ("resourceclaim not available on the node",)}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "seconds_ago", "rejected"),
+    [
+        ([{"type": "broken", "status": "True"}], 0, True),
+        ([{"type": "ready", "status": "True"}], 700, False),
+        ([], 0, False),
+        ([], 700, True),
+    ],
+)
+def test_claim_whose_devices_cannot_be_bound_is_not_available(plugin_with, pod, conditions, seconds_ago, rejected):
+    status = allocated(("a", "d"), bindingConditions=["ready"], bindingFailureConditions=["broken"])
+    status["allocation"]["allocationTimestamp"] = (NOW - timedelta(seconds=seconds_ago)).isoformat()
+    status["devices"] = [{"driver": "gpu.example.com", "pool": "a", "device": "d", "conditions": conditions}]
+    plugin, cluster = plugin_with(claim("c", status=status))
+    reasons = ("resourceclaim not available on the node",)
+    assert rejections(plugin, cluster, pod("p", **CLAIM)) == (dict.fromkeys("ab", reasons) if rejected else {})
+
+
+def test_score_prefers_the_first_alternative(plugin_with, pod):
+    first_two = {"name": "r", "firstAvailable": [alternative("two", count=2), alternative("one")]}
+    plugin, cluster = plugin_with(claim("c", first_two), claim("d", status=allocated(("z", "d"))))
+    info = PodInfo(pod("p", resourceClaims=[{"name": name, "resourceClaimName": name} for name in ("c", "d")]))
+    state, rows = CycleState(), cluster.snapshot.all_rows
+    assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+    assert plugin.filter_rows(state, info, cluster.snapshot, rows).passed.all()
+    scores = plugin.score_rows(state, info, cluster.snapshot, rows)
+    assert scores.tolist() == [8, 7] == [plugin.score(state, info, node) for node in cluster.snapshot.node_infos]
+    assert plugin.normalize_scores(state, info, cluster.snapshot, rows, scores).tolist() == [100, 87]
+    assert not state.skip_score
+
+
+def test_pods_without_alternatives_are_not_scored(plugin_with, pod):
+    plugin, cluster = plugin_with(claim("c"))
+    info, state = PodInfo(pod("p")), CycleState()
+    plugin.pre_filter(state, info, cluster.snapshot)
+    assert state.skip_score == {"DynamicResources"}
+    assert plugin.score_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows).tolist() == [0, 0]
+
+
+def reserved(plugin, cluster, pod, node="a") -> CycleState:
+    """Filter and reserve; return the state."""
+    state, info = CycleState(), PodInfo(pod)
+    assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+    plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows)
+    assert plugin.reserve(state, info, node) is None
+    return state
+
+
+def test_reserved_devices_are_not_given_to_another_pod(plugin_with, pod):
+    plugin, cluster = plugin_with(claim("c"), claim("other", request(count=2)))
+    other = pod("q", resourceClaims=[{"name": "gpu", "resourceClaimName": "other"}])
+    assert rejections(plugin, cluster, other).keys() == {"b"}
+    state = reserved(plugin, cluster, pod("p", **CLAIM))
+    assert rejections(plugin, cluster, other).keys() == {"a", "b"}
+    plugin.unreserve(state, PodInfo(pod("p", **CLAIM)), "a")
+    assert rejections(plugin, cluster, other).keys() == {"b"}
+
+
+def test_reserve_fails_without_a_search_on_the_node(plugin_with, pod):
+    plugin, cluster = plugin_with(claim("c", request(count=2)))
+    state, info = CycleState(), PodInfo(pod("p", **CLAIM))
+    plugin.pre_filter(state, info, cluster.snapshot)
+    assert plugin.reserve(state, info, "a").reasons == ("claim allocation not found for node",)
+
+
+def test_pods_with_equal_claims_share_search_results(plugin_with, pod):
+    plugin, cluster = plugin_with(claim("c"), claim("d"))
+    assert isinstance(plugin._allocation, DeviceAllocation)
+    states = []
+    for name in ("c", "d"):
+        info = PodInfo(pod(name, resourceClaims=[{"name": "gpu", "resourceClaimName": name}]))
+        states.append(CycleState())
+        plugin.pre_filter(states[-1], info, cluster.snapshot)
+        plugin.filter_rows(states[-1], info, cluster.snapshot, cluster.snapshot.all_rows)
+    first, second = (state.read("DynamicResources").results for state in states)
+    assert first is second
+    cluster.devices.apply(device_class("gpu", "true"))
+    info = PodInfo(pod("p", **CLAIM))
+    plugin.pre_filter(states[0], info, cluster.snapshot)
+    plugin.filter_rows(states[0], info, cluster.snapshot, cluster.snapshot.all_rows)
+    assert states[0].read("DynamicResources").results is not first  # the class has changed
+
+
+FREE, USED = claim("c"), claim("c", status=allocated(("a", "d")))
+OTHER = claim("other")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "queued"),
+    [
+        pytest.param(None, FREE, True, id="the pod's claim was created"),
+        pytest.param(None, OTHER, False, id="another claim was created"),
+        pytest.param(USED, FREE, True, id="the claim was deallocated"),
+        pytest.param(claim("other", status=allocated(("a", "d"))), OTHER, True, id="another claim was deallocated"),
+        pytest.param(FREE, FREE, False, id="no change of the status"),
+        pytest.param(FREE, USED, True, id="the claim was allocated"),
+    ],
+)
+def test_hint_after_claim_change(plugin_with, pod, old, new, queued):
+    plugin, cluster = plugin_with(FREE)
+    hints = {entry.event.resource: entry.hint for entry in plugin.events_to_register()}
+    hint = hints["resource.k8s.io/ResourceClaim"]
+    waiting = pod("p", **CLAIM)
+    expected = Hint.QUEUE if queued else Hint.SKIP
+    assert hint(waiting, old and typed(old), typed(new)) == expected
+    cluster.devices.delete(claim("c", version="2"))
+    assert hint(waiting, None, typed(FREE)) == Hint.SKIP
+
+
+def test_hint_after_pod_change(plugin_with, pod):
+    plugin, cluster = plugin_with(claim("p-gpu", owner="p"))
+    hint = {entry.event.resource: entry.hint for entry in plugin.events_to_register()}["Pod"]
+    waiting: Pod = pod("p", **TEMPLATE)
+    created = pod("p", **TEMPLATE, status={"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu"}]})
+    assert hint(waiting, waiting, waiting) == Hint.SKIP
+    assert hint(waiting, waiting, created) == Hint.QUEUE
+    assert hint(pod("q", **TEMPLATE), waiting, created) == Hint.SKIP
+    assert isinstance(cluster.devices.claims.get("default/p-gpu"), ResourceClaim)

@@ -1,0 +1,18 @@
+"""Allocation of devices to ResourceClaims (dynamic resource allocation).
+
+Imported with the first pod that needs devices. The search is a pure function of pools, usage and claims:
+
+    cluster_devices.py      informers and shared state of all profiles
+    claim_cache.py          claims, with allocations that are not written yet
+    device_usage.py         allocated devices and consumed capacity
+    device_pools.py         pools of devices that a node can use
+    selectors.py            CEL selectors
+    constraints.py          matchAttribute and distinctAttribute
+    capacity.py             consumable capacity
+    requests.py             requests of the claims of one pod, checked
+    allocator.py            search for devices on one node
+    node_results.py         search results per node, kept for pods with the same requests
+    allocation_results.py   the allocation as it is written to a claim
+
+May import `kube`, `informers` and `scheduler.cache`. Source: staging/src/k8s.io/dynamic-resource-allocation of v1.36.
+"""

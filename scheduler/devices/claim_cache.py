@@ -1,0 +1,84 @@
+"""Claims as the scheduler sees them: those of the informer, newer ones that it has just written, and allocations that
+are not written yet.
+
+Source: pkg/scheduler/framework/plugins/dynamicresources/dra_manager.go and util/assumecache of v1.36.
+"""
+
+from __future__ import annotations
+
+from kubeloop.informers.metadata_accessor import is_older
+from kubeloop.informers.store import Store
+from kubeloop.kube.objects.device_types import AllocationResult, ResourceClaim
+from kubeloop.scheduler.devices.device_usage import DeviceUsage
+
+
+class ClaimCache:
+    """Handler of the informer of claims. Every change of an allocation changes the usage of devices.
+
+    pending: allocations chosen by Reserve that are not written yet, by UID of the claim.
+    """
+
+    def __init__(self, store: Store[ResourceClaim], usage: DeviceUsage) -> None:
+        self._store = store
+        self._usage = usage
+        self._assumed: dict[str, ResourceClaim] = {}  # responses to writes, until the informer shows them
+        self.pending: dict[str, AllocationResult] = {}
+
+    def get(self, key: str) -> ResourceClaim | None:
+        return self._assumed.get(key) or self._store.get(key)
+
+    def assume(self, claim: ResourceClaim) -> None:
+        """Use the response to a write until the informer shows it or a newer state."""
+        current = self.get(claim.key)
+        if current is None or current.metadata.uid != claim.metadata.uid or _is_newer(current, claim):
+            return
+        self._assumed[claim.key] = claim
+        self._count(claim)
+
+    def restore(self, key: str) -> None:
+        """Return to the informer's state of a claim."""
+        assumed = self._assumed.pop(key, None)
+        if assumed is not None:
+            current = self._store.get(key)
+            is_current = current is not None and current.metadata.uid == assumed.metadata.uid
+            allocation = current.status.allocation if current is not None and is_current else None
+            self._usage.set_allocation(assumed.metadata.uid, allocation)
+
+    def add_pending(self, uid: str, allocation: AllocationResult) -> None:
+        self.pending[uid] = allocation
+        self._usage.set_allocation(uid, allocation)
+
+    def remove_pending(self, claim: ResourceClaim) -> bool:
+        """Remove the pending allocation of a claim; returns False if there is none."""
+        if self.pending.pop(claim.metadata.uid, None) is None:
+            return False
+        current = self.get(claim.key)
+        is_current = current is not None and current.metadata.uid == claim.metadata.uid
+        allocation = current.status.allocation if current is not None and is_current else None
+        self._usage.set_allocation(claim.metadata.uid, allocation)
+        return True
+
+    def on_add(self, obj: ResourceClaim, initial: bool) -> None:
+        self._count(obj)
+
+    def on_update(self, old: ResourceClaim, new: ResourceClaim) -> None:
+        assumed = self._assumed.get(new.key)
+        if assumed is not None:
+            if assumed.metadata.uid == new.metadata.uid and _is_newer(assumed, new):
+                return
+            del self._assumed[new.key]
+        if old.metadata.uid != new.metadata.uid:
+            self._usage.set_allocation(old.metadata.uid, self.pending.get(old.metadata.uid))
+        self._count(new)
+
+    def on_delete(self, obj: ResourceClaim, final_state_unknown: bool) -> None:
+        self._assumed.pop(obj.key, None)
+        self._usage.set_allocation(obj.metadata.uid, self.pending.get(obj.metadata.uid))
+
+    def _count(self, claim: ResourceClaim) -> None:
+        uid = claim.metadata.uid
+        self._usage.set_allocation(uid, self.pending.get(uid) or claim.status.allocation)
+
+
+def _is_newer(one: ResourceClaim, other: ResourceClaim) -> bool:
+    return is_older(other.metadata.resource_version, one.metadata.resource_version)

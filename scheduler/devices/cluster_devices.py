@@ -1,0 +1,86 @@
+"""The cluster's devices: informers of claims, device classes and slices, and the state that all profiles share."""
+
+from __future__ import annotations
+
+from kubeloop.informers.factory import InformerFactory
+from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.objects.device_types import DeviceClass, ResourceSlice
+from kubeloop.kube.objects.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from kubeloop.scheduler.devices.claim_cache import ClaimCache
+from kubeloop.scheduler.devices.device_pools import DevicePools
+from kubeloop.scheduler.devices.device_usage import DeviceUsage
+from kubeloop.scheduler.devices.node_results import KeptResults
+from kubeloop.scheduler.devices.requests import SelectorLists, device_features
+from kubeloop.scheduler.devices.selectors import DeviceSelectors
+
+
+class ClusterDevices:
+    """Claims, classes and pools, kept up to date by informers that start with this object."""
+
+    def __init__(self, informers: InformerFactory, gates: FeatureGates) -> None:
+        self.features = device_features(gates)
+        self.selectors = DeviceSelectors(consumable_capacity=self.features.consumable_capacity)
+        self.selector_lists = SelectorLists()
+        self.pools = DevicePools(partitionable=self.features.partitionable_devices)
+        self.usage = DeviceUsage(self.pools.node_of, consumable_capacity=self.features.consumable_capacity)
+        self.kept_results = KeptResults()
+        claims = informers.informer(RESOURCE_CLAIMS)
+        classes = informers.informer(DEVICE_CLASSES)
+        slices = informers.informer(RESOURCE_SLICES)
+        self.claims = ClaimCache(claims.store, self.usage)
+        self._classes = classes.store
+        self._informers = (claims, classes, slices)
+        # What other users of these informers have read already is delivered to new handlers only later.
+        slice_events = _SliceEvents(self)
+        for claim in claims.store.values():
+            self.claims.on_add(claim, True)
+        for slice_ in slices.store.values():
+            slice_events.on_add(slice_, True)
+        claims.add_handler(self.claims)
+        slices.add_handler(slice_events)
+
+    @property
+    def has_synced(self) -> bool:
+        """True if the caches are complete; until then no pod with claims is scheduled."""
+        return all(informer.has_synced for informer in self._informers)
+
+    async def wait_synced(self) -> None:
+        """Wait until the caches are complete. Cancellation: safe."""
+        for informer in self._informers:
+            await informer.wait_synced()
+
+    def device_class(self, name: str) -> DeviceClass | None:
+        return self._classes.get(name)
+
+
+class _SliceEvents:
+    """Handler of the informer of slices."""
+
+    def __init__(self, devices: ClusterDevices) -> None:
+        self._devices = devices
+
+    def on_add(self, obj: ResourceSlice, initial: bool) -> None:
+        self._put(obj)
+
+    def on_update(self, old: ResourceSlice, new: ResourceSlice) -> None:
+        if (old.spec.driver, old.spec.pool.name) != (new.spec.driver, new.spec.pool.name):
+            self.on_delete(old, False)
+        if old.spec != new.spec:
+            self._put(new)
+
+    def on_delete(self, obj: ResourceSlice, final_state_unknown: bool) -> None:
+        self._changed(obj)
+        self._devices.pools.remove(obj)
+        self._changed(obj)
+
+    def _put(self, slice_: ResourceSlice) -> None:
+        """Replace a slice: nodes change that could use its pool before, and those that can now."""
+        self._changed(slice_)
+        self._devices.pools.put(slice_)
+        self._changed(slice_)
+
+    def _changed(self, slice_: ResourceSlice) -> None:
+        key = (slice_.spec.driver, slice_.spec.pool.name)
+        pools = self._devices.pools
+        if pools.has_pool(key):
+            self._devices.usage.changed(pools.node_of(key))

@@ -1,0 +1,196 @@
+"""Writes of DynamicResources to claims: allocation and reservation in PreBind, and what undoes them.
+
+Source: plugins/dynamicresources/dynamicresources.go of v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.durations import parse_duration_seconds
+from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.api_types import Pod, to_json
+from kubeloop.kube.objects.device_types import ResourceClaim
+from kubeloop.kube.objects.pod_claims import is_reserved_for
+from kubeloop.kube.objects.resources import RESOURCE_CLAIMS
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.results import failed, unschedulable
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
+from kubeloop.scheduler.devices.binding_conditions import (
+    BINDING_TIMEOUT_SECONDS,
+    DeviceBindingFailed,
+    has_binding_conditions,
+    has_binding_timed_out,
+    is_ready_for_binding,
+)
+from kubeloop.scheduler.plugins.device_allocation import PodDevices
+
+log = logging.getLogger(__name__)
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+
+_CONFLICT_TRIES, _CONFLICT_PAUSE_SECONDS = 5, 0.01
+_POLL_SECONDS, _MAX_POLL_SECONDS = 0.02, 1.0  # doubled each time; v1.36 polls every 5 seconds
+
+
+class _BindError(Exception):
+    """A claim that cannot be allocated to the pod or reserved for it."""
+
+
+class ClaimBinding:
+    def __init__(self, plugin: str, args: DynamicResourcesArgs, handle: Handle) -> None:
+        self._plugin = plugin
+        self._handle = handle
+        self._devices = handle.cluster_devices()
+        self._binding_timeout_seconds = (
+            parse_duration_seconds(args.binding_timeout) if args.binding_timeout else BINDING_TIMEOUT_SECONDS
+        )
+
+    async def bind(self, devices: PodDevices, pod: Pod, node: str) -> Status | None:
+        """Reserve the claims for the pod, with their allocation, and wait for their binding conditions."""
+        try:
+            for number, claim in enumerate(devices.claims):
+                if not is_reserved_for(claim, pod):
+                    devices.claims[number] = await self._bind_claim(devices, number, pod)
+            if self._devices.features.binding_conditions and any(map(has_binding_conditions, devices.claims)):
+                await self._wait_for_conditions(devices, pod, node)
+        except (ApiError, ServerUnreachable, _BindError, DeviceBindingFailed) as error:
+            return failed(self._plugin, error)
+        return None
+
+    async def _bind_claim(self, devices: PodDevices, number: int, pod: Pod) -> ResourceClaim:
+        """Write allocation and reservation. Raises ApiError, ServerUnreachable, _BindError."""
+        claim = devices.claims[number]
+        written: ResourceClaim | None = None
+        try:
+            written = await self._write_reservation(devices, number, pod)
+            self._devices.claims.assume(written)
+            return written
+        finally:
+            if number in devices.reserved:
+                self._devices.claims.remove_pending(written or claim)
+
+    async def _write_reservation(self, devices: PodDevices, number: int, pod: Pod) -> ResourceClaim:
+        """Write allocation and reservation; a conflict is retried with the newest claim."""
+        claim = devices.claims[number]
+        for remaining in reversed(range(_CONFLICT_TRIES)):
+            try:
+                return await self._try_write(claim, devices, number, pod)
+            except Conflict:
+                if not remaining:
+                    raise
+            await asyncio.sleep(_CONFLICT_PAUSE_SECONDS)
+            claim = await self._handle.client.get(RESOURCE_CLAIMS, claim.metadata.name, claim.metadata.namespace)
+        raise AssertionError("unreachable")
+
+    async def _try_write(self, claim: ResourceClaim, devices: PodDevices, number: int, pod: Pod) -> ResourceClaim:
+        if claim.metadata.deletion_timestamp is not None:
+            raise _BindError(f"claim {claim.key} got deleted in the meantime")
+        allocation = devices.reserved.get(number)
+        status: JSON = {}
+        if allocation is not None:
+            if claim.status.allocation is not None:
+                raise _BindError(f"claim {claim.key} got allocated elsewhere in the meantime")
+            if FINALIZER not in claim.metadata.finalizers:
+                finalizers = [*claim.metadata.finalizers, FINALIZER]
+                claim = await self._patch(
+                    claim, {"metadata": {"finalizers": finalizers}}, "", f"add finalizer to claim {claim.key}"
+                )
+            status["allocation"] = to_json(allocation)
+        status["reservedFor"] = [
+            *map(to_json, claim.status.reserved_for),
+            {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid},
+        ]
+        if self._devices.features.binding_conditions:
+            current = allocation or claim.status.allocation
+            if current is None:
+                raise _BindError(f"claim {claim.key} got deallocated elsewhere in the meantime")
+            if current.allocation_timestamp is None:
+                now = self._handle.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+                status.setdefault("allocation", {})["allocationTimestamp"] = now
+        what = "allocation and reservation" if allocation is not None else "reservation"
+        return await self._patch(claim, {"status": status}, "status", f"add {what} to claim {claim.key}")
+
+    async def _patch(self, claim: ResourceClaim, patch: JSON, subresource: str, what: str) -> ResourceClaim:
+        """Patch a claim in the state that was read. Raises Conflict, ServerUnreachable, _BindError."""
+        metadata = claim.metadata
+        pinned = {"resourceVersion": metadata.resource_version, "uid": metadata.uid}
+        body = patch | {"metadata": patch.get("metadata", {}) | pinned}
+        try:
+            return await self._handle.client.patch(
+                RESOURCE_CLAIMS, metadata.name, body, PatchType.MERGE, metadata.namespace, subresource=subresource
+            )
+        except Conflict:
+            raise
+        except ApiError as error:
+            raise _BindError(f"{what}: {error}") from error
+
+    async def _wait_for_conditions(self, devices: PodDevices, pod: Pod, node: str) -> None:
+        """Wait until all binding conditions are true. Raises DeviceBindingFailed, _BindError."""
+        message = f"waiting for binding conditions for device on node {node}"
+        self._handle.recorder.event(pod, "Normal", "BindingConditionsPending", message, action="Scheduling")
+        pause = _POLL_SECONDS
+        try:
+            async with asyncio.timeout(self._binding_timeout_seconds):
+                while not self._is_pod_ready(devices):
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _MAX_POLL_SECONDS)
+        except TimeoutError:
+            raise _BindError("device binding timeout: context deadline exceeded") from None
+
+    def _is_pod_ready(self, devices: PodDevices) -> bool:
+        """Return True if all claims are ready, as the informer shows them. Raises DeviceBindingFailed, _BindError."""
+        for number, old in enumerate(devices.claims):
+            claim = self._devices.claims.get(old.key)
+            if claim is None:
+                raise _BindError(f'could not find ResourceClaim "{old.key}"')
+            devices.claims[number] = claim
+            if not is_ready_for_binding(claim):
+                if has_binding_timed_out(claim, self._handle.clock.now(), self._binding_timeout_seconds):
+                    raise _BindError(f"device binding timeout: claim={claim.metadata.name}")
+                return False
+        return True
+
+    # --- undoing -----------------------------------------------------------------------------------------------------
+
+    def unreserve(self, devices: PodDevices, pod: Pod) -> None:
+        """Free the devices that were reserved, and remove the pod's reservations in the background."""
+        for claim in devices.claims:
+            if self._devices.claims.remove_pending(claim):
+                self._devices.claims.restore(claim.key)
+            if claim.status.allocation is not None and is_reserved_for(claim, pod):
+                self._handle.spawn(self._remove_reservation(claim, pod), f"unreserve {claim.key}")
+
+    async def _remove_reservation(self, claim: ResourceClaim, pod: Pod) -> None:
+        """Remove the pod from status.reservedFor, whatever the state of the claim."""
+        patch = {
+            "metadata": {"uid": claim.metadata.uid},
+            "status": {"reservedFor": [{"$patch": "delete", "uid": pod.metadata.uid}]},
+        }
+        metadata = claim.metadata
+        try:
+            await self._handle.client.patch(
+                RESOURCE_CLAIMS, metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
+            )
+        except (ApiError, ServerUnreachable) as error:  # the next failed attempt of the pod tries again
+            log.warning("cannot unreserve a claim", extra={"claim": claim.key, "pod": pod.key, "error": str(error)})
+
+    async def deallocate_one(self, devices: PodDevices, pod: Pod) -> Status:
+        """Deallocate a claim that some node cannot use and no other pod uses, to retry with other devices."""
+        numbers = sorted(devices.unavailable)
+        self._handle.rng.shuffle(numbers)
+        for number in numbers:
+            claim = devices.claims[number]
+            if any(consumer.uid != pod.metadata.uid for consumer in claim.status.reserved_for):
+                continue
+            status = {"reservedFor": None, "allocation": None, "devices": None}
+            try:
+                await self._patch(claim, {"status": status}, "status", f"deallocate claim {claim.key}")
+            except (ApiError, ServerUnreachable, _BindError) as error:
+                return failed(self._plugin, error)
+            return unschedulable(self._plugin, "deallocation of ResourceClaim completed")
+        return unschedulable(self._plugin, "still not schedulable")

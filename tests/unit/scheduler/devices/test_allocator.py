@@ -1,0 +1,344 @@
+"""The search on one node: which devices are chosen, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.scheduler.devices.allocator import has_untolerated_taint
+from kubeloop.scheduler.devices.errors import AllocationError, AllocationTimeout, InvalidPools
+from support.devices import (
+    FilledDevices,
+    allocate,
+    allocated,
+    alternative,
+    chosen,
+    claim,
+    consumes,
+    counter_slice,
+    device,
+    device_class,
+    device_slice,
+    request,
+)
+
+NUMA = f"{'gpu.example.com'}/numa"
+A100, H100 = ("device.attributes['gpu.example.com'].model == '" + model + "'" for model in ("a100", "h100"))
+BIG = "device.capacity['gpu.example.com'].memory.compareTo(quantity('50Gi')) > 0"
+
+
+def gpus(count: int, first: int = 0, **fields: Any) -> list[dict[str, Any]]:
+    return [
+        device(f"gpu-{n}", attributes={"numa": n // 2, "model": "a100"}, **fields) for n in range(first, first + count)
+    ]
+
+
+SIMPLE = device_slice("a", *gpus(4))
+MIXED = device_slice(
+    "a",
+    device("small", attributes={"model": "a100", "numa": 0}, capacity={"memory": "40Gi"}),
+    device("big", attributes={"model": "h100", "numa": 0}, capacity={"memory": "80Gi"}),
+    device("other", attributes={"model": "h100", "numa": 1}, capacity={"memory": "40Gi"}),
+)
+PARTITIONS = [
+    counter_slice("a", "a", 2, memory="80Gi"),
+    device_slice(
+        "a",
+        device("whole", consumesCounters=consumes(memory="80Gi")),
+        device("half-1", consumesCounters=consumes(memory="40Gi")),
+        device("half-2", consumesCounters=consumes(memory="40Gi")),
+        count=2,
+    ),
+]
+SHARED_POLICY = {"value": "10Gi", "requestPolicy": {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}}}
+SHARED = device_slice("a", device("nic", allowMultipleAllocations=True, capacity={"bandwidth": SHARED_POLICY}))
+
+
+def bandwidth(amount: str) -> dict[str, Any]:
+    return {"capacity": {"requests": {"bandwidth": amount}}}
+
+
+NO_SCHEDULE = {"key": "broken", "value": "yes", "effect": "NoSchedule"}
+TAINTED = device_slice("a", device("gpu-0", taints=[NO_SCHEDULE]), device("gpu-1"))
+TWO_POOLS = [device_slice("a", device("d1"), pool="b-pool"), device_slice("a", device("d2"), pool="a-pool")]
+MATCH_NUMA = {"constraints": [{"matchAttribute": NUMA}]}
+FALLBACK = {
+    "name": "r",
+    "firstAvailable": [alternative("two", "gpu", H100, count=3), alternative("one", "gpu", A100, count=2)],
+}
+
+
+@pytest.mark.parametrize(
+    ("objects", "claims", "expected"),
+    [
+        pytest.param([SIMPLE], [claim("c")], ["r: a/gpu-0"], id="first device"),
+        pytest.param(
+            [SIMPLE], [claim("c", request(count=3))], ["r: a/gpu-0", "r: a/gpu-1", "r: a/gpu-2"], id="exact count"
+        ),
+        pytest.param([SIMPLE], [claim("c", request(count=5))], None, id="more than there are"),
+        pytest.param(
+            [SIMPLE],
+            [claim("c", request(allocationMode="All"))],
+            ["r: a/gpu-0", "r: a/gpu-1", "r: a/gpu-2", "r: a/gpu-3"],
+            id="all devices",
+        ),
+        pytest.param([MIXED], [claim("c", request("r", "gpu", "false", allocationMode="All"))], None, id="all of none"),
+        pytest.param(
+            [SIMPLE, claim("used", status=allocated(("a", "gpu-1")))],
+            [claim("c", request(allocationMode="All"))],
+            None,
+            id="all devices: one is in use",
+        ),
+        pytest.param(
+            [SIMPLE, claim("used", status=allocated(("a", "gpu-0"), ("a", "gpu-2")))],
+            [claim("c", request(count=2))],
+            ["r: a/gpu-1", "r: a/gpu-3"],
+            id="devices of other claims are skipped",
+        ),
+        pytest.param([MIXED], [claim("c", request("r", "gpu", H100))], ["r: a/big"], id="selector on an attribute"),
+        pytest.param([MIXED], [claim("c", request("r", "gpu", BIG))], ["r: a/big"], id="selector on capacity"),
+        pytest.param([MIXED], [claim("c", request("r", "gpu", H100, "!(" + BIG + ")"))], ["r: a/other"], id="two"),
+        pytest.param(
+            [MIXED],
+            [claim("c", request("x", "gpu", H100), request("y", "gpu", A100), **MATCH_NUMA)],
+            ["x: a/big", "y: a/small"],
+            id="attribute matches over requests",
+        ),
+        pytest.param(
+            [MIXED],
+            [
+                claim(
+                    "c",
+                    request("x", "gpu", "device.attributes['gpu.example.com'].numa == 1"),
+                    request("y", "gpu", A100),
+                )
+            ],
+            ["x: a/other", "y: a/small"],
+            id="no constraint",
+        ),
+        pytest.param(
+            [SIMPLE, claim("used", status=allocated(("a", "gpu-1")))],
+            [claim("c", request(count=2), **MATCH_NUMA)],
+            ["r: a/gpu-2", "r: a/gpu-3"],
+            id="backtracking: the first device has no partner",
+        ),
+        pytest.param(
+            [SIMPLE],
+            [claim("c", request("x"), request("y"), constraints=[{"distinctAttribute": NUMA}])],
+            ["x: a/gpu-0", "y: a/gpu-2"],
+            id="distinct attribute",
+        ),
+        pytest.param(
+            [SIMPLE],
+            [claim("c", request("x"), request("y"), constraints=[{"matchAttribute": NUMA, "requests": ["x"]}])],
+            ["x: a/gpu-0", "y: a/gpu-1"],
+            id="constraint of one request",
+        ),
+        pytest.param(
+            [SIMPLE], [claim("c", request(), constraints=[{"matchAttribute": "x.example.com/no"}])], None, id="missing"
+        ),
+        pytest.param([MIXED], [claim("c", FALLBACK)], None, id="no alternative fits"),
+        pytest.param([SIMPLE], [claim("c", FALLBACK)], ["r/one: a/gpu-0", "r/one: a/gpu-1"], id="second alternative"),
+        pytest.param(
+            [SIMPLE],
+            [
+                claim(
+                    "c",
+                    {"name": "r", "firstAvailable": [alternative("big", count=3), alternative("small", count=2)]},
+                    request("y", count=2),
+                )
+            ],
+            ["r/small: a/gpu-0", "r/small: a/gpu-1", "y: a/gpu-2", "y: a/gpu-3"],
+            id="alternatives: a later request does not fit with the first one",
+        ),
+        pytest.param(
+            [SIMPLE],
+            [claim("c1", request(count=3)), claim("c2")],
+            ["r: a/gpu-0", "r: a/gpu-1", "r: a/gpu-2", "r: a/gpu-3"],
+            id="two claims",
+        ),
+        pytest.param([SIMPLE], [claim("c1", request(count=3)), claim("c2", request(count=2))], None, id="second claim"),
+        pytest.param(
+            [SIMPLE, claim("used", status=allocated(*(("a", f"gpu-{n}") for n in range(4))))],
+            [claim("c", request(adminAccess=True, count=2))],
+            ["r: a/gpu-0", "r: a/gpu-1"],
+            id="administrators share devices",
+        ),
+        pytest.param(
+            [SIMPLE, claim("admin", status=allocated(("a", "gpu-0"), adminAccess=True))],
+            [claim("c")],
+            ["r: a/gpu-0"],
+            id="access by an administrator does not use a device",
+        ),
+        pytest.param([TAINTED], [claim("c")], ["r: a/gpu-1"], id="taint"),
+        pytest.param(
+            [TAINTED],
+            [claim("c", request(tolerations=[{"key": "broken", "operator": "Exists"}]))],
+            ["r: a/gpu-0"],
+            id="tolerated taint",
+        ),
+        pytest.param(TWO_POOLS, [claim("c")], ["r: a-pool/d2"], id="pools in the order of their names"),
+        pytest.param(
+            [*TWO_POOLS, device_slice("a", device("d0", bindingConditions=["ready"]), pool="0-pool")],
+            [claim("c")],
+            ["r: a-pool/d2"],
+            id="pools with binding conditions come last",
+        ),
+        pytest.param(PARTITIONS, [claim("c", request(count=2))], ["r: a/half-1", "r: a/half-2"], id="partitions"),
+        pytest.param(PARTITIONS, [claim("c", request(count=3))], None, id="counters are used up"),
+        pytest.param(
+            [*PARTITIONS, claim("used", status=allocated(("a", "half-2")))],
+            [claim("c")],
+            ["r: a/half-1"],
+            id="partition: the whole device does not fit any more",
+        ),
+        pytest.param(
+            [SHARED],
+            [claim("c1", request(**bandwidth("6Gi"))), claim("c2", request(**bandwidth("4Gi")))],
+            ["r: a/nic", "r: a/nic"],
+            id="shared device",
+        ),
+        pytest.param(
+            [SHARED],
+            [claim("c", request("x", **bandwidth("6Gi")), request("y", **bandwidth("5Gi")))],
+            None,
+            id="too much",
+        ),
+        pytest.param(
+            [
+                SHARED,
+                claim("used", status=allocated(("a", "nic"), shareID="s", consumedCapacity={"bandwidth": "8Gi"})),
+            ],
+            [claim("c", request(**bandwidth("3Gi")))],
+            None,
+            id="shared device: capacity is used up",
+        ),
+        pytest.param(
+            [device_slice(None, device("d"), allNodes=True)], [claim("c")], ["r: shared/d"], id="devices of all nodes"
+        ),
+        pytest.param([device_slice("b", device("d"))], [claim("c")], None, id="device of another node"),
+        pytest.param(
+            [device_slice(None, device("d1", nodeName="b"), device("d2", nodeName="a"), perDeviceNodeSelection=True)],
+            [claim("c")],
+            ["r: shared/d2"],
+            id="each device has its node",
+        ),
+        pytest.param(
+            [device_slice("a", *gpus(20)), device_slice("a", *gpus(20, 20), pool="z")],
+            [claim("c", request(count=32))],
+            [f"r: {'a' if n < 20 else 'z'}/gpu-{n}" for n in range(32)],
+            id="32 devices",
+        ),
+    ],
+)
+def test_allocation(objects, claims, expected):
+    assert chosen(allocate(FilledDevices(device_class(), *objects), *claims)) == expected
+
+
+@pytest.mark.parametrize(
+    ("objects", "claims", "message"),
+    [
+        pytest.param(
+            [SIMPLE],
+            [claim("c", request("r", "gpu", "device.attributes['gpu.example.com'].nope"))],
+            "claim default/c: selector #0: CEL runtime error: no such key: nope",
+            id="selector fails",
+        ),
+        pytest.param(
+            [device_class("bad", "device.driver =="), SIMPLE],
+            [claim("c", request("r", "bad"))],
+            "class bad: selector #0: CEL compile error: compilation failed: ERROR: <input>:1:17: Syntax error",
+            id="selector of the class does not compile",
+        ),
+        pytest.param(
+            [device_slice("a", *gpus(1), count=2)],
+            [claim("c", request(allocationMode="All"))],
+            "claim default/c, request r: asks for all devices, but resource pool gpu.example.com/a is currently being "
+            "updated",
+            id="all devices of an incomplete pool",
+        ),
+        pytest.param(
+            [device_slice("a", device("d"), device("d"))],
+            [claim("c", request(allocationMode="All"))],
+            "claim default/c, request r: asks for all devices, but resource pool gpu.example.com/a is currently "
+            "invalid",
+            id="all devices of an invalid pool",
+        ),
+        pytest.param(
+            [SIMPLE],
+            [claim("c", request(count=33))],
+            "claim default/c: number of requested devices 33 exceeds the claim limit of 32",
+            id="too many devices",
+        ),
+        pytest.param(
+            [SIMPLE],
+            [claim("c", request(allocationMode="All"), **MATCH_NUMA)],
+            "claim default/c, request r: cannot add device gpu.example.com/a/gpu-2 because a claim constraint would "
+            "not be satisfied",
+            id="all devices violate a constraint",
+        ),
+    ],
+)
+def test_error_that_ends_the_attempt(objects, claims, message):
+    with pytest.raises(AllocationError) as error:
+        allocate(FilledDevices(device_class(), *objects), *claims)
+    assert str(error.value).startswith(message)
+
+
+def test_incomplete_pool_offers_nothing():
+    assert allocate(FilledDevices(device_class(), device_slice("a", *gpus(1), count=2)), claim("c")) is None
+
+
+def test_invalid_pool_is_reported_if_nothing_else_fits():
+    devices = FilledDevices(device_class(), device_slice("a", device("d"), device("d")))
+    with pytest.raises(InvalidPools):
+        allocate(devices, claim("c"))
+    devices.apply(device_slice("a", device("e"), pool="valid"))
+    assert chosen(allocate(devices, claim("c"))) == ["r: valid/e"]
+
+
+def test_search_that_takes_too_long_is_cut_off():
+    pairs = [device(f"gpu-{n}", attributes={"numa": n}) for n in range(20)]
+    devices = FilledDevices(device_class(), device_slice("a", *pairs))
+    impossible = claim("c", request("x", count=10), request("y", count=11))
+    checks = iter([False] * 10 + [True])
+    with pytest.raises(AllocationTimeout, match="node a: timed out trying to allocate devices"):
+        allocate(devices, impossible, has_timed_out=lambda: next(checks))
+
+
+@pytest.mark.parametrize(
+    ("gate", "objects", "claims"),
+    [
+        ("DRAConsumableCapacity", [SHARED], [claim("c", request("x")), claim("d", request("y"))]),
+        ("DRAPartitionableDevices", PARTITIONS, [claim("c")]),
+        ("DRADeviceBindingConditions", [device_slice("a", device("d", bindingConditions=["ready"]))], [claim("c")]),
+    ],
+)
+def test_device_that_needs_a_disabled_gate_is_not_allocated(gate, objects, claims):
+    assert allocate(FilledDevices(device_class(), *objects), *claims) is not None
+    assert allocate(FilledDevices(device_class(), *objects, gates={gate: False}), *claims) is None
+
+
+def test_taint_without_the_gate_is_ignored():
+    devices = FilledDevices(device_class(), TAINTED, gates={"DRADeviceTaints": False, "DRADeviceTaintRules": False})
+    assert chosen(allocate(devices, claim("c"))) == ["r: a/gpu-0"]
+
+
+@pytest.mark.parametrize(
+    ("taint", "toleration", "untolerated"),
+    [
+        ({"key": "k", "effect": "None"}, {}, False),
+        ({"key": "k", "value": "v", "effect": "NoExecute"}, {"key": "k", "operator": "Equal", "value": "v"}, False),
+        ({"key": "k", "value": "v", "effect": "NoExecute"}, {"key": "k", "operator": "Equal", "value": "w"}, True),
+        ({"key": "k", "effect": "NoExecute"}, {"operator": "Exists", "effect": "NoSchedule"}, True),
+        ({"key": "k", "effect": "NoExecute"}, {"operator": "Exists"}, False),
+    ],
+)
+def test_tolerations(taint, toleration, untolerated):
+    devices = FilledDevices(device_class(), device_slice("a", device("d", taints=[taint])))
+    (pool,) = devices.pools.pools("a", {})
+    objects = claim("c", request(tolerations=[{"operator": "Equal"} | toleration] if toleration else []))
+    result = allocate(devices, objects)
+    assert (result is None) == untolerated
+    assert has_untolerated_taint(pool.devices[0], ()) == (taint["effect"] != "None")

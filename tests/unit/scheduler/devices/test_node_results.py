@@ -1,0 +1,114 @@
+"""Search results per node: which nodes are searched again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kubeloop.scheduler.devices.allocator import SearchSettings
+from kubeloop.scheduler.devices.errors import AllocationError
+from kubeloop.scheduler.devices.node_results import KeptResults, NodeResults
+from kubeloop.scheduler.devices.requests import claim_requests
+from support.devices import FilledDevices, allocated, claim, device, device_class, device_slice, request, typed
+
+
+class Search:
+    """Searches for one claim on the nodes of a cluster."""
+
+    def __init__(self, cluster, devices, *requests):
+        self.cluster, self.devices = cluster, devices
+        entry = claim_requests(
+            typed(claim("c", *requests)), devices.device_class, devices.features, devices.selector_lists
+        )
+        self.results = NodeResults([entry], devices.pools, devices.usage)
+        self.settings = SearchSettings(devices.features, devices.selectors, devices.usage.pool, lambda: False)
+
+    def run(self, rows=None):
+        """Return (feasible nodes, number of nodes that were searched)."""
+        snapshot, before = self.cluster.snapshot, self.results.searched
+        rows = snapshot.all_rows if rows is None else np.array(rows)
+        feasible = self.results.feasible(snapshot, rows, self.settings)
+        return [snapshot.node_infos[row].name for row in rows[feasible]], self.results.searched - before
+
+
+def local_devices(*nodes):
+    return FilledDevices(device_class(), *(device_slice(name, device("d"), device("e")) for name in nodes))
+
+
+def test_only_nodes_with_changes_are_searched_again(plugin_cluster, node):
+    cluster, devices = plugin_cluster([node(name) for name in "abc"]), local_devices("a", "b")
+    search = Search(cluster, devices, request(count=2))
+    assert search.run() == (["a", "b"], 3)
+    assert search.run() == (["a", "b"], 0)
+    devices.apply(claim("used", status=allocated(("a", "d"))))
+    assert search.run() == (["b"], 1)
+    devices.apply(device_slice("c", device("d"), device("e")))
+    assert search.run() == (["b", "c"], 1)
+    devices.delete(claim("used", version="2"))
+    assert search.run() == (["a", "b", "c"], 1)
+    devices.delete(device_slice("b"))
+    assert search.run() == (["a", "c"], 0)  # no pools: the result is known
+
+
+def test_only_requested_rows_are_searched(plugin_cluster, node):
+    search = Search(plugin_cluster([node(name) for name in "abc"]), local_devices("a", "b", "c"), request())
+    assert search.run([1]) == (["b"], 1)
+    assert search.run() == (["a", "b", "c"], 2)
+
+
+def test_results_stay_when_a_node_is_added(plugin_cluster, node):
+    cluster = plugin_cluster([node("a"), node("c")])
+    search = Search(cluster, local_devices("a", "b"), request())
+    assert search.run() == (["a"], 2)
+    cluster.cache.add_node(node("b"))
+    cluster.refresh()
+    feasible, searched = search.run()
+    assert (sorted(feasible), searched) == (["a", "b"], 1)
+
+
+def test_nodes_with_the_same_shared_pools_are_searched_once(plugin_cluster, node):
+    cluster = plugin_cluster([node(name, labels={"zone": "a" if name != "c" else "b"}) for name in "abc"])
+    zone_a = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
+    devices = FilledDevices(device_class(), device_slice(None, device("d"), nodeSelector=zone_a))
+    search = Search(cluster, devices, request())
+    assert search.run() == (["a", "b"], 2)
+    devices.apply(claim("used", status=allocated(("shared", "d"))))
+    assert search.run() == ([], 2)
+
+
+def test_labels_of_nodes_decide_about_shared_pools(plugin_cluster, node):
+    cluster = plugin_cluster([node("a"), node("b")])
+    labelled = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}
+    search = Search(
+        cluster, FilledDevices(device_class(), device_slice(None, device("d"), nodeSelector=labelled)), request()
+    )
+    assert search.run()[0] == []
+    cluster.cache.update_node(node("b"), node("b", labels={"gpu": "yes"}))
+    cluster.refresh()
+    assert search.run()[0] == ["b"]
+
+
+def test_results_before_an_error_stay(plugin_cluster, node):
+    cluster = plugin_cluster([node("a"), node("b")])
+    devices = FilledDevices(device_class(), device_slice("a", device("d")), device_slice("b", device("d"), count=2))
+    search = Search(cluster, devices, request(allocationMode="All"))
+    for _ in range(2):
+        with pytest.raises(AllocationError, match="currently being updated"):
+            search.run()
+    assert search.results.searched == 3
+
+
+def test_invalid_pools(plugin_cluster, node):
+    devices = FilledDevices(device_class(), device_slice("a", device("d"), device("d")))
+    search = Search(plugin_cluster([node("a"), node("b")]), devices, request())
+    assert search.run()[0] == []
+    assert [search.results.has_invalid_pools(row) for row in (0, 1)] == [True, False]
+
+
+def test_kept_results_drop_the_least_recently_used():
+    kept, results = KeptResults(), NodeResults([], FilledDevices().pools, FilledDevices().usage)
+    for number in range(64):
+        kept.put(number, results)
+    assert kept.get(0) is results
+    kept.put("new", results)
+    assert (kept.get(0), kept.get(1)) == (results, None)

@@ -1,0 +1,98 @@
+"""CEL selectors: the variables of a device, and error messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeloop.kube.objects.api_types import convert
+from kubeloop.kube.objects.device_types import Device
+from kubeloop.scheduler.devices.selectors import DeviceSelectors, SelectorError
+
+DEVICE = {
+    "name": "d",
+    "attributes": {
+        "model": {"string": "a100"},
+        "numa": {"int": 1},
+        "ecc": {"bool": True},
+        "driverVersion": {"version": "1.2.3"},
+        "vendor.example.com/links": {"int": 4},
+    },
+    "capacity": {"memory": {"value": "40Gi"}},
+    "allowMultipleAllocations": True,
+}
+TEN = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
+MILLION = f"{TEN}.all(a, {TEN}.all(b, {TEN}.all(c, {TEN}.all(d, {TEN}.all(e, {TEN}.all(f, f >= 0))))))"
+
+
+def matches(expression, device=DEVICE, *, consumable_capacity=True):
+    compiled = DeviceSelectors(consumable_capacity=consumable_capacity)
+    return compiled.matches(expression, compiled.variables("gpu.example.com", convert(Device, device)))
+
+
+@pytest.mark.parametrize(
+    ("expression", "selected"),
+    [
+        ("device.driver == 'gpu.example.com'", True),
+        ("device.attributes['gpu.example.com'].model == 'a100'", True),
+        ("device.attributes['gpu.example.com'].numa > 1", False),
+        ("device.attributes['gpu.example.com'].ecc", True),
+        ("device.attributes['vendor.example.com'].links == 4", True),
+        ("device.attributes['gpu.example.com'].driverVersion.isGreaterThan(semver('1.2.0'))", True),
+        ("device.capacity['gpu.example.com'].memory.isGreaterThan(quantity('39Gi'))", True),
+        ("device.allowMultipleAllocations", True),
+        ("'vendor.example.com' in device.attributes", True),
+        ("'missing.example.com' in device.attributes", False),
+        ("has(device.attributes['missing.example.com'].model)", False),
+        ("'model' in device.attributes['gpu.example.com']", True),
+        ("device.attributes['missing.example.com'] == {}", True),
+        ("device.attributes.all(domain, domain.endsWith('.example.com'))", True),
+        ("cel.bind(gpu, device.attributes['gpu.example.com'], gpu.model == 'a100' && gpu.numa == 1)", True),
+    ],
+)
+def test_expression(expression, selected):
+    assert matches(expression) == selected
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ("device.driver", "CEL compile error: must evaluate to bool or the unknown type, not string"),
+        ("device.nope", "CEL compile error: compilation failed: ERROR: <input>:1:7: undefined field 'nope'"),
+        ("device.attributes['gpu.example.com'].nope == 1", "CEL runtime error: no such key: nope"),
+        (
+            "device.attributes['gpu.example.com'].numa",
+            "CEL runtime error: CEL result of type int could not be converted to bool: "
+            "unsupported type conversion from 'int' to bool",
+        ),
+        (
+            MILLION,
+            "CEL runtime error: operation cancelled: actual cost limit exceeded",
+        ),
+    ],
+)
+def test_error(expression, error):
+    with pytest.raises(SelectorError) as raised:
+        matches(expression)
+    assert str(raised.value).startswith(error)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "error"),
+    [
+        ({}, "CEL runtime error: attribute x: unsupported attribute value"),
+        ({"strings": ["a"]}, "CEL runtime error: attribute x: unsupported attribute value"),
+        (
+            {"version": "1"},
+            "CEL runtime error: attribute x: parse semantic version: No Major.Minor.Patch elements found",
+        ),
+    ],
+)
+def test_invalid_attribute(attribute, error):
+    with pytest.raises(SelectorError) as raised:
+        matches("true", {"name": "d", "attributes": {"x": attribute}})
+    assert str(raised.value) == error
+
+
+def test_variable_of_a_disabled_gate_is_unknown():
+    with pytest.raises(SelectorError, match="undefined field 'allowMultipleAllocations'"):
+        matches("device.allowMultipleAllocations", consumable_capacity=False)

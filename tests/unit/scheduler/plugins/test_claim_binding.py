@@ -1,0 +1,201 @@
+"""Writes to claims: allocation and reservation, binding conditions, deallocation."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.errors import ApiError, Conflict
+from kubeloop.kube.objects.api_types import Status
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.config import plugin_args
+from kubeloop.scheduler.plugins import claim_binding
+from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
+from support.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
+
+pytestmark = pytest.mark.virtual_time
+
+CONFLICT = Conflict(Status(code=409, reason="Conflict", message="changed"))
+FINALIZER = claim_binding.FINALIZER
+BOUND = {"resource": "pods", "name": "p", "uid": "p"}
+SPEC = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
+
+
+class ClaimServer:
+    """The API server's claim default/c: merges patches. conflicts: number of patches that fail first."""
+
+    def __init__(self, devices: FilledDevices, stored: dict[str, Any]) -> None:
+        self.devices, self.stored = devices, stored
+        self.patches: list[tuple[str, dict[str, Any]]] = []
+        self.failures: list[Exception] = []
+
+    async def patch(self, resource: Any, name: str, body: Any, patch_type: Any, namespace: str, **options: Any) -> Any:
+        await asyncio.sleep(0)
+        if self.failures:
+            raise self.failures.pop(0)
+        subresource = options["subresource"]
+        changes = {key: dict(value) for key, value in body.items()}
+        for key in ("resourceVersion", "uid"):
+            changes["metadata"].pop(key, None)
+        self.patches.append((subresource, {key: value for key, value in changes.items() if value}))
+        for key, value in changes.items():
+            self.stored[key] = {**self.stored[key], **value}
+        self.stored["metadata"]["resourceVersion"] = str(int(self.stored["metadata"]["resourceVersion"]) + 1)
+        return typed(self.stored)
+
+    async def get(self, resource: Any, name: str, namespace: str) -> Any:
+        await asyncio.sleep(0)
+        return typed(self.stored)
+
+
+class Pending:
+    """The pod p with the claim c, reserved on the node a."""
+
+    def __init__(self, cluster: Any, pod: Any, entry: dict[str, Any], *, conditions: tuple[str, ...] = ()) -> None:
+        fields = {"bindingConditions": list(conditions)} if conditions else {}
+        cluster.devices = FilledDevices(device_class(), device_slice("a", device("d", **fields)), entry)
+        self.server = cluster.client = ClaimServer(cluster.devices, entry)
+        self.cluster = cluster
+        self.pod = pod("p", **SPEC)
+        self.plugin = DynamicResources(plugin_args.DynamicResourcesArgs(binding_timeout="10s"), cluster)
+        self.state = CycleState()
+        self.info = PodInfo(self.pod)
+        _, status = self.plugin.pre_filter(self.state, self.info, cluster.snapshot)
+        assert status is None
+        self.plugin.filter_rows(self.state, self.info, cluster.snapshot, cluster.snapshot.all_rows)
+        assert self.plugin.reserve(self.state, self.info, "a") is None
+
+    async def bind(self) -> str | None:
+        """Run PreBind; return the message of its status."""
+        status = await self.plugin.pre_bind(self.state, self.info, "a")
+        return None if status is None else status.message
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self.cluster.devices.usage.pool(("gpu.example.com", "a")).is_allocated("d"))
+
+
+@pytest.fixture
+def pending(plugin_cluster: Any, node: Any, pod: Any) -> Any:
+    def create(entry: dict[str, Any] | None = None, **options: Any) -> Pending:
+        return Pending(plugin_cluster([node("a")]), pod, entry or claim("c"), **options)
+
+    return create
+
+
+async def test_allocation_and_reservation_are_written(pending):
+    attempt = pending()
+    assert await attempt.bind() is None
+    (finalizer, status) = attempt.server.patches
+    assert finalizer == ("", {"metadata": {"finalizers": [FINALIZER]}})
+    assert status[0] == "status"
+    written = status[1]["status"]
+    assert written["reservedFor"] == [BOUND]
+    assert written["allocation"]["allocationTimestamp"] == "2026-03-01T00:00:00Z"
+    assert [result["device"] for result in written["allocation"]["devices"]["results"]] == ["d"]
+    assert attempt.cluster.devices.claims.pending == {}
+    assert attempt.in_use  # the response counts until the informer shows it
+
+
+async def test_allocated_claim_is_only_reserved(pending):
+    status = {**allocated(("a", "d"), node="a"), "reservedFor": [{"resource": "pods", "name": "q", "uid": "q"}]}
+    status["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:00Z"
+    attempt = pending(claim("c", status=status))
+    assert await attempt.bind() is None
+    assert attempt.server.patches == [("status", {"status": {"reservedFor": [*status["reservedFor"], BOUND]}})]
+
+
+async def test_reserved_claim_is_not_written(pending):
+    attempt = pending(claim("c", status={**allocated(("a", "d")), "reservedFor": [BOUND]}))
+    assert await attempt.bind() is None
+    assert attempt.server.patches == []
+
+
+async def test_conflict_is_retried_with_the_newest_claim(pending):
+    attempt = pending()
+    attempt.server.failures = [CONFLICT]
+    attempt.server.stored["metadata"]["finalizers"] = [FINALIZER]
+    assert await attempt.bind() is None
+    assert [subresource for subresource, _ in attempt.server.patches] == ["status"]
+
+
+async def test_failed_write_frees_the_devices(pending):
+    attempt = pending()
+    attempt.server.failures = [ApiError(Status(code=422, message="no"))]
+    assert await attempt.bind() == "add finalizer to claim default/c: no"
+    assert not attempt.in_use
+
+
+async def test_claim_that_another_scheduler_allocated_is_left_alone(pending):
+    attempt = pending()
+    attempt.server.failures = [CONFLICT]
+    attempt.server.stored["status"] = allocated(("a", "d"))
+    assert await attempt.bind() == "claim default/c got allocated elsewhere in the meantime"
+    assert attempt.server.patches == []
+
+
+async def test_binding_waits_for_the_conditions_of_the_device(pending):
+    attempt = pending(conditions=("ready",))
+    binding = asyncio.create_task(attempt.bind())
+    while not attempt.cluster.recorder.events:
+        await asyncio.sleep(0.01)
+    assert not binding.done()
+    condition = {"type": "ready", "status": "True", "reason": "R", "message": "m"}
+    identity = {"driver": "gpu.example.com", "pool": "a", "device": "d"}
+    stored = attempt.server.stored
+    stored["status"]["devices"] = [{**identity, "conditions": [condition]}]
+    stored["metadata"]["resourceVersion"] = "9"
+    attempt.cluster.devices.apply(stored)
+    assert await binding is None
+
+
+async def test_binding_fails_if_the_conditions_take_too_long(pending):
+    attempt = pending(conditions=("ready",))
+    assert await attempt.bind() == "device binding timeout: context deadline exceeded"
+
+
+async def test_unreserve_removes_the_reservation(pending):
+    attempt = pending()
+    assert await attempt.bind() is None
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    (work,) = attempt.cluster.spawned
+    await work
+    assert attempt.server.patches[-1] == ("status", {"status": {"reservedFor": [{"$patch": "delete", "uid": "p"}]}})
+
+
+async def post_filter(plugin_cluster: Any, node: Any, pod: Any, entry: Any) -> tuple[str, Any]:
+    """Return the message of PostFilter for a pod whose claim is allocated on a node that does not exist."""
+    cluster = plugin_cluster([node("a")])
+    cluster.devices = FilledDevices(device_class(), entry)
+    cluster.client = ClaimServer(cluster.devices, entry)
+    plugin, state, info = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), CycleState(), PodInfo(pod)
+    assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+    assert not plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows).passed.any()
+    _, status = await plugin.post_filter(state, info, cluster.snapshot, None)
+    return status.message, cluster.client.patches
+
+
+async def test_unused_claim_is_deallocated(plugin_cluster, node, pod):
+    entry = claim("c", status={**allocated(("b", "d"), node="b"), "reservedFor": [BOUND]})
+    message, patches = await post_filter(plugin_cluster, node, pod("p", **SPEC), entry)
+    assert message == "deallocation of ResourceClaim completed"
+    assert patches == [("status", {"status": {"reservedFor": None, "allocation": None, "devices": None}})]
+
+
+async def test_claim_of_another_pod_is_not_deallocated(plugin_cluster, node, pod):
+    entry = claim("c", status={**allocated(("b", "d"), node="b"), "reservedFor": [{"resource": "pods", "uid": "q"}]})
+    message, patches = await post_filter(plugin_cluster, node, pod("p", **SPEC), entry)
+    assert (message, patches) == ("still not schedulable", [])
+
+
+async def test_post_filter_without_claims(plugin_cluster, pod):
+    plugin = DynamicResources(plugin_args.DynamicResourcesArgs(), plugin_cluster([]))
+    state, info = CycleState(), PodInfo(pod("p"))
+    _, status = await plugin.post_filter(state, info, plugin_cluster([]).snapshot, None)
+    assert status.message == "not found"
+    plugin.pre_filter(state, info, plugin_cluster([]).snapshot)
+    _, status = await plugin.post_filter(state, info, plugin_cluster([]).snapshot, None)
+    assert status.message == "no new claims to deallocate"
