@@ -6,12 +6,15 @@ import random
 import socket
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
 
 if TYPE_CHECKING:
     from kubeloop.cli.options import ElectionOptions
+    from kubeloop.process.control_plane import Settings
     from kubeloop.process.leader_election import LeaderElection
 
 
@@ -30,6 +33,16 @@ def new_candidate(client: Client, options: ElectionOptions, clock: Clock, rng: r
         retry_period_seconds=options.leader_elect_retry_period,
     )
     return LeaderElection(client, settings, clock=clock, rng=rng)
+
+
+def settings_within_lease(settings: Settings, options: ElectionOptions) -> Settings:
+    """Return the settings of a replica that sends no binding after its lease has expired.
+
+    The scheduler may finish bindings for a while after the renew deadline; another replica leads from the expiry on.
+    """
+    seconds = options.leader_elect_lease_duration - options.leader_elect_renew_deadline
+    scheduler = structs.replace(settings.scheduler, drain_seconds=min(settings.scheduler.drain_seconds, seconds))
+    return structs.replace(settings, scheduler=scheduler)
 
 
 def check_election(election: ElectionOptions) -> None:

@@ -17,7 +17,7 @@ from msgspec import structs
 from kubeloop.cli.control_plane_settings import control_plane_settings
 from kubeloop.cli.gate_warnings import log_gate_warnings
 from kubeloop.cli.process_endpoint import serve_endpoint
-from kubeloop.cli.replica_election import check_election, new_candidate
+from kubeloop.cli.replica_election import check_election, new_candidate, settings_within_lease
 from kubeloop.cli.scheduler_options import (
     PolicyText,
     read_policy_config_map,
@@ -84,6 +84,7 @@ def run(
         settings = structs.replace(settings, root_ca=_root_ca(settings.controller_options["root_ca_file"], server))
     if election.leader_elect:
         check_election(election)
+        settings = settings_within_lease(settings, election)
     return run_until_interrupted(_run(settings, server, process, run_options, election), interrupted=0)
 
 

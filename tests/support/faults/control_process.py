@@ -10,6 +10,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from kubeloop.cli.options import ElectionOptions
+from kubeloop.cli.replica_election import settings_within_lease
 from kubeloop.kube.client.api_client import Client
 from kubeloop.process.control_plane import ControlPlane, Settings
 from kubeloop.process.leader_election import ElectionSettings, LeaderElection, LeaseLost
@@ -56,6 +58,8 @@ class ControlProcess:
         self._task: asyncio.Task[None] | None = None
         self.killed = asyncio.Event()
         client = Client(self.connection, clock=clock, rng=rng)
+        if elects:
+            settings = settings_within_lease(settings, ElectionOptions())
         self.plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=MetricsRegistry())
         self.plane.tracing._exporter = self._exporter
         self.plane.lag._INTERVAL_SECONDS = _NEVER_SECONDS  # sampling costs most of the time of a quiet process

@@ -3,8 +3,9 @@
 import pytest
 
 from kubeloop.cli.options import ElectionOptions, ObserveElectionOptions
-from kubeloop.cli.replica_election import check_election
+from kubeloop.cli.replica_election import check_election, settings_within_lease
 from kubeloop.kube.errors import UserError
+from kubeloop.process.control_plane import Settings
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,13 @@ from kubeloop.kube.errors import UserError
 def test_inconsistent_election_options_are_rejected(election, problem):
     with pytest.raises(UserError, match=problem):
         check_election(ElectionOptions(leader_elect=True, **election))
+
+
+def test_bindings_finish_before_the_lease_expires():
+    election = ElectionOptions(leader_elect_lease_duration=8.0, leader_elect_renew_deadline=7.0)
+    assert settings_within_lease(Settings(), election).scheduler.drain_seconds == 1.0
+    long = ElectionOptions(leader_elect_lease_duration=60.0)
+    assert settings_within_lease(Settings(), long).scheduler.drain_seconds == Settings().scheduler.drain_seconds
 
 
 def test_observe_and_run_elect_on_different_leases():
