@@ -16,7 +16,7 @@ from kubeloop.kube.objects.resources import (
 )
 from support.faults.cluster import Cluster
 from support.faults.fault_plan import FaultPlan
-from support.faults.objects import JSON, is_terminating, manifest, name_of, pod_template, uid_of
+from support.faults.objects import JSON, controller_of, is_terminating, manifest, name_of, pod_template, uid_of
 from support.faults.scenario import UNTIL_SETTLED, Scenario, Step, create
 from support.faults.scenarios.workloads import DEPLOYMENT, deployment
 
@@ -112,6 +112,45 @@ def _claim(name: str, storage_class: str) -> JSON:
 def _pod_with_claim(name: str, claim: str) -> JSON:
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
     return _pod(name, volumes=[volume])
+
+
+def _pod_with_ephemeral_volume(name: str, storage_class: str) -> JSON:
+    template = {"spec": _claim(name, storage_class)["spec"]}
+    return _pod(name, volumes=[{"name": "data", "ephemeral": {"volumeClaimTemplate": template}}])
+
+
+def _recreate(cluster: Cluster) -> None:
+    cluster.delete(PODS, "late", grace=0)
+    cluster.apply(_pod_with_ephemeral_volume("late", "late"))
+
+
+class _OwnClaim:
+    """A pod with an ephemeral volume is bound after its own claim was created, not that of a former pod."""
+
+    def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
+        self._cluster = cluster
+        # the scheduler compares the pod with the claim of its cache
+        self._checks = not plan.of_kind("old-lists")
+        cluster.store.subscribe(PODS, self._on_pod)
+
+    def _on_pod(self, change: Change) -> None:
+        pod, before = change.now.object, change.before
+        if before is None or before.object["spec"].get("nodeName") or not pod["spec"].get("nodeName"):
+            return
+        claim = self._cluster.get(PERSISTENT_VOLUME_CLAIMS, f"{name_of(pod)}-data")
+        if self._checks and (claim is None or controller_of(claim).get("uid") != uid_of(pod)):
+            self._cluster.violate(f"Pod {name_of(pod)} is bound without its claim")
+
+
+def _own_claims(cluster: Cluster) -> list[str]:
+    """Each pod has a bound claim of its own, and no other claim is left."""
+    claims = {controller_of(claim).get("uid"): claim for claim in cluster.all(PERSISTENT_VOLUME_CLAIMS)}
+    pods = {uid_of(pod): pod for pod in cluster.all(PODS)}
+    problems = [f"Pod {name_of(pods[uid])} has no claim" for uid in pods.keys() - claims.keys()]
+    problems += [f"claim {name_of(claims[uid])} is left" for uid in claims.keys() - pods.keys()]
+    return problems + [
+        f"claim {name_of(claim)} is not bound" for claim in claims.values() if claim["status"].get("phase") != "Bound"
+    ]
 
 
 _STATIC_CLASS = manifest(
@@ -239,6 +278,25 @@ SCENARIOS = (
             Step("give up a pod that has no volume", _give_up, 5.0),
             Step("delete a pod and its claim", _delete_user_of_volume, UNTIL_SETTLED),
         ),
+    ),
+    Scenario(
+        "ephemeral volumes",
+        ("scheduler", "ephemeral-volume", "persistentvolume-binder", "pvc-protection", "garbagecollector"),
+        (
+            Step(
+                "create pods",
+                create(
+                    _LATE_CLASS,
+                    _pod_with_ephemeral_volume("late", "late"),
+                    _pod_with_ephemeral_volume("immediate", "standard"),
+                ),
+            ),
+            Step("delete a pod and create it again", _recreate, UNTIL_SETTLED),
+            Step("delete a pod", lambda cluster: cluster.delete(PODS, "immediate"), UNTIL_SETTLED),
+        ),
+        desired=_own_claims,
+        exact=("persistentvolumeclaims",),
+        invariants=(_OwnClaim,),
     ),
     Scenario(
         "node loss",
