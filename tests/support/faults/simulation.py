@@ -27,6 +27,7 @@ from support.faults.trace_collector import TraceCollector
 
 LIMIT_SECONDS = 1800.0
 CLOCK_LIMIT_SECONDS = 7200.0  # a timer that was set while the clock was an hour behind
+REACTION_SECONDS = 3.0  # after the last step, and the last fault, the old state may still look like the desired one
 QUIET_SECONDS = 60.0
 QUIET_WINDOWS = 20
 RESTART_SECONDS = 1.0
@@ -110,6 +111,7 @@ class _Run:
                 self._clock.offset_seconds = 0.0
                 await network.drain()
                 cluster.tell("all faults are over")
+                await asyncio.sleep(REACTION_SECONDS)
                 if await self._settled(CLOCK_LIMIT_SECONDS if plan.of_kind("clock") else LIMIT_SECONDS):
                     seconds = loop.time()
                     await self._check_quiet()
