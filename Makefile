@@ -19,11 +19,12 @@ RUNS ?= 1000
 faults: $(VENV)/installed-dev
 	PYTHONPATH=tests $(BIN)/python -m support.faults --runs $(RUNS) $(if $(REPLAY),--replay '$(REPLAY)') $(ARGS)
 
-# soak: random writes and 50 watchers for SOAK_SECONDS; kill: KILL_ROUNDS times SIGKILL under write load
+# soak: for SOAK_SECONDS, a control plane with rollouts, failing nodes and dropped watches, beside an API server with
+# random writes and 50 watchers (docs/reliability.md); kill: KILL_ROUNDS times SIGKILL under write load
 SOAK_SECONDS ?= 3600
 KILL_ROUNDS ?= 100
 soak: $(VENV)/installed-dev
-	KUBELOOP_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/pytest -s tests/e2e/test_soak.py
+	KUBELOOP_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/pytest -n 2 --dist loadfile -rP -k soak tests/e2e $(ARGS)
 
 kill: $(VENV)/installed-dev
 	KUBELOOP_KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest -s tests/e2e/test_durable.py -k sigkill

@@ -14,7 +14,7 @@ import threading
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -113,24 +113,34 @@ class Collector:
         ]
 
     def spans(self) -> list[ReceivedSpan]:
-        return [
-            ReceivedSpan(
-                span.trace_id.hex(),
-                span.span_id.hex(),
-                span.parent_span_id.hex(),
-                span.name,
-                span.start_time_unix_nano,
-                span.end_time_unix_nano,
-                {attribute.key: _value(attribute.value) for attribute in span.attributes},
-                span.status.message if span.status.code == 2 else None,
-                tuple((link.trace_id.hex(), link.span_id.hex()) for link in span.links),
-                tuple(event.name for event in span.events),
-            )
-            for request in self.requests
-            for part in request.resource_spans
-            for scope in part.scope_spans
-            for span in scope.spans
-        ]
+        return _received_spans(self.requests)
+
+    def take_spans(self) -> list[ReceivedSpan]:
+        """Return the spans, and remove their requests."""
+        requests = self.requests[:]  # others may arrive meanwhile
+        del self.requests[: len(requests)]
+        return _received_spans(requests)
+
+
+def _received_spans(requests: Iterable[ExportTraceServiceRequest]) -> list[ReceivedSpan]:
+    return [
+        ReceivedSpan(
+            span.trace_id.hex(),
+            span.span_id.hex(),
+            span.parent_span_id.hex(),
+            span.name,
+            span.start_time_unix_nano,
+            span.end_time_unix_nano,
+            {attribute.key: _value(attribute.value) for attribute in span.attributes},
+            span.status.message if span.status.code == 2 else None,
+            tuple((link.trace_id.hex(), link.span_id.hex()) for link in span.links),
+            tuple(event.name for event in span.events),
+        )
+        for request in requests
+        for part in request.resource_spans
+        for scope in part.scope_spans
+        for span in scope.spans
+    ]
 
 
 class Phoenix:
