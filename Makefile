@@ -4,7 +4,7 @@ FILE ?= deploy/examples/web.yaml
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: up test faults soak kill schemathesis lint format clean
+.PHONY: up test faults soak hostile kill schemathesis lint format clean
 
 up: $(VENV)/installed
 	$(BIN)/kubeloop up -f $(FILE) $(ARGS)
@@ -25,6 +25,11 @@ SOAK_SECONDS ?= 3600
 KILL_ROUNDS ?= 100
 soak: $(VENV)/installed-dev
 	KUBELOOP_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/pytest -n 2 --dist loadfile -rP -k soak tests/e2e $(ARGS)
+
+# malformed and hostile requests to the API server and the endpoint (docs/security.md)
+REQUESTS ?= 100000
+hostile: $(VENV)/installed-dev
+	PYTHONPATH=tests $(BIN)/python -m support.hostile --requests $(REQUESTS) $(ARGS)
 
 kill: $(VENV)/installed-dev
 	KUBELOOP_KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest -s tests/e2e/test_durable.py -k sigkill

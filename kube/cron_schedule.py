@@ -19,6 +19,7 @@ import msgspec
 
 from kubeloop.kube.durations import duration_seconds
 from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.integers import parse_integer
 
 _MONTHS = {
     "jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6, "jul": 7, "aug": 8, "sep": 9, "oct": 10, "nov": 11,
@@ -215,9 +216,9 @@ def _number(text: str, names: dict[str, int]) -> int:
         return names[text.lower()]
     if not re.fullmatch("[-+]?[0-9]+", text):
         raise InvalidSchedule(f"failed to parse int from {text}: strconv.Atoi: parsing {quoted(text)}: invalid syntax")
-    if int(text) < 0:
-        raise InvalidSchedule(f"negative number ({int(text)}) not allowed: {text}")
-    return int(text)
+    if parse_integer(text) < 0:
+        raise InvalidSchedule(f"negative number ({parse_integer(text)}) not allowed: {text}")
+    return parse_integer(text)
 
 
 def _zone_offset(name: str) -> OffsetFunction:

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.kube.integers import parse_integer
+
 REQUIRED = "FieldValueRequired"
 INVALID = "FieldValueInvalid"
 NOT_SUPPORTED = "FieldValueNotSupported"
@@ -152,5 +154,5 @@ def parse_int64(text: str) -> int | None:
     """Parse a decimal integer as Go's strconv.ParseInt does; None if it is invalid or does not fit an int64."""
     if not _INTEGER.fullmatch(text):
         return None
-    number = int(text)
+    number = parse_integer(text)
     return number if -(1 << 63) <= number < 1 << 63 else None

@@ -13,6 +13,8 @@ import re
 from enum import Enum
 from functools import lru_cache
 
+from kubeloop.kube.integers import parse_integer
+
 _MAX_INT64 = (1 << 63) - 1
 _MIN_INT64 = -(1 << 63)
 _MAX_INT64_DIGITS = 18
@@ -309,7 +311,7 @@ def _parse_suffix(suffix: str) -> tuple[int, Format]:
     if suffix in _BINARY_EXPONENTS:
         return _BINARY_EXPONENTS[suffix], Format.BINARY_SI
     if suffix[0] in "eE" and _SIGNED_INTEGER.fullmatch(suffix, 1):
-        exponent = int(suffix[1:])
+        exponent = parse_integer(suffix[1:])
         if _MIN_INT64 <= exponent <= _MAX_INT64:
             return ((exponent + (1 << 31)) & ((1 << 32) - 1)) - (1 << 31), Format.DECIMAL_EXPONENT  # an int32
     raise QuantityError(_WRONG_SUFFIX)

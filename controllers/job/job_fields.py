@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects.api_types import Job, Pod
 
 TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
@@ -58,7 +59,7 @@ def completion_index(pod: Pod) -> int | None:
 
 @lru_cache(maxsize=10_000)  # a sync reads the index of each Pod several times
 def _parsed_index(text: str) -> int | None:
-    index = int(text) if _DECIMAL.fullmatch(text) else -1
+    index = parse_integer(text) if _DECIMAL.fullmatch(text) else -1
     return index if index >= 0 else None
 
 
@@ -80,5 +81,5 @@ def index_ignored_failure_count(pod: Pod) -> int:
 
 def _count(pod: Pod, annotation: str) -> int:
     text = pod.metadata.annotations.get(annotation, "")
-    count = int(text) if _DECIMAL.fullmatch(text) else 0
+    count = parse_integer(text) if _DECIMAL.fullmatch(text) else 0
     return count if 0 <= count <= _MAX_INT32 else 0

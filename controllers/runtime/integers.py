@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects.api_types import IntOrString
 
 MAX_INT32 = (1 << 31) - 1
@@ -27,7 +28,7 @@ def parse_int(text: str, bits: int = 64) -> int:
     """Return the decimal integer `text` if it fits `bits` bits. Raises InvalidInteger."""
     if _INTEGER.fullmatch(text) is None:
         raise InvalidInteger(text, "invalid syntax", 0)
-    number = int(text)
+    number = parse_integer(text)
     lowest, highest = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
     if not lowest <= number <= highest:
         raise InvalidInteger(text, "value out of range", lowest if number < 0 else highest)
@@ -48,7 +49,7 @@ def non_negative_int32(text: str | None) -> int | None:
     """Return the value of a text of digits (no sign, no space) that fits a non-negative int32, else None."""
     if text is None or _DIGITS.fullmatch(text) is None:
         return None
-    number = int(text)
+    number = parse_integer(text)
     return number if number <= MAX_INT32 else None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from kubeloop.controllers.runtime.pod_template import pod_from_template
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects.api_types import ControllerRevision, JSONValue, Pod, StatefulSet
 from kubeloop.kube.objects.object_fields import replicas_of
 
@@ -29,7 +30,7 @@ def parent_and_ordinal(pod_name: str) -> tuple[str, int]:
     parent, dash, digits = pod_name.rpartition("-")
     if not dash or not digits.isascii() or not digits.isdigit():
         return "", -1
-    ordinal = int(digits)
+    ordinal = parse_integer(digits)
     return parent, ordinal if ordinal <= _MAX_ORDINAL else -1
 
 

@@ -13,6 +13,7 @@ from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.handlers.continue_token import decode_continue_token
 from kubeloop.devcluster.handlers.selectors import Selection, selected_name, selection
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
 
 
@@ -45,11 +46,11 @@ def parse_resource_version(text: str) -> int | None:
     problem = ""
     if not (text.isascii() and text.isdigit()):
         problem = "invalid syntax"
-    elif int(text) >= 1 << 64:
+    elif parse_integer(text) >= 1 << 64:
         problem = "value out of range"
     if problem:
         raise ValueError(f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {problem}')
-    return int(text)
+    return parse_integer(text)
 
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
@@ -61,11 +62,11 @@ def query_integer(request: Request, name: str) -> int | None:
         return None
     text = request.option(name)
     problem = "" if _INTEGER.fullmatch(text) else "invalid syntax"
-    if not problem and not -(1 << 63) <= int(text) < 1 << 63:
+    if not problem and not -(1 << 63) <= parse_integer(text) < 1 << 63:
         problem = "value out of range"
     if problem:
         raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": {problem}')
-    return int(text)
+    return parse_integer(text)
 
 
 def parse_list_options(

@@ -19,6 +19,7 @@ from kubeloop.devcluster.registry.service_fields import drop_internal_traffic_po
 from kubeloop.devcluster.serializer.empty_values import restore_empty_values
 from kubeloop.devcluster.validation.pod.security_profile_annotations import set_app_armor_from_annotations
 from kubeloop.kube import schema
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.qos import qos_class
 
@@ -193,11 +194,11 @@ def _set_template_generation(daemon_set: JSON, old: JSON | None) -> None:
     daemon_set["metadata"]["annotations"] = annotations
     if old is None:
         sent = annotations.get(_TEMPLATE_GENERATION, "")
-        annotations[_TEMPLATE_GENERATION] = sent if sent.isdecimal() and int(sent) > 0 else "1"
+        annotations[_TEMPLATE_GENERATION] = sent if sent.isdecimal() and parse_integer(sent) > 0 else "1"
         return
     before = old["metadata"].get("annotations", {}).get(_TEMPLATE_GENERATION, "1")
     changed = daemon_set["spec"]["template"] != old["spec"]["template"]
-    annotations[_TEMPLATE_GENERATION] = str(int(before) + 1) if changed else before
+    annotations[_TEMPLATE_GENERATION] = str(parse_integer(before) + 1) if changed else before
 
 
 def is_defaulted_on_read(served: ServedResource, obj: JSON) -> bool:

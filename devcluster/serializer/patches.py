@@ -14,6 +14,7 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.kube import schema
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
 
 
@@ -39,11 +40,21 @@ def json_patch(obj: Any, operations: list[JSON | None]) -> Any:
     """Apply RFC 6902 operations in order, all or none. Raises PatchError.
 
     As in evanphx/json-patch, an operation without a value uses null, `replace` of a missing key adds it, and `test`
-    treats a missing key as null.
+    treats a missing key as null. The total size of copied values is limited, because copies of copies double it.
     """
+    copied_bytes = 0
     for operation in operations:
+        if operation and operation.get("op") == "copy":
+            with _json_patch_errors("copy", operation.get("from"), missing="doc is missing from path"):
+                copied_bytes += len(msgspec.json.encode(_get(obj, _pointer(operation.get("from")))))
+            if copied_bytes > _MAX_COPIED_BYTES:
+                size = f"the accumulated size increase of copy is {copied_bytes}"
+                raise PatchError(f"Unable to complete the copy, {size}, exceeding the limit {_MAX_COPIED_BYTES}")
         obj = _operate(obj, operation)
     return obj
+
+
+_MAX_COPIED_BYTES = 3 << 20  # kube-apiserver's JSONPatchMaxCopyBytes
 
 
 def _operate(obj: Any, operation: JSON | None) -> Any:
@@ -135,7 +146,7 @@ def _index(items: list[Any], part: str, *, insert: bool = False) -> int:
     if not _INDEX.fullmatch(part):
         problem = f'strconv.Atoi: parsing "{part}": invalid syntax'
         raise PatchError(f"value was not a proper array index: '{part}': {problem}" if insert else problem)
-    index, places = int(part), len(items) + insert
+    index, places = parse_integer(part), len(items) + insert
     if not -places <= index < places:
         raise PatchError(f"Unable to access invalid index: {index}: invalid index referenced")
     return index if index >= 0 else index + places

@@ -28,6 +28,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import PendingResponse, Request, Response, json_response
 from kubeloop.devcluster.server.faults import AnswerLost
 from kubeloop.kube.clock import Clock
+from kubeloop.kube.integers import parse_integer
 
 log = logging.getLogger(__name__)
 
@@ -261,7 +262,7 @@ class _Connection(asyncio.Protocol):
         if self.task is None:
             self.deadline = self._loop.time() + _BODY_SECONDS
         length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > _MAX_BODY_BYTES:
+        if length.isdecimal() and parse_integer(length) > _MAX_BODY_BYTES:
             self._too_large()
         elif headers.get("expect", "").lower() == "100-continue":
             self._send(_CONTINUE)

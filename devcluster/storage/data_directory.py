@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.storage.private_files import FILE_MODE, FOLDER_MODE
+from kubeloop.devcluster.storage.private_files import FILE_MODE, FOLDER_MODE, check_owner
 from kubeloop.kube.errors import UserError
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
@@ -68,6 +68,7 @@ class DataDirectory:
         self._path = folder / "store.db"
         try:
             folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            check_owner(folder)
             self._lock = _lock_folder(folder)
         except OSError as error:
             raise UserError(

@@ -1,18 +1,42 @@
-"""Files of the data directory in addition to the objects: token, certificate and signing key.
+"""Files that other users of the machine cannot read, among them those of the data directory beside its objects.
 
-They keep a kubeconfig and service account tokens valid across restarts.
+These are the token, the certificate and the signing key; they keep a kubeconfig and service account tokens valid across
+restarts.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from kubeloop.kube.errors import UserError
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
+
+
+def check_owner(path: Path) -> None:
+    """Raise UserError if another user than root owns `path` and could change it."""
+    owner = path.stat().st_uid
+    if owner not in (0, os.getuid()):
+        raise UserError(f"{path} belongs to another user (uid {owner})", hint="name a folder of your own")
+
+
+def write_private_file(path: Path, content: bytes) -> None:
+    """Replace the file atomically by one with mode 0600. Raises OSError.
+
+    The draft is a new file under a random name: in a folder such as /tmp, another user can neither prepare nor open it.
+    """
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(draft).replace(path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
 
 
 def read_or_create(path: Path, create: Callable[[], bytes], is_good: Callable[[bytes], bool] = bool) -> bytes:
@@ -22,13 +46,11 @@ def read_or_create(path: Path, create: Callable[[], bytes], is_good: Callable[[b
     """
     try:
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        check_owner(path.parent)
         if path.exists() and is_good(content := path.read_bytes()):
             return content
         content = create()
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE), "wb") as file:
-            file.write(content)
-        draft.replace(path)
+        write_private_file(path, content)
     except OSError as error:
         raise UserError(
             f"cannot use the data directory {path.parent}: {path.name}: {error.strerror}",

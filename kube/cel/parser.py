@@ -18,7 +18,8 @@ from kubeloop.kube.cel.syntax import (
     StructLiteral,
 )
 from kubeloop.kube.cel.types import RESERVED
-from kubeloop.kube.cel.values import Uint, parse_integer
+from kubeloop.kube.cel.values import Uint
+from kubeloop.kube.integers import parse_integer
 
 _MAX_DEPTH = 250
 _MAX_LENGTH = 100_000

@@ -23,8 +23,8 @@ from kubeloop.kube.cel.values import (
     is_list,
     is_map,
     lookup,
-    parse_integer,
 )
+from kubeloop.kube.integers import parse_integer
 
 _GO_TYPES = {bool: "bool", str: "string", int: "int64", float: "float64", list: "[]interface {}"}
 

@@ -47,16 +47,6 @@ def no_operator(operator: str, value: Any) -> CelError:
     return error if type(value) in (str, Timestamp, Duration) else CelError(f"{error}: {operator}")
 
 
-_READABLE_DIGITS = 40  # int() rejects strings of more than some thousand digits
-
-
-def parse_integer(digits: str) -> int:
-    """Parse decimal digits with a sign; a number of more than 40 digits becomes ±10**40, outside of every Go type."""
-    sign = -1 if digits.startswith("-") else 1
-    digits = digits.lstrip("+-").lstrip("0") or "0"
-    return sign * (int(digits) if len(digits) <= _READABLE_DIGITS else 10**_READABLE_DIGITS)
-
-
 class Uint(int):
     """An unsigned integer. Arithmetic returns plain ints, which callers convert back."""
 

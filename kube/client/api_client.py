@@ -25,6 +25,7 @@ from kubeloop.kube.client.retries import RetryPolicy, is_safe_to_retry, retry_wa
 from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, Transport, TransportError
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, Gone, ServerUnreachable, UnreadableResponse, from_response
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.api_types import JSONValue, ListMeta, Status
 from kubeloop.kube.objects.resources import Resource
@@ -475,7 +476,7 @@ def _delete_options(options: DeleteArguments) -> dict[str, Any] | bytes:
 def _error(response: HttpResponse) -> ApiError:
     retry_after = response.headers.get("retry-after", "")
     return from_response(
-        response.status, response.body, retry_after_seconds=int(retry_after) if retry_after.isdecimal() else 0
+        response.status, response.body, retry_after_seconds=parse_integer(retry_after) if retry_after.isdecimal() else 0
     )
 
 

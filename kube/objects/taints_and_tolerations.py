@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects.api_types import Taint, Toleration
 
 NO_SCHEDULE = "NoSchedule"
@@ -42,7 +43,7 @@ def _int64(text: str) -> int | None:
     """Return the integer in canonical decimal form; None for any other text."""
     if not _INTEGER.fullmatch(text):
         return None
-    number = int(text)
+    number = parse_integer(text)
     return number if number in _INT64 else None
 
 

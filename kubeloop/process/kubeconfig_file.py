@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 from pathlib import Path
 from typing import Any
 
+from kubeloop.devcluster.storage.private_files import write_private_file
 from kubeloop.kube import yaml
 from kubeloop.kube.errors import UserError
 
@@ -27,15 +27,10 @@ def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: by
     _put(config, "contexts", "context", {"cluster": _NAME, "user": _NAME, "namespace": "default"})
     config["current-context"] = _NAME
     target = Path(os.path.realpath(path))
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(yaml.write(config, sort_keys=False))
-        partial.rename(target)
+        write_private_file(target, yaml.write(config, sort_keys=False).encode())
     except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
         raise UserError(f"cannot write the kubeconfig {path}: {error.strerror}", hint="--kubeconfig PATH") from None
 
 

@@ -18,20 +18,13 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from support.apiserver_process import TOKEN, apiserver_command, running_apiserver_sync
+from support.expected_errors import EXPECTED_ERRORS
 
 schemathesis = pytest.importorskip("schemathesis")
 
 CASES = int(os.environ.get("KUBELOOP_SCHEMATHESIS_CASES", "400"))
 _SURPLUS = 1.1  # some operations have fewer distinct requests
 NAMES = ("a", "b", "default")
-EXPECTED_ERRORS = re.compile(
-    r"target\.(name|kind): |resourceVersion should not be set on objects to be created|"
-    r"failed to create typed patch object|resourceVersion: Invalid value|doesn't match \$setElementOrder list|"
-    r"does not contain declared merge key|failed to convert new object|strconv.ParseUint: parsing|unknown patch type|"
-    r"expected a \[\]interface|list element types are not identical|unable to find api field|"
-    r"value for key \d+ is not a map|no endpoints available for service"
-)
-"""Errors for which kube-apiserver v1.36.2 also responds with 500, and with 503 for services without endpoints."""
 
 
 def read_operations(url: str) -> list[Any]:

@@ -289,7 +289,8 @@ class TraceJournal:
             return None
         descriptor = -1
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # another user may have put a link or a pipe into the folder
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not os.fstat(descriptor).st_nlink:  # another process removed it first
                 raise FileNotFoundError(path)

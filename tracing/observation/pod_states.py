@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final, NamedTuple
 
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects.observed_types import (
     ContainerRunning,
     ContainerTerminated,
@@ -75,7 +76,7 @@ def describe(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int, skew:
 def add_state(milestones: PodMilestones, pod: ObservedPod, arrival: Edge, skew: Skew = NO_SKEW) -> bool:
     """Add a state of a pod that was described; returns False if it is not newer than the last one."""
     version_text = pod.metadata.resource_version
-    version = int(version_text) if version_text.isdecimal() else 0
+    version = parse_integer(version_text) if version_text.isdecimal() else 0
     if version and version <= milestones.version:
         return False
     milestones.version = version

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, Final
 
 from kubeloop.informers.store import Store
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.tracing.recording.recent_traces import RecentTraces
@@ -119,7 +120,7 @@ class PodFeed:
         instance, _, version = cursor.rpartition("-")
         if instance != self._instance or not version.isascii() or not version.isdigit():
             return 0, True
-        since = int(version)
+        since = parse_integer(version)
         if since < self._dropped_version or since > self._version:
             return 0, True
         return since, False

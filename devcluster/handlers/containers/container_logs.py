@@ -20,6 +20,7 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.kubelet.container_answers import LogAnswer
+from kubeloop.kube.integers import parse_integer
 
 _POLL_SECONDS = 0.2
 _MAX_LOG_BYTES = 64 << 20  # read from the end of a larger file
@@ -53,7 +54,7 @@ class LogOptions:
     def of(cls, request: Request, now: datetime) -> LogOptions:
         def number(name: str) -> int | None:
             text = request.option(name)
-            return int(text) if text else None
+            return parse_integer(text) if text else None
 
         since_time, since_seconds = request.option("sinceTime"), number("sinceSeconds")
         since = datetime.fromisoformat(since_time) if since_time else None

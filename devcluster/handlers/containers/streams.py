@@ -19,6 +19,7 @@ from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SERVICES, Resource
 
@@ -67,9 +68,9 @@ def _number(request: Request, name: str) -> int | None:
         return None
     if not _NUMBER.fullmatch(text):
         raise errors.bad_request(f"strconv.ParseInt: parsing {quoted(text)}: invalid syntax")
-    if not -_MOST <= int(text) < _MOST:
+    if not -_MOST <= parse_integer(text) < _MOST:
         raise errors.bad_request(f"strconv.ParseInt: parsing {quoted(text)}: value out of range")
-    return int(text)
+    return parse_integer(text)
 
 
 def _check_time(text: str) -> None:
@@ -87,9 +88,9 @@ def requested_ports(request: Request) -> list[int]:
         if not (port.isascii() and port.isdigit()):
             message = f"strconv.ParseUint: parsing {quoted(port)}: invalid syntax"
             raise errors.bad_request(f"cannot convert to []int32: {message}")
-        if not 0 < int(port) < 2**16:
+        if not 0 < parse_integer(port) < 2**16:
             raise errors.bad_request(f"port {quoted(port)} must be > 0 and < 65536")
-    return [int(port) for port in ports]
+    return [parse_integer(port) for port in ports]
 
 
 class ContainerStreams:
@@ -226,9 +227,9 @@ def _check_endpoints(
         if service is None:
             raise errors.not_found(SERVICES, name)
         ports = service["spec"].get("ports") or ()
-        named = [entry.get("name", "") for entry in ports if entry.get("port") == int(port)]
+        named = [entry.get("name", "") for entry in ports if entry.get("port") == parse_integer(port)]
         if not named:
-            message = f"no service port {int(port)} found for service {quoted(name)}"
+            message = f"no service port {parse_integer(port)} found for service {quoted(name)}"
             raise errors.StatusError(503, "ServiceUnavailable", message)
         port = named[0]
     endpoints = store.get(ENDPOINTS, namespace, name)

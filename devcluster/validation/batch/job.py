@@ -14,6 +14,7 @@ from kubeloop.devcluster.validation.common.field_checks import (
 from kubeloop.devcluster.validation.networking.ingress import validate_domain_prefixed_path
 from kubeloop.devcluster.validation.pod.pod_spec import template_before, validate_pod_template_spec
 from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, qualified_name
 
@@ -238,9 +239,9 @@ def index_interval(text: str, completions: int) -> tuple[int, int]:
     def index(part: str) -> int:
         if not re.fullmatch("[-+]?[0-9]+", part):
             raise ValueError(f"cannot convert string to integer for index: {quoted(part)}")
-        if int(part) >= completions:
+        if parse_integer(part) >= completions:
             raise ValueError(f"too large index: {quoted(part)}")
-        return int(part)
+        return parse_integer(part)
 
     parts = text.split("-")
     if len(parts) > 2:

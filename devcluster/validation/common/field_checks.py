@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import label_value, port_name, port_number, qualified_name, regex_error
 
@@ -33,7 +34,7 @@ def validate_positive_int_or_percent(errors: ErrorList, path: str, value: int | 
 
 
 def validate_at_most_100_percent(errors: ErrorList, path: str, value: int | str | None) -> None:
-    if type(value) is str and re.fullmatch("[0-9]+%", value) and int(value[:-1]) > 100:
+    if type(value) is str and re.fullmatch("[0-9]+%", value) and parse_integer(value[:-1]) > 100:
         errors.invalid(path, value, "must not be greater than 100%")
 
 

@@ -7,6 +7,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.integers import parse_integer
 
 _STRICT = "StrictIPCIDRValidation"
 
@@ -78,7 +79,7 @@ def sloppy_network(text: str) -> IPv4Network | IPv6Network | None:
     if plain is None or not slash or not length.isascii() or not length.isdigit():
         return None
     try:
-        return ip_network(f"{plain}/{int(length)}", strict=False)
+        return ip_network(f"{plain}/{parse_integer(length)}", strict=False)
     except ValueError:
         return None
 
@@ -91,7 +92,7 @@ def cidr_warning(path: str, text: str) -> str:
     address, _, length = text.partition("/")
     plain = sloppy_ip(address)
     mapped = plain.ipv4_mapped if isinstance(plain, IPv6Address) else None
-    if mapped is not None or not _is_strict_ip(address) or str(int(length)) != length:
+    if mapped is not None or not _is_strict_ip(address) or str(parse_integer(length)) != length:
         return f"{path}: non-standard CIDR value {quoted(text)} is invalid: use {quoted(str(network))}"
     if network.network_address != plain:
         detail = f"CIDR value {quoted(text)} is ambiguous in this context (should be {quoted(str(network))}"
@@ -121,7 +122,7 @@ def _validated_network(errors: ErrorList, path: str, text: str, *, strict: bool)
         return network
     address, _, length = text.partition("/")
     plain = sloppy_ip(address)
-    if not _is_strict_ip(address) or str(int(length)) != length:
+    if not _is_strict_ip(address) or str(parse_integer(length)) != length:
         errors.invalid(path, text, "must not have leading 0s in IP or prefix length")
     elif isinstance(plain, IPv6Address) and plain.ipv4_mapped is not None:
         errors.invalid(path, text, "must not have an IPv4-mapped IPv6 address")

@@ -19,6 +19,7 @@ from kubeloop.devcluster.validation.pod.security_profile_annotations import (
     validate_profiles_match_fields,
 )
 from kubeloop.devcluster.validation.pod.stored_features import error_list_for_update
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, dns_subdomain, dns_subdomain_with_underscores, qualified_name
 from kubeloop.kube.objects.pod_resources import container_totals, is_pod_level
@@ -259,7 +260,7 @@ def _above(amount: str, limit: str) -> bool:
 def _is_deletion_cost(text: str | None) -> bool:
     if text is None:
         return True
-    return bool(re.fullmatch("0|-?[1-9][0-9]*|-0+", text)) and -0x80000000 <= int(text) <= 0x7FFFFFFF
+    return bool(re.fullmatch("0|-?[1-9][0-9]*|-0+", text)) and -0x80000000 <= parse_integer(text) <= 0x7FFFFFFF
 
 
 def validate_pod_annotations(

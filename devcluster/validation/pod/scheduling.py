@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_name, validate_label_selector
 from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, dns_subdomain, label_value
 
@@ -63,7 +64,7 @@ def _validate_compared_value(errors: ErrorList, path: str, value: str) -> None:
         errors.invalid(path, value, _NO_DECIMAL_INTEGER if value else "must be non-empty")
     if not _GO_INTEGER.fullmatch(value):
         errors.invalid(path, value, f"strconv.ParseInt: parsing {quoted(value)}: invalid syntax")
-    elif not -1 << 63 <= int(value) < 1 << 63:
+    elif not -1 << 63 <= parse_integer(value) < 1 << 63:
         errors.invalid(path, value, f"strconv.ParseInt: parsing {quoted(value)}: value out of range")
 
 

@@ -22,9 +22,9 @@ from kubeloop.kube.cel.values import (
     Opaque,
     Optional,
     no_overload,
-    parse_integer,
 )
 from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.quantities import Format, Quantity, QuantityError, parse_quantity
 from kubeloop.kube.string_formats import has_format
 

@@ -42,13 +42,13 @@ from kubeloop.kube.cel.values import (
     negate,
     no_operator,
     no_overload,
-    parse_integer,
     scalar_string,
     subtract,
     timestamp,
     type_name,
 )
 from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.integers import parse_integer
 
 
 def _conversion_error(value: Any, target: str) -> CelError:

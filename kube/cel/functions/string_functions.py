@@ -23,11 +23,11 @@ from kubeloop.kube.cel.values import (
     is_map,
     lookup,
     no_overload,
-    parse_integer,
     scalar_string,
     type_name,
 )
 from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.regex import Pattern, PatternError, compile_pattern
 
 

@@ -79,6 +79,11 @@ class EndpointServer:
     async def serving_on(self, listener: socket.socket) -> AsyncIterator[str]:
         """Serve on an open listener, which the caller closes, for the length of the context, and yield the URL."""
         self._on_loopback = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+        if not self._on_loopback:
+            log.warning(
+                "the endpoint is not on loopback: every client that reaches it can read metrics and traces",
+                extra={"url": listener_url(listener)},
+            )
         # a compressed response would not be sent in slices, and most clients are on this machine
         async with HttpServer(self, headers=_HEADERS, gzip_from_bytes=math.inf) as http:
             server = await asyncio.get_running_loop().create_server(http, sock=listener.dup())

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.integers import parse_integer
 from kubeloop.process.endpoint.server import RawResponse
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH, TRACES_PATH, causes_of, resolve, resolve_owner
 from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew
@@ -122,7 +123,7 @@ class TracePages:
         limit = query.get("limit", "")
         response = await self._feed.poll(
             query.get("cursor", ""),
-            limit=int(limit) if limit.isascii() and limit.isdigit() else MAX_LINES,
+            limit=parse_integer(limit) if limit.isascii() and limit.isdigit() else MAX_LINES,
             selects=lambda line: namespace in ("", line.namespace) and (not owner or owner in line.owners),
         )
         response.clock_skew = self._certain_skew()

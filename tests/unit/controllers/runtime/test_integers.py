@@ -48,3 +48,8 @@ def test_int_or_none_accepts_integers_that_fit():
 def test_int32_arithmetic_overflows_and_rounds_as_in_go():
     assert wrap_int32(1 << 31) == -(1 << 31)
     assert [round_half_away_from_zero(number) for number in (0.5, 1.4, -0.5, -1.4)] == [1, 1, -1, -1]
+
+
+def test_more_digits_than_python_converts_are_out_of_range():
+    assert int_or_none("9" * 5000) is None
+    assert int_or_none("0" * 5000 + "7") == 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -36,6 +37,37 @@ async def test_request_without_a_valid_token_gets_401(api: InProcessApi, header:
         },
     )
     assert api("GET", "/healthz", **headers)[0] == api("GET", "/version", **headers)[0] == 200
+
+
+@pytest.mark.parametrize("header", ["", "Bearer wrong", "Basic cmlnaHQ6", "Bearer ", "Bearer right2", "Bearer é"])
+async def test_only_health_and_version_are_open(api: InProcessApi, header: str):
+    headers = {"authorization": header} if header else {}
+    authenticated = {"authorization": "Bearer right", "accept": "application/json"}
+    documents = json.loads(api.respond("GET", "/openapi/v3", **authenticated).body)["paths"].values()
+    urls = [document["serverRelativeURL"] for document in documents]
+    paths = {path for url in urls for path in json.loads(api.respond("GET", url, **authenticated).body)["paths"]}
+    paths |= {
+        *json.loads(api.respond("GET", "/", **authenticated).body)["paths"],
+        "/flagz",
+        "/statusz",
+        "/openapi/v2",
+        "/metrics/slis",
+        "/",
+    }
+    paths |= {
+        "/api/v1/watch/pods",
+        "/apis/metrics.k8s.io/v1beta1/pods",
+        "/nowhere",
+        "/apis/x.io/v1/y",
+        "/healthz/../api",
+    }
+    open_paths = set()
+    for path in sorted(path.replace("{namespace}", "default").replace("{name}", "a") for path in paths):
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+            if api(method, path, {}, **headers)[0] != 401:
+                open_paths.add(path)
+    assert {path.rstrip("/") for path in open_paths} == {"/healthz", "/livez", "/readyz", "/version"}
+    assert len(paths) > 500
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -47,6 +47,12 @@ def test_watch_without_a_version_starts_with_the_present_state(query: str, send:
     [
         ("limit=x", 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
         (f"limit={1 << 63}", 400, f'strconv.ParseInt: parsing "{1 << 63}": value out of range'),
+        pytest.param(
+            f"limit={'9' * 5000}",
+            400,
+            f'strconv.ParseInt: parsing "{"9" * 5000}": value out of range',
+            id="more digits than int() accepts",
+        ),
         ("sendInitialEvents=1", 422, "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"),
         ("resourceVersionMatch=Exact", 422, f"{FORBIDDEN_MATCH} unless resourceVersion is provided"),
         (

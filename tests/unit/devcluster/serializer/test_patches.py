@@ -59,6 +59,13 @@ def test_patches_do_not_modify_the_object():
     assert repr(CURRENT) == before
 
 
+def test_json_patch_limits_the_size_of_copies():
+    copies = [{"op": "copy", "from": "/a", "path": f"/a/{number}"} for number in range(40)]  # each doubles /a
+    assert json_patch({"a": {}}, copies[:2]) == {"a": {"0": {}, "1": {"0": {}}}}
+    with pytest.raises(PatchError, match="accumulated size increase of copy is 3408273, exceeding the limit 3145728"):
+        json_patch({"a": {}}, copies)
+
+
 def test_json_patch_is_applied_completely_or_not_at_all():
     with pytest.raises(PatchError):
         json_patch(CURRENT, [{"op": "remove", "path": "/metadata/name"}, {"op": "test", "path": "/spec/x", "value": 1}])

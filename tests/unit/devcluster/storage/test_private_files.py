@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.server.tls import stored_certificate
-from kubeloop.devcluster.storage.private_files import read_or_create_token
+from kubeloop.devcluster.storage.data_directory import DataDirectory
+from kubeloop.devcluster.storage.private_files import check_owner, read_or_create_token, write_private_file
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 
@@ -45,6 +47,32 @@ def test_invalid_signing_key_is_an_error(tmp_path: Path):
     (tmp_path / "service-account.key").write_text("spoilt")
     with pytest.raises(UserError, match="holds no P-256 key"):
         TokenKey(tmp_path).sign({})
+
+
+def test_private_file_ignores_the_umask_and_prepared_drafts(tmp_path: Path):
+    before = os.umask(0)
+    try:
+        write_private_file(tmp_path / "token", b"one")
+        write_private_file(tmp_path / "token", b"two")
+        DataDirectory(tmp_path / "data").close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "token").read_bytes() == b"two"
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.rglob("*") if file.is_file()} == {0o600}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "token"]
+
+
+def test_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    if owner == 0:
+        tmp_path.chmod(0o777)  # root's folders are used, for example volumes of containers
+        check_owner(tmp_path)
+        os.chown(tmp_path, 7, -1)
+    for use in (read_or_create_token, DataDirectory):
+        with pytest.raises(UserError, match="belongs to another user"):
+            use(tmp_path)
 
 
 def test_unusable_folder_is_an_error(tmp_path: Path):

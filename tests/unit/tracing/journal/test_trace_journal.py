@@ -282,6 +282,8 @@ async def test_incomplete_last_entry_is_ignored(make_tracing, pod, manual_clock,
 async def test_invalid_files_in_folder_are_ignored(make_tracing, manual_clock, tmp_path):
     (tmp_path / "9-1.trace-journal").write_bytes(b"\xff" * 100)
     (tmp_path / "8-1.trace-journal").write_bytes(b"")
+    os.mkfifo(tmp_path / "7-1.trace-journal")  # opening it for reading would wait for a writer
+    (tmp_path / "6-1.trace-journal").symlink_to("/dev/zero")
     make_tracing(manual_clock).use_journal(TraceJournal(tmp_path, SERVER))
 
 

@@ -129,6 +129,37 @@ async def test_loopback_pages_reject_foreign_host_headers(host):
         assert (await request(session, "/healthz", headers={"Host": host}))[0] == 200  # health probes are exempt
 
 
+async def test_endpoint_beyond_loopback_is_reported(caplog):
+    endpoint = new_endpoint()
+    endpoint.add_page("/json", lambda query: {})
+    async with client_session(endpoint) as session:
+        assert (await request(session, "/json"))[0] == 200
+    assert "not on loopback" not in caplog.text
+    async with serving(new_endpoint(), "0.0.0.0"):
+        assert "every client that reaches it can read" in caplog.text
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+async def test_endpoint_is_read_only(method):
+    calls = []
+    endpoint = new_endpoint()
+    endpoint.add_page("/json", calls.append)
+    async with client_session(endpoint) as session:
+        assert (await request(session, "/json", method=method))[0] == 405
+    assert not calls
+
+
+async def test_responses_allow_no_other_origin():
+    endpoint = new_endpoint()
+    endpoint.add_page("/json", lambda query: {})
+    async with client_session(endpoint) as session:
+        for path in ("/json", "/metrics", "/healthz", "/nowhere"):
+            async with session.get(path, headers={"Origin": "http://evil.example"}) as response:
+                assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+                assert response.headers["X-Content-Type-Options"] == "nosniff"
+                assert not [name for name in response.headers if name.lower().startswith("access-control-")]
+
+
 async def test_ipv6_url_has_brackets():
     if not socket.has_ipv6:
         pytest.skip("this Python has no IPv6")

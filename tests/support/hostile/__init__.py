@@ -1,0 +1,1 @@
+"""Malformed and hostile requests from a seed, and what servers under them must not do."""
