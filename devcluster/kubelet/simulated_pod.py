@@ -30,6 +30,7 @@ from kubeloop.devcluster.kubelet.simulated_pod_status import (
 from kubeloop.devcluster.simulation.node_addresses import DEFAULT_MAX_PODS, host_ip, pod_cidr
 from kubeloop.devcluster.simulation.node_objects import NodeSettings, failure_mode
 from kubeloop.devcluster.simulation.timers import Timer
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
 
 _PREFIX = "kubeloop.dev/"
@@ -553,7 +554,8 @@ def _number(text: str | None) -> float | None:
 
 
 def _exit_code(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() and int(text) <= 255 else None
+    code = parse_integer(text) if text is not None and text.isdecimal() else 256
+    return code if code <= 255 else None
 
 
 def _network(cidr: str, index: int) -> ipaddress.IPv4Network:

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.kube.integers import parse_integer
+
 Step = Callable[[Any], Iterator[Any]]
 
 
@@ -104,11 +106,11 @@ def _bracket(text: str) -> Step:
     if text == "*":
         return _children
     if re.fullmatch(r"-?\d*(:-?\d*){1,2}", text):
-        start, stop, step = ([int(bound) if bound else None for bound in text.split(":")] + [None])[:3]
+        start, stop, step = ([parse_integer(bound) if bound else None for bound in text.split(":")] + [None])[:3]
         return lambda value: iter(value[start:stop:step]) if isinstance(value, list) else iter(())
     parts = [part.strip() for part in text.split(",")]
     if all(re.fullmatch(r"-?\d+", part) for part in parts):
-        return _union([_index_step(int(part)) for part in parts])
+        return _union([_index_step(parse_integer(part)) for part in parts])
     names = [re.fullmatch(r"'([^']*)'|\"([^\"]*)\"", part) for part in parts]
     if not all(names):
         raise PathError(f"invalid array index {text}")

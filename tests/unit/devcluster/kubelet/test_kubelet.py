@@ -142,6 +142,9 @@ async def test_pod_with_exit_code_fails():
         terminated = cluster.status()["containerStatuses"][0]["state"]["terminated"]
         assert (terminated["exitCode"], terminated["reason"]) == (3, "Error")
         assert cluster.conditions()["Ready"] == ("False", "PodFailed")
+        cluster.bind("huge", annotations={"run-seconds": "5", "exit-code": "9" * 5000}, restartPolicy="Never")
+        await asyncio.sleep(7)
+        assert cluster.status("huge")["phase"] == "Succeeded"
 
 
 async def test_crashing_container_is_restarted_with_back_off():

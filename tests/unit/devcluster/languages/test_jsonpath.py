@@ -29,6 +29,8 @@ OBJECT = {
         (".metadata.labels['a.b/c']", ["v"]),
         (".nothing.here", []),
         ("..type", ["A", "Ready"]),
+        pytest.param(f".list[{'9' * 5000}]", [], id="index of more digits than int() accepts"),
+        pytest.param(f".list[2:{'9' * 5000}]", [3], id="end of more digits than int() accepts"),
     ],
 )
 def test_find_returns_values_at_the_path(path: str, values: list[Any]):
