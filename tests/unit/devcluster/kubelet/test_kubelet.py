@@ -144,7 +144,8 @@ async def test_pod_with_exit_code_fails():
         assert cluster.conditions()["Ready"] == ("False", "PodFailed")
         cluster.bind("huge", annotations={"run-seconds": "5", "exit-code": "9" * 5000}, restartPolicy="Never")
         await asyncio.sleep(7)
-        assert cluster.status("huge")["phase"] == "Succeeded"
+        terminated = cluster.status("huge")["containerStatuses"][0]["state"]["terminated"]
+        assert terminated["exitCode"] == 1  # as for every invalid value
 
 
 async def test_crashing_container_is_restarted_with_back_off():
