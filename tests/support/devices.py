@@ -64,11 +64,13 @@ def device_slice(node: str | None, *devices: JSON, **fields: Any) -> JSON:
     }
 
 
-def counter_slice(node: str | None, pool: str, count: int, **counters: str) -> JSON:
+def counter_slice(node: str | None, pool: str, count: int, driver: str = DRIVER, **counters: str) -> JSON:
     """Return the slice with the shared counters of a pool."""
     shared = [{"name": "set", "counters": {name: {"value": amount} for name, amount in counters.items()}}]
     fields: JSON = {} if node else {"allNodes": True}
-    return device_slice(node, pool=pool, count=count, name=f"{pool}-counters", sharedCounters=shared, **fields)
+    return device_slice(
+        node, pool=pool, count=count, name=f"{pool}-counters", driver=driver, sharedCounters=shared, **fields
+    )
 
 
 def device_class(name: str = "gpu", *expressions: str, **spec: Any) -> JSON:
