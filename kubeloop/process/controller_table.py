@@ -6,12 +6,13 @@ Imports no controller: options, help and errors of the command line come from th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
 if TYPE_CHECKING:
-    from kubeloop.kube.objects.api_types import Node
+    from kubeloop.kube.objects.api_types import Node, Pod
+    from kubeloop.kube.objects.device_types import ResourceClaim
 
 SCHEDULER = "scheduler"
 ROOT_CA_PUBLISHER = "root-ca-cert-publisher"
@@ -78,6 +79,14 @@ def _needs_lifecycle(node: Node) -> bool:
         or any(taint.key.startswith("node.kubernetes.io/") for taint in node.spec.taints)
         or any(condition.status != str(condition.type == "Ready") for condition in node.status.conditions)
     )
+
+
+def _has_claims(obj: Pod | ResourceClaim) -> bool:
+    """Return True for a claim, and for a Pod with claims."""
+    if obj.kind == "ResourceClaim":
+        return True
+    pod = cast("Pod", obj)
+    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
 CONTROLLER_TABLE = (
@@ -399,6 +408,18 @@ CONTROLLER_TABLE = (
         event_component="ephemeral_volume",
         concurrency=ControllerOption(
             "concurrent-ephemeralvolume-syncs", 5, "Number of concurrent creations of claims of ephemeral volumes."
+        ),
+    ),
+    ControllerDescriptor(
+        name="resource-claim-controller",
+        kubernetes_name="resourceclaim-controller",
+        factory="resourceclaim.resource_claim_controller:ResourceClaimController",
+        watches="pods resourceclaims.resource.k8s.io resourceclaimtemplates.resource.k8s.io",
+        starts_with="pods resourceclaims.resource.k8s.io",
+        starts_when=_has_claims,
+        event_component="resource_claim",
+        concurrency=ControllerOption(
+            "concurrent-resourceclaim-syncs", 50, "Number of concurrent reconciles of ResourceClaims and their pods."
         ),
     ),
 )

@@ -33,6 +33,7 @@ DOCUMENTS: list[JSON] = [
     if document["kind"] in PATHS
 ]
 CORE, APPS, BATCH = "/api/v1/namespaces/x", "/apis/apps/v1/namespaces/x", "/apis/batch/v1/namespaces/x"
+DEVICES = "/apis/resource.k8s.io/v1/namespaces/x"
 CONTAINERS = [{"name": "main", "image": "app:1"}]
 SELECTOR = {"matchLabels": {"app": "web"}}
 TEMPLATE: JSON = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": CONTAINERS}}
@@ -100,6 +101,7 @@ class Scenario:
         self.create("/api/v1/namespaces", "x")
         wait(lambda: "default" in self.items(f"{CORE}/serviceaccounts"), "ServiceAccount")
         self._volumes()
+        self._devices()
         self._workloads()
         self.create(f"{CORE}/services", "web", spec={"selector": {"app": "web"}, "ports": [{"port": 80}]})
         self.create("/apis/policy/v1/namespaces/x/poddisruptionbudgets", "web", spec={"selector": SELECTOR})
@@ -122,6 +124,12 @@ class Scenario:
         volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": claim}}
         self.create(f"{CORE}/pods", "scratch", spec={"containers": CONTAINERS, "volumes": [volume]})
 
+    def _devices(self) -> None:
+        requests = [{"name": "gpu", "exactly": {"deviceClassName": "missing"}}]
+        self.create(f"{DEVICES}/resourceclaimtemplates", "gpus", spec={"spec": {"devices": {"requests": requests}}})
+        entry = {"name": "gpu", "resourceClaimTemplateName": "gpus"}
+        self.create(f"{CORE}/pods", "claiming", spec={"containers": CONTAINERS, "resourceClaims": [entry]})
+
     def _workloads(self) -> None:
         claims = [{"metadata": {"name": "data"}, "spec": CLAIM}]
         spec = {"selector": SELECTOR, "template": TEMPLATE}
@@ -142,10 +150,11 @@ class Scenario:
             self.create("/apis/autoscaling/v2/namespaces/x/horizontalpodautoscalers", name, spec=spec)
 
     def _unfinished(self) -> list[str]:
-        """End the pod of the Job and delete volumes when they exist. Return what is not done yet."""
+        """End the pods of the Job and with a claim, and delete volumes when they exist. Return what is not done yet."""
         pods, claims = self.items(f"{CORE}/pods"), self.items(f"{CORE}/persistentvolumeclaims")
-        for name in pods:
-            if name.startswith("once-") and pods[name]["status"]["phase"] == "Running":
+        for name, pod in pods.items():
+            is_running = name.startswith("once-") and pod["status"]["phase"] == "Running"
+            if is_running or (pod["status"].get("resourceClaimStatuses") and pod["status"]["phase"] == "Pending"):
                 status = {"status": {"phase": "Succeeded"}}
                 self.server.request("PATCH", f"{CORE}/pods/{name}/status", status, content_type=MERGE)
         for path, name in ((f"{CORE}/persistentvolumeclaims", "deleted"), ("/api/v1/persistentvolumes", "unused")):
@@ -160,6 +169,8 @@ class Scenario:
             "deleted volume": "unused" not in self.items("/api/v1/persistentvolumes"),
             "ephemeral volume": claims.get("scratch-scratch", {}).get("status", {}).get("phase") == "Bound",
             "claim of StatefulSet": claims.get("data-db-0", {}).get("status", {}).get("phase") == "Bound",
+            "claim of a finished pod": pods["claiming"]["status"]["phase"] == "Succeeded"
+            and not self.items(f"{DEVICES}/resourceclaims"),
             "expired Job": "once" not in jobs or "deletionTimestamp" in jobs["once"]["metadata"],
             "scaled Deployment": self.items(f"{APPS}/deployments")["web"]["spec"]["replicas"] == 2,
             "lost node": any(it["type"] == "Ready" for it in silent["status"].get("conditions", ())),

@@ -1,0 +1,275 @@
+"""Resource claim controller: the events that enqueue pods and claims, and their reconciles.
+
+    pod:KEY     creates the claims of the Pod's templates, records their names in its status, and reserves allocated
+                claims for a Pod that was bound without the scheduler
+    claim:KEY   removes reservations that have ended, deallocates the claim, and deletes that of a finished Pod
+
+Source: v1.36 pkg/controller/resourceclaim/controller.go.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from kubeloop.controllers.resourceclaim.claim_release import (
+    FINALIZER,
+    consumer_state,
+    is_unused,
+    plan_release,
+)
+from kubeloop.controllers.resourceclaim.metrics import ResourceClaimMetrics
+from kubeloop.controllers.resourceclaim.pod_claim_plan import (
+    FindClaim,
+    claim_from_template,
+    claims_to_reserve,
+    created_claims,
+    devices_of,
+    is_done,
+    needs_work,
+    plan_pod_claims,
+    used_claims,
+    uses_prioritized_list,
+)
+from kubeloop.controllers.runtime.controller import Controller, ReconcileError
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.status_patch import versioned_merge_patch
+from kubeloop.informers.metadata_accessor import is_older
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
+from kubeloop.kube.objects.api_types import Pod, PodResourceClaim, to_json
+from kubeloop.kube.objects.device_types import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate
+from kubeloop.kube.objects.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+
+_USED_CLAIM_INDEX = "resource-claim"
+_TEMPLATE_INDEX = "resource-claim-template"
+_APPLY = {"fieldManager": "ResourceClaimController", "force": "true"}
+_MAX_DELETED_PODS = 500
+
+
+class ResourceClaimController:
+    """Reconciles Pods with claims, and ResourceClaims; `run()` works until cancelled."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._prioritized_list = context.feature_gates.enabled("DRAPrioritizedList")
+        self._metrics = ResourceClaimMetrics(context.families)
+        pods, claims = context.informers.informer(PODS), context.informers.informer(RESOURCE_CLAIMS)
+        templates = context.informers.informer(RESOURCE_CLAIM_TEMPLATES)
+        self._pods, self._claims, self._templates = pods.store, claims.store, templates.store
+        self._pods.add_index(_USED_CLAIM_INDEX, _claim_keys)
+        self._pods.add_index(_TEMPLATE_INDEX, _template_keys)
+        self._claims.add_index("owner")
+        self._claim_informer = claims
+        self._created: dict[str, dict[str, ResourceClaim]] = {}  # UID of a pod -> claims that its cache may not show
+        self._deleted_pods: dict[str, None] = {}  # UIDs of the last deleted pods with claims
+        self._queue = context.new_queue("resource_claim")
+        self._controller = Controller("resourceclaim", self.reconcile, self._queue, context.workers, context)
+        self._registrations = (
+            pods.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda pod, _initial: self.on_pod(pod),
+                    on_update=lambda _old, pod: self.on_pod(pod),
+                    on_delete=lambda pod, _unknown: self.on_pod_delete(pod),
+                )
+            ),
+            claims.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda claim, _initial: self.on_claim(None, claim),
+                    on_update=self.on_claim,
+                    on_delete=lambda claim, _unknown: self.on_claim(claim, None),
+                )
+            ),
+            templates.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda template, _initial: self.on_template(template),
+                    on_update=lambda _old, template: self.on_template(template),
+                )
+            ),
+        )
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        await self._controller.run(self._registrations)
+
+    # --- event handlers --------------------------------------------------------------------------------------------
+
+    def on_pod(self, pod: Pod) -> None:
+        if not _has_claims(pod):
+            return
+        if is_done(pod):
+            self._enqueue_claims_of(pod)
+        if needs_work(pod, self._finder(pod)):
+            self._queue.add(f"pod:{pod.key}")
+
+    def on_pod_delete(self, pod: Pod) -> None:
+        if not _has_claims(pod):
+            return
+        self._created.pop(pod.metadata.uid, None)
+        self._deleted_pods[pod.metadata.uid] = None
+        if len(self._deleted_pods) > _MAX_DELETED_PODS:
+            del self._deleted_pods[next(iter(self._deleted_pods))]
+        self._enqueue_claims_of(pod)
+
+    def on_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        self._metrics.changed(old, new)
+        claim = new if new is not None else old
+        assert claim is not None
+        if new is not None:
+            self._queue.add(f"claim:{new.key}")
+        for pod in self._pods.by_index(_USED_CLAIM_INDEX, claim.key):
+            self.on_pod(pod)
+
+    def on_template(self, template: ResourceClaimTemplate) -> None:
+        for pod in self._pods.by_index(_TEMPLATE_INDEX, template.key):
+            self.on_pod(pod)
+
+    def _enqueue_claims_of(self, pod: Pod) -> None:
+        for name in used_claims(pod):
+            self._queue.add(f"claim:{pod.metadata.namespace}/{name}")
+
+    # --- reconciles ------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: str) -> float | None:
+        """Reconcile "pod:KEY" or "claim:KEY". An exception means: retry with backoff."""
+        kind, _, object_key = key.partition(":")
+        if kind == "pod":
+            await self._reconcile_pod(object_key)
+        else:
+            await self._reconcile_claim(object_key)
+        return None
+
+    async def _reconcile_pod(self, key: str) -> None:
+        pod = self._pods.get(key)
+        if pod is None or not needs_work(pod, find := self._finder(pod)):
+            return
+        plan = plan_pod_claims(pod, find, self._claims_of(pod))
+        names = dict(plan.names)
+        for pod_claim in plan.missing:
+            try:
+                claim = await self._create_claim(pod, pod_claim)
+            except (ApiError, ServerUnreachable, ReconcileError) as error:
+                self._events.event(
+                    pod, "Warning", "FailedResourceClaimCreation", f"PodResourceClaim {pod_claim.name}: {error}"
+                )
+                raise
+            names[pod_claim.name] = claim.metadata.name
+        if not plan.is_recorded:
+            await self._record_names(pod, names)
+        for claim in claims_to_reserve(pod, find):
+            await self._reserve(claim, pod)
+
+    async def _create_claim(self, pod: Pod, pod_claim: PodResourceClaim) -> ResourceClaim:
+        namespace, name = pod.metadata.namespace, pod_claim.resource_claim_template_name
+        template = self._templates.get(f"{namespace}/{name}")
+        if template is None:
+            raise ReconcileError(
+                f'resource claim template "{name}": resourceclaimtemplate.resource.k8s.io "{name}" not found'
+            )
+        devices = devices_of(template)
+        if uses_prioritized_list(devices) and not self._prioritized_list:
+            raise ReconcileError("template includes a prioritized list of subrequests, but the feature is disabled")
+        try:
+            claim = await self._client.create(RESOURCE_CLAIMS, claim_from_template(pod, pod_claim, template), namespace)
+        except ApiError as error:
+            self._metrics.created(devices, succeeded=False)
+            raise ReconcileError(f"create ResourceClaim : {error}") from error
+        self._metrics.created(devices, succeeded=True)
+        self._created.setdefault(pod.metadata.uid, {})[claim.metadata.name] = claim
+        return claim
+
+    async def _record_names(self, pod: Pod, names: dict[str, str]) -> None:
+        """Apply the names of all created claims to the Pod's status: an apply removes those it leaves out."""
+        namespace, name = pod.metadata.namespace, pod.metadata.name
+        statuses = [{"name": entry, "resourceClaimName": claim} for entry, claim in names.items()]
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace},
+            "status": {"resourceClaimStatuses": statuses},
+        }
+        await self._client.patch(PODS, name, body, PatchType.APPLY, namespace, subresource="status", query=_APPLY)
+
+    async def _reserve(self, claim: ResourceClaim, pod: Pod) -> None:
+        consumer = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+        reserved = [to_json(entry) for entry in (*claim.status.reserved_for, consumer)]
+        await self._write_status(claim, {"reservedFor": reserved})
+
+    async def _reconcile_claim(self, key: str) -> None:
+        claim = self._claims.get(key)
+        if claim is None:
+            return
+        pods = self._pods
+
+        def find(name: str) -> Pod | None:
+            return pods.get(f"{claim.metadata.namespace}/{name}")
+
+        remaining = []
+        for consumer in claim.status.reserved_for:
+            state = consumer_state(consumer, find, self._deleted_pods.__contains__)
+            if state == "active" or (state == "unknown" and await self._exists(consumer, claim.metadata.namespace)):
+                remaining.append(consumer)
+        release = plan_release(claim, remaining)
+        with suppress(NotFound):  # deleted in the meantime
+            written = await self._write_status(claim, release.status) if release.status else claim
+            if release.removes_finalizer:
+                await self._remove_finalizer(written)
+            if not remaining and is_unused(claim, find):
+                metadata = claim.metadata
+                await self._client.delete(
+                    RESOURCE_CLAIMS, metadata.name, metadata.namespace, precondition_uid=metadata.uid
+                )
+
+    async def _exists(self, consumer: ResourceClaimConsumerReference, namespace: str) -> bool:
+        """Read a Pod that the cache does not show: it may be newer than the cache."""
+        try:
+            pod = await self._client.get(PODS, consumer.name, namespace)
+        except NotFound:
+            return False
+        return pod.metadata.uid == consumer.uid
+
+    async def _remove_finalizer(self, claim: ResourceClaim) -> None:
+        finalizers = [name for name in claim.metadata.finalizers if name != FINALIZER]
+        metadata = claim.metadata
+        patch = versioned_merge_patch(metadata.resource_version, metadata={"finalizers": finalizers or None})
+        await self._client.patch(RESOURCE_CLAIMS, metadata.name, patch, PatchType.MERGE, metadata.namespace)
+
+    async def _write_status(self, claim: ResourceClaim, status: dict[str, object]) -> ResourceClaim:
+        metadata = claim.metadata
+        patch = versioned_merge_patch(metadata.resource_version, status=status)
+        return await self._client.patch(
+            RESOURCE_CLAIMS, metadata.name, patch, PatchType.MERGE, metadata.namespace, subresource="status"
+        )
+
+    # --- caches ----------------------------------------------------------------------------------------------------
+
+    def _finder(self, pod: Pod) -> FindClaim:
+        claims, namespace = self._claims, pod.metadata.namespace
+        return lambda name: claims.get(f"{namespace}/{name}")
+
+    def _claims_of(self, pod: Pod) -> list[ResourceClaim]:
+        """Return the claims that were created for the Pod, with those that the cache does not show yet."""
+        uid = pod.metadata.uid
+        created = self._created.pop(uid, {})
+        version = self._claim_informer.last_resource_version
+        newer = {name: claim for name, claim in created.items() if is_older(version, claim.metadata.resource_version)}
+        if newer:
+            self._created[uid] = newer
+        return [*self._claims.by_index("owner", uid), *newer.values()]
+
+
+def _has_claims(pod: Pod) -> bool:
+    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
+
+
+def _claim_keys(pod: Pod) -> list[str]:
+    return [f"{pod.metadata.namespace}/{name}" for name in created_claims(pod)] if pod.spec.resource_claims else []
+
+
+def _template_keys(pod: Pod) -> list[str]:
+    return [
+        f"{pod.metadata.namespace}/{pod_claim.resource_claim_template_name}"
+        for pod_claim in pod.spec.resource_claims
+        if pod_claim.resource_claim_template_name is not None
+    ]
