@@ -123,10 +123,20 @@ async def test_assumed_pod_is_unreserved_forgotten_and_requeued(
 
 
 @pytest.mark.parametrize("status", [REJECTED, ERROR], ids=["rejected", "error"])
-async def test_room_of_a_pod_that_was_not_bound_retries_other_pods(failures: Failures, status: Status) -> None:
+async def test_room_of_a_pod_that_was_not_bound_retries_other_pods(
+    failures: Failures, monkeypatch: pytest.MonkeyPatch, status: Status
+) -> None:
     waiting, attempt = failures.attempt(make_pod("other")), failures.attempt(failures.pod, assumed=True)
     waiting.queued.unschedulable_plugins = {"Mine"}
     failures.queue.add_unschedulable_if_not_present(waiting.queued)
     assert failures.queue_of("other") == "unschedulable"
+    moves = []
+    move_all = failures.queue.move_all_to_active_or_backoff
+    monkeypatch.setattr(
+        failures.queue,
+        "move_all_to_active_or_backoff",
+        lambda event, *more: (moves.append(event), move_all(event, *more)),
+    )
     failures.failed.not_bound(attempt, status)
     assert failures.queue_of("other") in ("active", "backoff")
+    assert moves == [events.ASSIGNED_POD_DELETE]

@@ -158,6 +158,22 @@ async def test_lost_response_creates_no_second_job(apiserver):
     assert len(apiserver.names(JOBS)) == 1
 
 
+async def test_refused_job_is_created_at_the_next_try(apiserver):
+    rejected: list[str] = []
+
+    def reject(method: str, path: str) -> errors.StatusError | None:
+        if method == "POST" and path == JOBS.path("ns") and not rejected:
+            rejected.append(path)
+            return errors.internal_error("etcd")
+        return None
+
+    create(apiserver)
+    apiserver.transport.reject = reject
+    await asyncio.sleep(MINUTE + 1)
+    assert rejected
+    assert len(apiserver.names(JOBS)) == 1
+
+
 async def test_unknown_running_job_is_reported(apiserver):
     create(apiserver, "0 0 1 1 *")
     owner = apiserver.store.get(CRON_JOBS, "ns", "c")["metadata"]["uid"]

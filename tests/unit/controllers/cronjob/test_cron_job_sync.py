@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubeloop.controllers.cronjob.cron_job_sync import CronJobSync
 from kubeloop.devcluster.api import errors
@@ -61,3 +62,14 @@ async def test_outdated_cache_is_replaced_by_the_latest_status(fake_apiserver):
     assert sync.cron_job == cached(fake_apiserver)
     assert sync.status == sync.cron_job.status
     assert fake_apiserver.context.events.events == []
+
+
+async def test_failed_job_does_not_change_the_time_of_the_last_success(fake_apiserver):
+    create_cron_job(fake_apiserver, "c", "0 0 1 1 *")
+    add_active_job(fake_apiserver)
+    finish_job(fake_apiserver, "first", "Failed")
+    succeeded = convert(CronJob, {"status": {"lastSuccessfulTime": "2026-01-01T00:00:00Z"}}).status
+    cron_job = cached(fake_apiserver)
+    sync = new_sync(fake_apiserver, replace(cron_job, status=succeeded))
+    await sync.run()
+    assert sync.status.last_successful_time == succeeded.last_successful_time

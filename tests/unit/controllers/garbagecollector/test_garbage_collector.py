@@ -173,6 +173,33 @@ async def test_dependent_of_unknown_owner_kind_is_kept(fake_apiserver, start_col
     assert fake_apiserver.names(PODS) == ["patient"]
 
 
+async def test_owner_reference_in_a_version_that_is_not_served_is_resolved(fake_apiserver, start_collector):
+    owner = fake_apiserver.add(REPLICA_SETS, "web")
+    fake_apiserver.add(PODS, "p", reference(owner, apiVersion="apps/v1beta2"))
+    await start_collector()
+    await asyncio.sleep(5)
+    assert fake_apiserver.names(PODS) == ["p"]
+    fake_apiserver.delete(REPLICA_SETS, "web")
+    await asyncio.sleep(5)
+    assert fake_apiserver.names(PODS) == []
+
+
+async def test_failed_first_discovery_is_repeated_after_half_a_second(fake_apiserver, start_collector):
+    attempts: list[float] = []
+
+    def reject(method: str, path: str) -> errors.StatusError | None:
+        if path != "/apis":
+            return None
+        attempts.append(asyncio.get_running_loop().time())
+        return errors.forbidden(PODS, "", "not now") if len(attempts) <= 3 else None
+
+    fake_apiserver.transport.reject = reject
+    await start_collector()
+    await asyncio.sleep(10)
+    delays = [later - earlier for earlier, later in itertools.pairwise(attempts[:4])]
+    assert delays == pytest.approx([0.5, 1, 2])
+
+
 @pytest.mark.parametrize("starts_first", [True, False])
 async def test_child_of_wrong_owner_kind_is_deleted_despite_many_unknown_kinds(
     fake_apiserver, start_collector, starts_first

@@ -359,12 +359,13 @@ async def test_deleted_stateful_set_writes_no_pods(web):
     assert web.status["replicas"] == 0
 
 
-async def test_failed_pod_creation_has_an_event_and_is_retried(web):
+@pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
+async def test_failed_pod_creation_has_an_event_and_is_retried(web, policy):
     def reject(method: str, path: str) -> errors.StatusError | None:
         return errors.forbidden(PODS, "web-0", "no more pods") if method == "POST" and path.endswith("/pods") else None
 
     web.server.transport.reject = reject
-    web.create(replicas=1)
+    web.create(replicas=1, podManagementPolicy=policy)
     await settle()
     assert web.events[0].startswith("FailedCreate: Create Pod web-0 in StatefulSet web failed error: ")
     assert web.status["replicas"] == 0

@@ -26,7 +26,7 @@ from kubeloop.scheduler.config.policy import (
     provider_configuration,
     with_policy,
 )
-from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.scheduler.config.types import DEFAULT_EXTENDER_TIMEOUT_SECONDS, SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import configuration_text
 
 PREFERS_SSD = {"labelPreference": {"label": "ssd", "presence": True}}
@@ -239,6 +239,11 @@ def test_empty_predicates_are_the_mandatory_ones():
     names = {ref.name for ref in profile.multi_point.enabled}
     others = {"SchedulingGates", "PrioritySort", "DefaultPreemption", "DefaultBinder"}
     assert names - others == {"NodeUnschedulable", "TaintToleration"}
+
+
+def test_extender_without_timeout_has_the_default():
+    (extender,) = policy(extenders=[{"urlPrefix": "http://x", "filterVerb": "filter"}]).extenders
+    assert extender.http_timeout_seconds == DEFAULT_EXTENDER_TIMEOUT_SECONDS
 
 
 def test_policy_has_kubeloop_settings():

@@ -123,6 +123,11 @@ def test_document_shows_plugins_and_ignored_resources_as_kube_scheduler():
             id="default plugin twice",
         ),
         pytest.param(
+            "profiles: [{pluginConfig: [{name: NodeAffinity, args: {}}, {name: NodeAffinity, args: {}}]}]",
+            'profiles[0].pluginConfig[1]: Duplicate value: "NodeAffinity"',
+            id="arguments of a plugin twice",
+        ),
+        pytest.param(
             "profiles: [{plugins: {multiPoint: {disabled: [{name: NodeResourcesFit}]}}}]\n"
             "extenders: [{urlPrefix: http://x, managedResources: [{name: a.io/b, ignoredByScheduler: true}]}]",
             "profiles[0]: can't find NodeResourcesFitArgs in plugin config",

@@ -166,6 +166,11 @@ def test_azure_file_uses_namespace_of_claim() -> None:
     assert translate(volume(source, claimRef={"namespace": "default", "name": "c"}))[0] == "#s#x"
 
 
+def test_azure_file_uses_its_secret_namespace() -> None:
+    source = {"azureFile": {"secretName": "s", "shareName": "x", "secretNamespace": "vault"}}
+    assert translate(volume(source))[0] == "#s#x"
+
+
 def test_inline_volume_has_no_zone() -> None:
     inline = convert(Volume, {"name": "v", **GCE})
     plugin = in_tree_plugin(inline)

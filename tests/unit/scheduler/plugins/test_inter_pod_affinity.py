@@ -35,3 +35,19 @@ def test_preferred_terms_of_existing_pods_are_ignored(plugin_cluster: Any, node:
     plugin = InterPodAffinity(plugin_args.InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True), cluster)
     state, new = CycleState(), PodInfo(pod("new"))
     assert plugin.pre_score(state, new, cluster.snapshot, cluster.snapshot.all_rows) is not None
+
+
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+def test_own_preferred_terms_count_if_those_of_existing_pods_are_ignored(
+    kind: str, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    cluster = plugin_cluster([node("a"), node("b")], [pod("existing", "a", labels={"app": "web"})])
+    plugin = InterPodAffinity(plugin_args.InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True), cluster)
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    weighted = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "podAffinityTerm": term}]}
+    state, new, snapshot = CycleState(), PodInfo(pod("new", affinity={kind: weighted})), cluster.snapshot
+    assert plugin.pre_score(state, new, snapshot, snapshot.all_rows) is None
+    assert plugin.score_rows(state, new, snapshot, snapshot.all_rows).tolist() == [
+        5 if kind == "podAffinity" else -5,
+        0,
+    ]

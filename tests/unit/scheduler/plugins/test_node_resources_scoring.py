@@ -1,12 +1,16 @@
-"""Percentages computed in float64 equal those of integer division."""
+"""Allocations of resources on nodes, and their percentages."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeloop.scheduler.plugins.node_resources_scoring import _percent
+from kubeloop.scheduler.config.plugin_args import ResourceSpec
+from kubeloop.scheduler.plugins.node_resources_scoring import ResourceAllocations, _percent
 
 _DENOMINATORS = st.integers(1, 1 << 10) | st.integers(1, 1 << 40) | st.integers((1 << 46) - 100, (1 << 46) + 100)
 
@@ -21,3 +25,18 @@ def test_percent_equals_integer_division(data: st.DataObject) -> None:
     percents = _percent(np.array([numerators], np.int64), np.full((1, len(numerators)), denominator, np.int64))
     assert percents.dtype == np.int64
     assert percents[0].tolist() == [numerator * 100 // denominator for numerator in numerators]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("example.com/absent", (0, 0, 0), id="not on the node"),
+        pytest.param("example.com/gpu", (0, 0, 0), id="extended, not requested"),
+        pytest.param("example.com/fpga", (0, 1, 2), id="extended, requested"),
+    ],
+)
+def test_allocation_of_an_extended_resource(name: str, expected: Any, plugin_cluster: Any, node: Any) -> None:
+    cluster = plugin_cluster([node("a", allocatable={"example.com/gpu": "2", "example.com/fpga": "2"})])
+    allocations = ResourceAllocations([ResourceSpec(name, 1)], use_requested=False)
+    requests = {"example.com/fpga": 1, "example.com/absent": 1}
+    assert allocations.of_node(requests, cluster.snapshot.node_infos[0]) == [expected]
