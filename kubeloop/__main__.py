@@ -29,7 +29,10 @@ def run(arguments: list[str]) -> int:
     try:
         result = commands.main(args=arguments, prog_name="kubeloop", standalone_mode=False)
     except UserError as error:
-        print(f"error: {error}\n  hint: {error.hint}" if error.hint else f"error: {error}", file=sys.stderr)
+        from kubeloop.tracing.views.printable import printable
+
+        text = f"error: {error}\n  hint: {error.hint}" if error.hint else f"error: {error}"
+        print(printable(text), file=sys.stderr)
         return 2
     except click.ClickException as error:
         print(f"error: {error.format_message()}", file=sys.stderr)

@@ -13,6 +13,7 @@ from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
 from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.process.process_files import ProcessRecord, current_kubeconfig, default_process, list_processes
+from kubeloop.tracing.views.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -56,7 +57,7 @@ def show(target: str, options: ExplainOptions, gates: FeatureGateOptions) -> int
         return 0
     from rich.console import Console
 
-    Console(highlight=False).print(render_explanation(document))
+    Console(highlight=False).print(render_explanation(printable(document)))
     return 0
 
 

@@ -15,6 +15,7 @@ import msgspec
 from kubeloop.cli.trace_sources import RunningProcessTraces
 from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.tracing.views.pod_lines import pod_line, pod_span
+from kubeloop.tracing.views.printable import printable
 from kubeloop.tracing.views.rollout import Rollout, rollout
 from kubeloop.tracing.views.rollout_view import rollout_log_line, rollout_view
 from kubeloop.tracing.views.span_titles import span_details, title
@@ -51,7 +52,7 @@ def _watch_pod(traces: RunningProcessTraces, selected: Target, *, as_json: bool,
             elif draw is not None:
                 draw(functools.partial(_waterfall, document))
             else:
-                _print_ended_spans(document, printed_ids, is_open=is_open)
+                _print_ended_spans(printable(document), printed_ids, is_open=is_open)
             if not is_open:
                 return 0
             time.sleep(_POLL_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
@@ -31,6 +32,21 @@ SET_STYLE_ATTRIBUTE = """new Promise(done => {
     node.setAttribute('style', 'color: red');
     document.body.append(node);
 })"""
+# As a page of another origin: what fetches, a script and a frame of the trace page give.
+READ_TRACES = """async url => {
+    const read = options => fetch(url + '/debug/traces/lines', options).then(r => r.text(), error => error.name);
+    const load = (tag, path) => new Promise(done => {
+        const node = document.createElement(tag);
+        node.onload = () => done('loaded');
+        node.onerror = () => done('error');
+        node.src = url + path;
+        document.body.append(node);
+    });
+    const frame = document.createElement('iframe');
+    await new Promise(done => { frame.onload = done; frame.src = url + '/traces'; document.body.append(frame); });
+    return [await read({}), await read({mode: 'no-cors'}), await load('script', '/traces/app.js'),
+            await load('img', '/debug/traces/lines')];
+}"""
 DELAY_RESPONSES = """window.fetch_ = fetch;
 window.fetch = async (...request) => {
     const response = await fetch_(...request);
@@ -359,6 +375,51 @@ async def test_content_security_policy_refuses_inline_styles(browser):
             assert "unsafe" not in policy
             assert "default-src 'none'" in policy
             assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@contextlib.asynccontextmanager
+async def empty_page() -> AsyncIterator[str]:
+    """Serve an empty page, and yield its URL: of another origin than the trace page."""
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError):  # a connection that the browser opened in advance
+            await reader.readuntil(b"\r\n\r\n")
+            head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n"
+            writer.write(head + b"<link rel=icon href=data:>")
+        writer.close()
+
+    async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_pages_of_other_origins_cannot_read_traces(browser):
+    pods = TracedPods()
+    pods.pending("web-5f-1")
+    async with (
+        pods.running() as url,
+        empty_page() as other_url,
+        open_page(browser, other_url, fails=True) as page,
+    ):
+        assert await page.evaluate(READ_TRACES, url) == ["TypeError", "TypeError", "error", "error"]
+        (frame,) = page.main_frame.child_frames
+        await frame.wait_for_url("chrome-error:**")  # refused by frame-ancestors
+
+
+async def test_rebound_name_cannot_read_traces(browser):
+    """A name of an attacker that resolves to this machine: here, the endpoint serves as the proxy of the browser."""
+    pods = TracedPods()
+    pods.pending("web-5f-1")
+    async with pods.running() as url:
+        context = await browser.new_context(proxy={"server": url})
+        try:
+            page = await context.new_page()
+            for path in ("/traces", "/debug/traces/lines"):
+                response = await page.goto(f"http://rebound.example{path}")
+                assert response.status == 403
+                assert "web-5f-1" not in await page.content()
+            assert (await page.goto("http://web.localhost/traces")).status == 200
+        finally:
+            await context.close()
 
 
 async def test_lost_connection_is_shown_and_retried(browser):

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from kubeloop.tracing.views.phases import PHASES, phase_index
 from kubeloop.tracing.views.pod_lines import pod_line, pod_span, uncertainty_us
+from kubeloop.tracing.views.printable import printable
 from kubeloop.tracing.views.span_titles import span_details, title
 from kubeloop.tracing.views.time_format import format_duration, format_skew, format_time
 
@@ -111,7 +112,7 @@ def waterfall(document: Mapping[str, Any], *, max_rows: int | None = None) -> Wa
 
     max_rows: bars to show at most; the first few and the last ones, for a screen that is drawn again and again.
     """
-    return Waterfall(document, max_rows)
+    return Waterfall(printable(document), max_rows)
 
 
 def _latest_first(spans: list[Span]) -> list[Span]:
