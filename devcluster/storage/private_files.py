@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +28,8 @@ def write_private_file(path: Path, content: bytes) -> None:
 
     The draft is a new file under a random name: in a folder such as /tmp, another user can neither prepare nor open it.
     """
+    import tempfile  # not needed at the start of `kubeloop up`
+
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -64,6 +64,7 @@ def process_file(process: ProcessRecord) -> Iterator[None]:
     try:
         path = runtime_directory() / f"{process.pid}.json"
         partial = path.with_suffix(".partial")
+        partial.touch(mode=0o600)
         partial.write_bytes(msgspec.json.encode(process))
         partial.rename(path)
     except (UserError, OSError) as error:

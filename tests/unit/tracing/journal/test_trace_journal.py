@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import stat
 
 import pytest
 
@@ -292,6 +293,17 @@ async def test_close_removes_empty_journal(make_tracing, pod, manual_clock, tmp_
     make_tracing(manual_clock).use_journal(journal)
     journal.close()
     assert [*tmp_path.iterdir()] == []
+
+
+def test_journal_is_private_whatever_the_umask(tmp_path):
+    before = os.umask(0)
+    try:
+        journal = TraceJournal(tmp_path / "journal", SERVER)
+    finally:
+        os.umask(before)
+    (file,) = (tmp_path / "journal").iterdir()
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (file.parent, file)] == [0o700, 0o600]
+    journal.close()
 
 
 def test_invalid_folder_is_user_error(tmp_path):

@@ -6,6 +6,7 @@ import re
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from kubeloop.process.endpoint.trace_pages import TracePages
 from kubeloop.tracing.observation.clock_skew import API_SERVER
@@ -28,6 +29,19 @@ async def test_trace_pages_reject_foreign_host_headers():
                     assert response.status == expected, (path, host)
         async with session.get(f"{url}/metrics", headers={"Host": "evil.example"}) as response:
             assert response.status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/traces/../../../../etc/passwd", "/traces/%2e%2e/%2e%2e/etc/passwd", "/traces/..%2f..%2fpod_lines.py",
+        "/traces//etc/passwd", "/traces/app.js%00.css", "/traces/", "/traces/index.html", "/traces/\\..\\app.js",
+    ],
+)  # fmt: skip
+async def test_pages_are_names_and_no_paths_of_files(path):
+    async with TracedPods().running() as url, aiohttp.request("GET", URL(url + path, encoded=True)) as response:
+        assert response.status == 404
+        assert (await response.text()).startswith("no such page")
 
 
 @pytest.mark.parametrize(
