@@ -329,6 +329,7 @@ class Tracing:
     def _export(self, limit: int) -> None:
         if self._journal is not None:
             self._journal.write_out()  # before the collector gets the trace: no other process may continue it then
+        self.pods.resolve_owners()
         for _ in range(min(limit, len(self._outbox))):
             finished, key = self._outbox.popleft()
             if isinstance(finished, PodRecord):

@@ -46,7 +46,8 @@ from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 
 if TYPE_CHECKING:
     from kubeloop.informers.store import Store
-    from kubeloop.kube.objects.api_types import Deployment
+    from kubeloop.kube.objects.api_types import Deployment, OwnerReference
+    from kubeloop.process.observation.top_owners import TopOwners
     from kubeloop.scheduler.scheduler import Scheduler
 
 _SCHEDULER_MODULES = ("kubeloop.scheduler.scheduler", "kubeloop.scheduler.plugins.registry")
@@ -164,6 +165,8 @@ class ControlPlane:
         self._recorder = EventRecorder(client, clock=clock, rng=rng)
         self._controller_metrics = PrometheusControllerMetrics(registry)
         registry.register(FeatureGateCollector(settings.feature_gates))
+        self._top_owners: TopOwners | None = None  # created when a pod needs it
+        self._top_owner_needed = asyncio.Event()
         self._record_pods()
 
     @property
@@ -201,6 +204,7 @@ class ControlPlane:
         async with asyncio.TaskGroup() as outer:
             outer.create_task(self.lag.run(), name="loop-lag")
             outer.create_task(self._dump_on_request(), name="dump")
+            outer.create_task(self._read_top_owners(), name="top-owners")
             informers_task = outer.create_task(self.informers.run(), name="informers")
             if import_in_background:
                 outer.create_task(self._create_components_in_background(components), name="imports")
@@ -260,6 +264,19 @@ class ControlPlane:
         from kubeloop.process.scheduler_dump import dump_on_request
 
         await dump_on_request(self.client, self.dump_requested, lambda: self.scheduler)
+
+    async def _read_top_owners(self) -> None:
+        await self._top_owner_needed.wait()
+        module = await asyncio.to_thread(importlib.import_module, "kubeloop.process.observation.top_owners")
+        self._top_owners = module.TopOwners(self.client)
+        await self._top_owners.run()
+
+    def _find_top_owner(self, namespace: str, controller: OwnerReference) -> tuple[str, str] | None:
+        if self._top_owners is None:
+            self._top_owner_needed.set()
+            return None
+        top_owner = self._top_owners.find(namespace, controller)
+        return (top_owner.kind, top_owner.name) if top_owner is not None else None
 
     def _new_tracing(self, clock: Clock, rng: random.Random, registry: Registerer) -> Tracing:
         settings = self.settings
@@ -337,6 +354,7 @@ class ControlPlane:
                 if descriptor.name in enabled and descriptor.creates_pods_for
             ),
         )
+        traces.look_up_owners(self._find_top_owner)
         self._pod_handler = self.informers.informer(PODS).add_handler(
             ResourceEventHandlerFuncs(
                 on_add=lambda pod, _initial: traces.observed(pod),

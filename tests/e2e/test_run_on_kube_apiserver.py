@@ -386,6 +386,8 @@ RARELY_USED: dict[Permission, str] = {
         "replicasets",
         "get",
     ): "uncached read before pods are adopted, and after a conflict of a status update",
+    ("batch", "jobs", "get"): "pods of Jobs that another process creates, in traces",
+    ("batch", "cronjobs", "get"): "pods of CronJobs that another process creates, in traces",
     ("apps", "deployments", "patch"): "revision annotation of a Deployment that changes without a new ReplicaSet",
 }
 

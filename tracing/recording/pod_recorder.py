@@ -29,6 +29,7 @@ from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import OwnerReference, Pod
 from kubeloop.kube.objects.object_fields import controller_of
+from kubeloop.kube.objects.resources import JOBS
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.pod_record import (
     MAX_FACTS,
@@ -67,7 +68,12 @@ BIND_RESPONSE_SECONDS = 60.0  # after which a pod that was observed bound is fin
 DEFAULT_CREATORS = frozenset({"ReplicaSet", "ReplicationController"})
 MAX_SAVED_PER_SWEEP = 1_000  # some 10 ms
 MAX_COMPARED_PER_SWEEP = 20_000
+MAX_UNRESOLVED = 10_000  # records that wait for their topmost owner; further ones show the controller only
 _CONDITIONS = tuple(condition for condition, _ in START_PHASES)
+
+
+FindTopOwner = Callable[[str, OwnerReference], tuple[str, str] | None]
+"""Namespace and controller of a pod -> kind and name of its topmost owner; None if it is not known yet."""
 
 
 class PodCreateRequest(msgspec.Struct, frozen=True, gc=False):
@@ -127,6 +133,8 @@ class PodRecorder:
         self._followed: dict[str, PodRecord] = {}  # by UID, oldest first
         self._failed: dict[str, int] = {}  # time of the failed create (ns) by traceparent, for requested pods, in order
         self._awaiting_response: dict[str, int] = {}  # end of the trace (ns) by UID, of pods with a bind in flight
+        self._find_top_owner: FindTopOwner = lambda namespace, controller: (controller.kind, controller.name)
+        self._unresolved: dict[str, tuple[PodRecord, OwnerReference]] = {}  # by UID: records without topmost owner
         self._to_save: Iterator[PodRecord] | None = None  # rest of the current pass over all open records
         self._starts_traces, self._records_traces = sampler.starts_traces, sampler.records_traces
         self._restored: dict[str, tuple[PodRecord, int]] = {}  # by UID or traceparent; until when it was followed (ns)
@@ -143,6 +151,34 @@ class PodRecorder:
         controllers (owner kinds). By default all pods are."""
         self._schedules = schedules
         self._creators = creators
+
+    def look_up_owners(self, find: FindTopOwner) -> None:
+        """Look up the topmost owner of pods of Jobs that another process created. `find` must not block.
+
+        Labels and annotations of a pod name neither the CronJob nor another owner of its Job.
+        """
+        self._find_top_owner = find
+
+    def resolve_owners(self) -> None:
+        """Add the topmost owners that have become known, also to finished records."""
+        for uid, (record, controller) in [*self._unresolved.items()]:
+            if self._resolve_owner(record, controller):
+                del self._unresolved[uid]
+
+    def _resolve_owner(self, record: PodRecord, controller: OwnerReference) -> bool:
+        """Add the topmost owner; return False if it is not known yet."""
+        top_owner = self._find_top_owner(record.namespace, controller)
+        if top_owner is not None and top_owner != (controller.kind, controller.name):
+            record.top_owner_kind, record.top_owner_name = top_owner
+            record.finished_facts += 1  # views compare it
+            record.is_journaled = False
+        return top_owner is not None
+
+    def _look_up_owner(self, record: PodRecord, controller: OwnerReference | None) -> None:
+        if controller is None or controller.kind != JOBS.kind or record.top_owner_kind:
+            return
+        if not self._resolve_owner(record, controller) and len(self._unresolved) < MAX_UNRESOLVED:
+            self._unresolved[record.uid] = record, controller
 
     # --- create request --------------------------------------------------------------------------------------------
 
@@ -364,6 +400,7 @@ class PodRecorder:
                 break
             record = self._followed[uid]
             self._finish(uid, record, self._outcome(record), since_ns)
+        self.resolve_owners()
         self._max_facts = max(MIN_FACTS, min(MAX_FACTS, MAX_TOTAL_FACTS // (self.open_count() + 1)))
         if self._store is not None:
             self._save_some(self._store)
@@ -525,6 +562,7 @@ class PodRecorder:
         if observed_ns > until_ns:
             record.add(Gap(until_ns, observed_ns, "kubeloop was not running"), self._max_facts)
         self._followed[pod.metadata.uid] = record
+        self._look_up_owner(record, controller_of(pod.metadata))
         return record
 
     def _follow_unbound(self, pod: Pod, traceparent: str) -> PodRecord | None:
@@ -563,6 +601,7 @@ class PodRecorder:
         record.scheduler = "" if scheduled_here else pod.spec.scheduler_name
         record.set_pod(pod)
         self._followed[pod.metadata.uid] = record
+        self._look_up_owner(record, owner)
         if len(self._requested) + len(self._followed) > MAX_OPEN:
             self._evict()
         return record

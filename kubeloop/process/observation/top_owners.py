@@ -17,7 +17,7 @@ import msgspec
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.rate_limit import TokenBucket
 from kubeloop.kube.errors import ApiError, Forbidden, NotFound, ServerUnreachable
-from kubeloop.kube.objects.api_types import Struct
+from kubeloop.kube.objects.api_types import OwnerReference, Struct
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.observed_types import ObservedMeta, ObservedOwner, TraceAnnotations
 from kubeloop.tracing.observation.pod_observer import TopOwner
@@ -46,7 +46,7 @@ class _Owner(NamedTuple):
     """An owner, and the namespace of its dependents: its own, unless it is cluster-scoped."""
 
     namespace: str
-    reference: ObservedOwner
+    reference: ObservedOwner | OwnerReference
 
 
 class _ServedKind(Struct):
@@ -79,7 +79,7 @@ class TopOwners:
         self._forbidden_until: dict[tuple[str, str], float] = {}  # loop time, by apiVersion and kind
         self._reported: set[tuple[str, str]] = set()
 
-    def find(self, namespace: str, controller: ObservedOwner) -> TopOwner | None:
+    def find(self, namespace: str, controller: ObservedOwner | OwnerReference) -> TopOwner | None:
         """Return the top owner of a pod with this controller; None if it is not known yet: it is then looked up."""
         owner = _Owner(namespace, controller)
         depth = 0
@@ -128,7 +128,7 @@ class TopOwners:
             if controller is not None:
                 self.find(owner.namespace, owner.reference)  # reads the next one, unless it is known
 
-    def _report(self, owner: ObservedOwner, error: Exception) -> None:
+    def _report(self, owner: ObservedOwner | OwnerReference, error: Exception) -> None:
         """Log that an owner cannot be read: once per kind."""
         kind = owner.api_version, owner.kind
         if kind not in self._reported:

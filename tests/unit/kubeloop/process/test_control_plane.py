@@ -6,6 +6,7 @@ import asyncio
 import random
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -25,8 +26,10 @@ from kubeloop.process.control_plane import (
     watched_resources,
 )
 from kubeloop.process.controller_table import CONTROLLER_TABLE, CONTROLLERS
+from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import memory_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
+from kubeloop.testing.virtual_time import VirtualClock
 
 DEPLOYMENT = {
     "apiVersion": "apps/v1",
@@ -200,3 +203,27 @@ def test_initial_components_leave_out_those_that_start_on_their_first_object():
     assert initial_components(every, development=False) == [*CONTROLLERS]
     assert initial_components(every, development=True) == [name for name in CONTROLLERS if name not in late]
     assert initial_components({"scheduler", "namespace"}, development=True) == ["namespace", "scheduler"]
+
+
+def test_trace_of_a_pod_whose_job_another_process_created_names_the_cron_job():
+    async def scenario() -> dict[str, Any]:
+        async with memory_cluster(clock=VirtualClock(), nodes=1, controllers="scheduler") as cluster:
+            pod_spec = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "app:1"}]}
+            job_spec = {"template": {"spec": pod_spec}}
+            owner: list[dict[str, Any]] = []
+            for kind, name, spec in (
+                ("CronJob", "load", {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job_spec}}),
+                ("Job", "load-1", job_spec),
+                ("Pod", "load-1-x", pod_spec),
+            ):
+                api_version = "v1" if kind == "Pod" else "batch/v1"
+                metadata = {"name": name, "ownerReferences": owner}
+                await cluster.apply({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec})
+                uid = (await cluster.get(f"{kind}/{name}"))["metadata"]["uid"]
+                owner = [{"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": True}]
+            await cluster.wait_for("pod/load-1-x", "PodScheduled")
+            await asyncio.sleep(60)
+            return await cluster.trace("load-1-x")
+
+    root = virtual_time.run(scenario())["spans"][0]
+    assert [root["attributes"].get(f"k8s.{kind}.name") for kind in ("job", "cronjob")] == ["load-1", "load"]

@@ -99,6 +99,30 @@ async def test_pod_of_another_creator_gets_its_own_trace(tracing, pod, manual_cl
     assert tracing.trace_id(pod("bare", owner="", node="n1")) == trace.trace_id
 
 
+@pytest.mark.parametrize("known_after", ["at once", "the end of the trace"])
+async def test_pod_of_another_creators_job_has_the_top_owner(tracing, pod, exporter, known_after):
+    top_owners = {"web-5f": ("CronJob", "web")} if known_after == "at once" else {}
+    tracing.pods.look_up_owners(lambda namespace, job: top_owners.get(job.name))
+    tracing.pods.observed(pod(owner="Job"))
+    tracing.pods.observed(pod(owner="Job", node="n1"))
+    top_owners["web-5f"] = ("CronJob", "web")
+    trace = await finished(tracing, exporter)
+    names = [trace.root.attributes[f"k8s.{kind}.name"] for kind in ("job", "cronjob")]
+    assert names == ["web-5f", "web"]
+    (record,) = tracing.recent.records()
+    assert record.owners == ["cronjob/web", "job/web-5f"]
+
+
+async def test_job_without_an_owner_is_the_top_owner(tracing, pod, exporter):
+    tracing.pods.look_up_owners(lambda namespace, job: (job.kind, job.name))
+    tracing.pods.observed(pod(owner="Job"))
+    tracing.pods.observed(pod(owner="Job", node="n1"))
+    trace = await finished(tracing, exporter)
+    assert "kubeloop.owner.kind" not in trace.root.attributes
+    (record,) = tracing.recent.records()
+    assert record.owners == ["job/web-5f"]
+
+
 async def test_span_of_creator_is_parent_of_pod_span(tracing, pod, manual_clock, exporter):
     other_traceparent = "00-11111111111111111111111111111111-2222222222222222-01"
     tracing.pods.observed(pod("bare", owner="", traceparent=other_traceparent))
