@@ -34,6 +34,7 @@ async def test_late_handler_receives_initial_adds_then_changes(harness, make_han
         assert late_handler.calls == []
         assert not registration.synced
         await registration.wait_synced()
+        assert registration.synced
         harness.server.delete("a")
         await asyncio.sleep(1)
         assert late_handler.calls == [

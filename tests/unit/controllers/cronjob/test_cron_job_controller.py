@@ -158,7 +158,7 @@ async def test_lost_response_creates_no_second_job(apiserver):
     assert len(apiserver.names(JOBS)) == 1
 
 
-async def test_refused_job_is_created_at_the_next_try(apiserver):
+async def test_refused_job_is_created_at_the_next_try(apiserver, caplog):
     rejected: list[str] = []
 
     def reject(method: str, path: str) -> errors.StatusError | None:
@@ -172,6 +172,7 @@ async def test_refused_job_is_created_at_the_next_try(apiserver):
     await asyncio.sleep(MINUTE + 1)
     assert rejected
     assert len(apiserver.names(JOBS)) == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 async def test_unknown_running_job_is_reported(apiserver):

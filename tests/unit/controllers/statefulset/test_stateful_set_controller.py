@@ -221,6 +221,10 @@ async def test_revision_without_a_defaulted_field_is_equal(start, gate, revision
     server.api.create(CONTROLLER_REVISIONS.path("ns"), text)
     await start(server.informers, StatefulSetController(server.context))
     assert len(server.names(CONTROLLER_REVISIONS)) == revisions
+    server.transport.break_watches("statefulsets")
+    server.api.succeed("PATCH", STATEFUL_SETS.path("ns", "web"), {"metadata": {"labels": {"changed": "yes"}}})
+    await settle(60)
+    assert len(server.names(CONTROLLER_REVISIONS)) == revisions
     (adopted,) = (obj for obj in server.objects(CONTROLLER_REVISIONS) if obj["metadata"]["name"] == "web-old")
     assert adopted["metadata"]["ownerReferences"][0]["uid"] == sts["metadata"]["uid"]
 
@@ -335,6 +339,17 @@ async def test_orphan_is_adopted_by_name_and_other_pods_are_released(web):
     web.server.api.succeed("PATCH", path, {"metadata": {"labels": {"app": "debug"}}})
     await settle()
     assert owners("web-0") == []
+
+
+async def test_orphan_that_is_created_later_is_adopted(web):
+    web.create(replicas=0)
+    await settle()
+    spec = {"containers": [{"name": "main", "image": "app:1"}]}
+    body = {"metadata": {"name": "web-0", "labels": {"app": "web"}}, "spec": spec}
+    web.server.api.create(PODS.path("ns"), body)
+    await settle()
+    assert PODS.path("ns", "web-0") in web.server.written("PATCH")
+    assert PODS.path("ns", "web-0") in web.server.written("DELETE")  # it is more than zero replicas
 
 
 async def test_pod_gets_its_identity_label_back(web):

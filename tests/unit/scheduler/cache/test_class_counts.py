@@ -6,7 +6,9 @@ import random
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
+from kubeloop.scheduler.cache import class_counts
 from kubeloop.scheduler.cache.class_counts import ClassCounts, reordered_columns
 
 
@@ -46,3 +48,19 @@ def test_candidates_limit_the_counted_classes() -> None:
 def test_reordered_columns() -> None:
     array = np.array([[1, 2, 3]])
     assert reordered_columns(array, np.array([2, -1, 0]), fill=9).tolist() == [[3, 9, 1]]
+
+
+def test_number_of_cached_weights_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_counts, "_MAX_WEIGHTS", 2)
+    counts: ClassCounts[str] = ClassCounts(ChangedRows(1))
+    counts.reorder([-1])
+    computed = []
+
+    def weight(pod_class: str) -> int:
+        computed.append(pod_class)
+        return ord(pod_class)
+
+    for pod_class in "abcba":
+        counts.set_row(0, {pod_class: 1})
+        assert counts.weighted("key", weight).tolist() == [ord(pod_class)]
+    assert computed.count("a") == 2

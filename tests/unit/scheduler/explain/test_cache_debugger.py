@@ -41,6 +41,15 @@ async def test_dump_and_comparison(cluster, scheduling):
         assert compare(scheduler.cache, scheduler.queue, {"n"}, by_uid).missed_pods == ("default/pending",)
 
 
+async def test_pods_of_all_queues_are_known(cluster, scheduling):
+    async with scheduling() as scheduler:
+        cluster.pod("p", cpu="1")
+        pods = {pod.metadata.uid: pod for pod in cluster.pods()}
+        while not scheduler.queue.active_pods():
+            await asyncio.sleep(0)
+        assert not compare(scheduler.cache, scheduler.queue, set(), pods)
+
+
 async def test_dump_is_consistent_with_its_start(cluster, scheduling):
     cluster.node("n", cpu="1")
     cluster.pod("existing", cpu="1", nodeName="n")

@@ -37,6 +37,17 @@ async def test_all_obstacles_of_all_nodes(cluster, scheduling):
     assert explanation.preemption.startswith("preemption cannot help")
 
 
+async def test_shortage_is_the_smallest_of_all_nodes(cluster, scheduling):
+    cluster.node("busy", cpu="4")
+    cluster.node("small", cpu="500m")
+    cluster.pod("running", cpu="3", nodeName="busy")
+    async with scheduling() as scheduler:
+        cluster.pod("p", cpu="3500m")
+        await asyncio.sleep(0.5)
+        explanation = explain(scheduler, "default/p")
+    assert explanation.shortages == {"cpu": 2500}
+
+
 async def test_advice_names_taints_and_labels(cluster, scheduling):
     for number in range(3):
         cluster.node(f"n{number}", labels={"disk": "ssd"} if number else {})

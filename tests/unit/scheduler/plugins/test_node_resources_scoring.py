@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeloop.scheduler.config.plugin_args import ResourceSpec
-from kubeloop.scheduler.plugins.node_resources_scoring import ResourceAllocations, _percent
+from kubeloop.scheduler.plugins.node_resources_scoring import ResourceAllocations, _mean_down_rows, _percent
 
 _DENOMINATORS = st.integers(1, 1 << 10) | st.integers(1, 1 << 40) | st.integers((1 << 46) - 100, (1 << 46) + 100)
 
@@ -40,3 +40,8 @@ def test_allocation_of_an_extended_resource(name: str, expected: Any, plugin_clu
     allocations = ResourceAllocations([ResourceSpec(name, 1)], use_requested=False)
     requests = {"example.com/fpga": 1, "example.com/absent": 1}
     assert allocations.of_node(requests, cluster.snapshot.node_infos[0]) == [expected]
+
+
+def test_resource_that_a_node_lacks_does_not_count_in_its_score() -> None:
+    scores, allocatable = np.array([[80, 80], [20, 0]], np.int64), np.array([[1, 1], [1, 0]], np.int64)
+    assert _mean_down_rows(scores, allocatable, [1, 3]).tolist() == [35, 80]

@@ -103,12 +103,15 @@ async def test_pre_bind_annotates_claim_with_selected_node(plugin_cluster: Any, 
     assert body["metadata"]["annotations"] == {"volume.kubernetes.io/selected-node": "a"}
 
 
-async def test_pre_bind_fails_if_the_claim_selects_another_node(plugin_cluster: Any, node: Any, pod: Any) -> None:
+@pytest.mark.parametrize("selected", [{"volume.kubernetes.io/selected-node": "b"}, {}], ids=["other node", "removed"])
+async def test_pre_bind_fails_if_the_provisioner_refuses_the_node(
+    selected: dict[str, str], plugin_cluster: Any, node: Any, pod: Any
+) -> None:
     cluster = plugin_cluster([node("a")])
     put_claim(cluster, provisioner="csi.example")
     plugin, state, new = reserved(cluster, pod)
-    done = {"pv.kubernetes.io/bind-completed": "yes", "volume.kubernetes.io/selected-node": "b"}
-    cluster.put("persistent_volume_claims", claim(annotations=done, resourceVersion="6"))
+    annotations = {"pv.kubernetes.io/bind-completed": "yes", **selected}
+    cluster.put("persistent_volume_claims", claim(annotations=annotations, resourceVersion="6"))
     status = await plugin.pre_bind(state, new, "a")
     assert status is not None
     assert status.reasons == ('binding volumes: provisioning failed for PVC "data"',)
