@@ -32,6 +32,7 @@ from support.recorded_events import RecordedEvents
 
 pytestmark = pytest.mark.virtual_time
 
+NOT_FOUND = from_status(ApiStatus(status="Failure", code=404, reason="NotFound", message="not found"))
 CONFLICT = from_status(ApiStatus(status="Failure", code=409, reason="Conflict", message="conflict"))
 NOT_SENT = ServerUnreachable("no connection", maybe_applied=False)
 LOST = ServerUnreachable("no response", maybe_applied=True)
@@ -55,13 +56,16 @@ class Binder:
 
 
 class Binding:
-    """A binding cycle with `binder` and `pre_bind` as its plugins. stored: the pod's node in the API server."""
+    """A binding cycle with `binder` and `pre_bind` as its plugins.
+
+    stored: the pod's node in the API server; None if the pod was deleted.
+    """
 
     def __init__(
         self,
         clock: Any,
         *results: ApiError | ServerUnreachable | None,
-        stored: str = "",
+        stored: str | None = "",
         pre_bind: Any = (),
         gates: FeatureGates = DEFAULT_FEATURE_GATES,
     ) -> None:
@@ -87,6 +91,8 @@ class Binding:
         )
 
     async def get(self, resource: Any, name: str, namespace: str, *, lane: str) -> Any:
+        if self.stored is None:
+            raise NOT_FOUND
         return make_pod(name, self.stored)
 
     async def run(self, name: str = "p") -> Status | None:
@@ -102,13 +108,15 @@ class Binding:
         pytest.param([CONFLICT], "n", True, 1, id="conflict with an earlier request"),
         pytest.param([CONFLICT], "other", False, 1, id="bound to another node"),
         pytest.param([CONFLICT], "", False, 1, id="other conflict"),
+        pytest.param([CONFLICT], None, False, 1, id="conflict, pod deleted"),
         pytest.param([NOT_SENT], "", False, 1, id="request not sent"),
         pytest.param([LOST, None], "", True, 2, id="lost response, sent again"),
         pytest.param([LOST], "n", True, 1, id="lost response, bound"),
+        pytest.param([LOST], None, False, 1, id="lost response, pod deleted"),
         pytest.param([LOST] * 7, "", False, 7, id="no response at all"),
     ],
 )
-async def test_result_of_a_binding(clock: Any, results: Any, stored: str, bound: bool, requests: int) -> None:
+async def test_result_of_a_binding(clock: Any, results: Any, stored: str | None, bound: bool, requests: int) -> None:
     binding = Binding(clock, *results, stored=stored)
     status = await binding.run()
     assert (status is None) is bound
@@ -124,6 +132,17 @@ async def test_next_binding_waits_for_a_slot(clock: Any) -> None:
     await binding.cycle.wait_for_slot()
     assert asyncio.get_running_loop().time() - start == pytest.approx(0.9)
     assert await running is None
+
+
+async def test_time_on_permit_is_measured(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    binding = Binding(clock)
+    waits = []
+    metrics = SimpleNamespace(permit_wait=lambda result, seconds: waits.append((result, seconds)))
+    monkeypatch.setattr(binding.cycle, "_metrics", metrics)
+    await asyncio.sleep(1.0)
+    binding.waiting_pods.add(PodInfo(make_pod("p", "n")), {"Mine": 5.0})
+    await binding.run()
+    assert waits == [("Unschedulable", pytest.approx(5.0))]
 
 
 async def test_rejected_permit_sends_no_request(clock: Any) -> None:

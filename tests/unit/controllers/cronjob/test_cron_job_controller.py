@@ -104,6 +104,15 @@ async def test_replace_deletes_the_running_job(apiserver):
     assert "SuccessfulDelete" in reasons(apiserver)
 
 
+async def test_refused_deletion_of_an_old_job_has_an_event(apiserver):
+    create(apiserver, successfulJobsHistoryLimit=0)
+    await asyncio.sleep(MINUTE + 1)
+    apiserver.transport.reject = lambda method, path: errors.forbidden(JOBS, "", "no") if method == "DELETE" else None
+    finish_job(apiserver, *apiserver.names(JOBS))
+    await asyncio.sleep(1)
+    assert "FailedDelete" in reasons(apiserver)
+
+
 async def test_suspended_cron_job_starts_nothing_until_resumed(apiserver):
     create(apiserver, suspend=True)
     await asyncio.sleep(3 * MINUTE)

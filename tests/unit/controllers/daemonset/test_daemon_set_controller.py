@@ -79,6 +79,18 @@ async def test_nothing_is_written_when_nothing_changes(cluster):
     assert len(cluster.server.requests) == writes
 
 
+async def test_node_change_that_moves_no_pod_starts_no_sync(cluster, monkeypatch):
+    await apply(cluster)
+    enqueued = []
+    monkeypatch.setattr(cluster.controller.queue, "add", lambda key, reason: enqueued.append((key, reason)))
+    cluster.change_node("node-0", labels={"unrelated": "label"})
+    await asyncio.sleep(1)
+    assert enqueued == []
+    cluster.change_node("node-0", taints=NO_EXECUTE)
+    await asyncio.sleep(1)
+    assert enqueued == [("ns/agent", "node changed")]
+
+
 async def test_new_and_deleted_nodes(cluster):
     await apply(cluster)
     cluster.add_node("node-3")

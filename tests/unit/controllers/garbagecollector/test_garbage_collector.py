@@ -13,7 +13,7 @@ from kubeloop.controllers.garbagecollector.garbage_collector import GarbageColle
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.api_types import PartialObjectMetadata, Pod
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, SECRETS
-from support.fake_apiserver import WIDGETS
+from support.fake_apiserver import WIDGETS, FakeApiServer
 from support.faulty_transport import SentRequest, WatchFault
 
 pytestmark = pytest.mark.virtual_time
@@ -182,6 +182,25 @@ async def test_owner_reference_in_a_version_that_is_not_served_is_resolved(fake_
     fake_apiserver.delete(REPLICA_SETS, "web")
     await asyncio.sleep(5)
     assert fake_apiserver.names(PODS) == []
+
+
+async def test_objects_of_a_new_custom_resource_are_collected_soon(start):
+    server = FakeApiServer()
+    server.add(NAMESPACES, "ns")
+    await start(server.informers, GarbageCollector(server.context))
+
+    def discoveries() -> int:
+        return len([request for request in server.transport.sent if request.path == "/apis"])
+
+    server.add(CONFIG_MAPS, "other")
+    await asyncio.sleep(3)
+    assert discoveries() == 1
+    server.define_widgets()
+    absent_owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "old", "uid": "gone"}
+    server.add(WIDGETS, "custom", absent_owner)
+    await asyncio.sleep(3)
+    assert server.names(WIDGETS) == []
+    assert discoveries() > 1
 
 
 async def test_failed_first_discovery_is_repeated_after_half_a_second(fake_apiserver, start_collector):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.objects.api_types import convert
-from kubeloop.kube.objects.storage_types import CSIDriver, CSINode, VolumeAttachment
+from kubeloop.kube.objects.storage_types import CSIDriver, CSINode, StorageClass, VolumeAttachment
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.node_volume_limits import NodeVolumeLimits
@@ -34,6 +34,21 @@ def test_node_at_its_limit_is_rejected(plugin_cluster: Any, node: Any, pod: Any)
     }
     # a volume that the node has already does not count again
     assert rejections(plugin, cluster, pod("q", volumes=volume_of("c0"))) == {}
+
+
+@pytest.mark.parametrize(("limit", "rejected"), [(1, ["a"]), (2, [])])
+def test_unbound_claims_of_in_tree_classes_count_for_their_csi_driver(
+    limit: int, rejected: list[str], plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    cluster = plugin_cluster([node("a"), node("without-csi-node")], [pod("existing", "a", volumes=volume_of("c0"))])
+    driver = {"name": "ebs.csi.aws.com", "nodeID": "a", "allocatable": {"count": limit}}
+    cluster.put("csi_nodes", convert(CSINode, {"metadata": {"name": "a"}, "spec": {"drivers": [driver]}}))
+    storage_class = {"metadata": {"name": "wait"}, "provisioner": "kubernetes.io/aws-ebs"}
+    cluster.put("storage_classes", convert(StorageClass, storage_class))
+    for name in ("c0", "c1"):
+        cluster.put("persistent_volume_claims", make_claim(name))
+    plugin = NodeVolumeLimits(plugin_args.NoArgs(), cluster)
+    assert list(rejections(plugin, cluster, pod("p", volumes=volume_of("c1")))) == rejected
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from kubeloop.kube.client.current_span import current_span
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.sampling.samplers import DISABLED_SAMPLER, Sampler
@@ -26,8 +27,10 @@ def test_trace_has_one_child_per_object_and_the_first_error(manual_clock):
     apply = recorder(manual_clock, finished, Sampler())
     for name, error in (("a", ""), ("b", "forbidden"), ("c", "conflict")):
         traceparent = apply.begin()
+        assert current_span.get().traceparent == traceparent
         manual_clock.pass_ms(2)
         apply.end(traceparent, "Deployment", "shop", name, "failed" if error else "created", error)
+    assert current_span.get() is None
     apply.finish()
     (trace,) = finished
     trace.check()

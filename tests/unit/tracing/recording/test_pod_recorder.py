@@ -190,6 +190,13 @@ async def test_number_of_open_records_is_bounded(tracing, pod, exporter, caplog,
     assert "too many pending pods" in log_record.getMessage()
 
 
+async def test_number_of_requested_pods_is_bounded(tracing, monkeypatch):
+    monkeypatch.setattr(pod_recorder, "MAX_OPEN", 10)
+    for _ in range(25):
+        tracing.pods.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f")
+    assert tracing.pods.open_count() == 10
+
+
 def test_disabled_recorder_accepts_every_call(pod, manual_clock):
     recorder = PodRecorder(clock=manual_clock, rng=random.Random(1), sampler=DISABLED_SAMPLER)
     web = pod()

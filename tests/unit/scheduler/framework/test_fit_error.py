@@ -1,0 +1,23 @@
+"""Statuses of rejected nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kubeloop.scheduler.api.extension_points import RowStatuses
+from kubeloop.scheduler.api.results import unschedulable
+from kubeloop.scheduler.api.status import Code
+from kubeloop.scheduler.framework.fit_error import NodeToStatus
+
+
+def test_nodes_that_only_an_extender_names_are_counted_and_listed(plugin_cluster: Any, node: Any) -> None:
+    statuses = NodeToStatus(plugin_cluster([node("a"), node("b")]).snapshot)
+    by_filter, by_extender = unschedulable("Fit", "full"), unschedulable("Extender", "refused")
+    statuses.override_rows(np.array([0]), RowStatuses(np.array([0]), [by_filter]))
+    statuses.set("elsewhere", by_extender)
+    assert statuses.plugins() == {"Fit": 1, "Extender": 1}
+    assert dict(statuses.items()) == {"a": by_filter, "elsewhere": by_extender}
+    assert statuses.nodes_with_code(Code.UNSCHEDULABLE) == ["a", "elsewhere"]
+    assert statuses.count_reasons(2) == {"full": 1, "refused": 1}
