@@ -62,6 +62,7 @@ class Algorithm:
         """
         snapshot, facts = self.snapshot, attempt.facts
         facts.nodes = len(snapshot)
+        facts.attributes = attempt.state.trace_attributes
         if facts.nodes == 0:
             raise NoNodesAvailable
         diagnosis = Diagnosis(NodeToStatus(snapshot))

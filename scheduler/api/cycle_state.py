@@ -8,10 +8,13 @@ from typing import Any
 class CycleState:
     """Values by key, written by one extension point and read by a later one. Dry runs use a `clone`.
 
+    trace_attributes: attributes of the span of the attempt, by name, which plugins add.
+
+
     Values with a `clone()` method are cloned with it, others are shared.
     """
 
-    __slots__ = ("_values", "measured", "skip_filter", "skip_pre_bind", "skip_score")
+    __slots__ = ("_values", "measured", "skip_filter", "skip_pre_bind", "skip_score", "trace_attributes")
 
     def __init__(self, *, measured: bool = False) -> None:
         """measured: the duration of each plugin call is reported."""
@@ -20,6 +23,7 @@ class CycleState:
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()
         self.skip_pre_bind: set[str] = set()
+        self.trace_attributes: dict[str, int | float] = {}
 
     def write(self, key: str, value: Any) -> None:
         self._values[key] = value

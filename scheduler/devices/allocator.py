@@ -41,12 +41,13 @@ class NodeAllocation(msgspec.Struct, frozen=True):
 
 
 class SearchSettings(msgspec.Struct, frozen=True):
-    """usage_of: usage of a pool. has_timed_out: True if the search must end."""
+    """usage_of: usage of a pool. now_ns: the clock of timeout_seconds, the limit of one search."""
 
     features: DeviceFeatures
     selectors: DeviceSelectors
     usage_of: Callable[[PoolKey], PoolUsage]
-    has_timed_out: Callable[[], bool]
+    now_ns: Callable[[], int]
+    timeout_seconds: float
 
 
 class _TooManyResults(Exception):
@@ -65,6 +66,7 @@ class NodeSearch:
         settings: SearchSettings,
     ) -> None:
         self.steps = 0
+        self._end_ns = settings.now_ns() + int(settings.timeout_seconds * 1e9)
         self._claims = claims
         self._pools = pools
         self._node, self._labels = node, labels
@@ -135,7 +137,7 @@ class NodeSearch:
 
     def _count_step(self) -> None:
         self.steps += 1
-        if self.steps % _STEPS_PER_CLOCK_CHECK == 0 and self._settings.has_timed_out():
+        if self.steps % _STEPS_PER_CLOCK_CHECK == 0 and self._settings.now_ns() > self._end_ns:
             raise AllocationTimeout(self._node)
 
     def _next_request(self, claim: int, request: int) -> bool:
@@ -236,7 +238,7 @@ class NodeSearch:
         return not device.per_device_node or device.matcher.matches(self._node, self._labels)
 
     def _has_capacity(self, request: Request, device: PoolDevice) -> bool:
-        if not self._features.consumable_capacity or (request.capacity is None and not device.device.capacity):
+        if not self._features.consumable_capacity or (request.capacity is None and device.has_plain_capacity):
             return True
         return has_capacity(
             device.device,
@@ -363,10 +365,7 @@ def rejecting_selector(
     ):
         for index, expression in enumerate(expressions):
             try:
-                if device.variables is None:
-                    selectors.compile(expression)  # its error comes first
-                    device.variables = selectors.variables(device.driver, device.device)
-                if not selectors.matches(expression, device.variables):
+                if not selectors.matches(expression, device.driver, device.device):
                     return f"{owner}: {expression}"
             except SelectorError as error:
                 raise AllocationError(f"{owner}: selector #{index}: {error}") from None

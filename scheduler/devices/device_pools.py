@@ -7,7 +7,6 @@ it, and other nodes never see it. Source: structured/internal/incubating/pools_i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from kubeloop.kube.node_selectors import NodeSelectorMatcher
 from kubeloop.kube.objects.api_types import NodeSelector
@@ -24,10 +23,11 @@ Counters = dict[str, dict[str, int]]
 class PoolDevice:
     """A device of a slice, with what is derived from it once.
 
-    selected: by number of a list of selectors (requests.py), whether they select the device.
+    selected: by number of a list of selectors (requests.py), whether they select the device. has_plain_capacity: a
+    request for no capacity in particular can have the device whenever it is free.
     """
 
-    __slots__ = ("consumes", "device", "driver", "matcher", "name", "pool", "selected", "slice", "variables")
+    __slots__ = ("consumes", "device", "driver", "has_plain_capacity", "matcher", "name", "pool", "selected", "slice")
 
     def __init__(self, slice_: ResourceSlice, device: Device) -> None:
         spec = slice_.spec
@@ -41,7 +41,9 @@ class PoolDevice:
         )
         self.matcher = NodeMatcher(device.node_name, device.all_nodes, device.node_selector)
         self.selected: dict[int, bool] = {}
-        self.variables: dict[str, Any] | None = None  # of CEL expressions
+        self.has_plain_capacity = not device.allow_multiple_allocations and all(
+            capacity.request_policy is None for capacity in device.capacity.values()
+        )
 
     @property
     def per_device_node(self) -> bool:

@@ -5,19 +5,29 @@ Source: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go of v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
 from kubeloop.kube.cel.functions.kubernetes_functions import QuantityValue, semver
 from kubeloop.kube.cel.program import Library, Program
-from kubeloop.kube.cel.syntax import ExpressionError, InstantiationError
+from kubeloop.kube.cel.syntax import (
+    Call,
+    ExpressionError,
+    Ident,
+    InstantiationError,
+    Literal,
+    Node,
+    Select,
+    children,
+)
 from kubeloop.kube.cel.types import BOOL, QUANTITY, STRING, Type, map_of
 from kubeloop.kube.cel.values import CelError, ContainerValue, equal, type_name
 from kubeloop.kube.objects.device_types import Device, DeviceAttribute
 from kubeloop.kube.quantities import parse_quantity
 
 _ANY = Type("any", "any")
+_MAX_RESULTS = 10_000  # cached per expression
 
 
 class SelectorError(Exception):
@@ -67,8 +77,8 @@ class DeviceSelectors:
         self._variables = {"device": Type("struct", "kubernetes.DRADevice", fields=fields)}
         self._compiled = lru_cache(maxsize=256)(self._compile)
 
-    def _compile(self, expression: str) -> Program | str:
-        """Return the program, or the error as kube-scheduler writes it."""
+    def _compile(self, expression: str) -> _Selector | str:
+        """Return the compiled selector, or the error as kube-scheduler writes it."""
         try:
             program = Program(expression, self._variables, _BINDINGS)
         except ExpressionError as error:
@@ -77,40 +87,38 @@ class DeviceSelectors:
             return f"program instantiation failed: {error}"
         if program.type.kind not in ("bool", "any"):
             return f"must evaluate to bool or the unknown type, not {program.type}"
-        return program
+        return _Selector(program)
 
-    def compile(self, expression: str) -> Program:
-        """Return the compiled expression. Raises SelectorError."""
-        program = self._compiled(expression)
-        if isinstance(program, str):
-            raise SelectorError(f"CEL compile error: {program}")
-        return program
+    def matches(self, expression: str, driver: str, device: Device) -> bool:
+        """Return True if the expression selects a device. Raises SelectorError."""
+        selector = self._compiled(expression)
+        if isinstance(selector, str):
+            raise SelectorError(f"CEL compile error: {selector}")
+        return selector.matches(driver, device)
 
-    def variables(self, driver: str, device: Device) -> dict[str, Any]:
-        """Return the variables of the expressions for a device. Raises SelectorError for an invalid attribute."""
-        attributes: dict[str, dict[str, Any]] = {}
-        for name, attribute in device.attributes.items():
-            domain, identifier = _qualified(name, driver)
-            try:
-                attributes.setdefault(domain, {})[identifier] = _attribute_value(attribute)
-            except CelError as error:
-                raise SelectorError(f"CEL runtime error: attribute {name}: {error}") from None
-        capacity: dict[str, dict[str, Any]] = {}
-        for name, amount in device.capacity.items():
-            domain, identifier = _qualified(name, driver)
-            capacity.setdefault(domain, {})[identifier] = QuantityValue(parse_quantity(amount.value))
-        return {
-            "device": {
-                "driver": driver,
-                "allowMultipleAllocations": bool(device.allow_multiple_allocations),
-                "attributes": _ByDomain(attributes),
-                "capacity": _ByDomain(capacity),
-            }
-        }
 
-    def matches(self, expression: str, variables: dict[str, Any]) -> bool:
-        """Return True if the expression selects the device of these variables. Raises SelectorError."""
-        result = self.compile(expression).run(variables)
+class _Selector:
+    """A compiled selector. Devices that are equal in all that it reads have the same result, which is cached."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._reads = fields_read(program.node)
+        self._results: dict[tuple[Any, ...], bool] = {}
+
+    def matches(self, driver: str, device: Device) -> bool:
+        """Return the result for a device. Raises SelectorError."""
+        if self._reads is None:
+            return self._evaluate(driver, device)
+        key = tuple([_read(driver, device, *read) for read in self._reads])
+        result = self._results.get(key)
+        if result is None:
+            if len(self._results) >= _MAX_RESULTS:
+                self._results.clear()
+            result = self._results[key] = self._evaluate(driver, device)
+        return result
+
+    def _evaluate(self, driver: str, device: Device) -> bool:
+        result = self._program.run(_variables(driver, device))
         if result.error:
             raise SelectorError(f"CEL runtime error: {result.error}")
         if type(result.value) is not bool:
@@ -120,6 +128,78 @@ class DeviceSelectors:
                 f"unsupported type conversion from '{kind}' to bool"
             )
         return result.value
+
+
+Read = tuple[str, str, str]
+"""What an expression reads of a device: (field, domain, identifier); the latter two are "" for scalar fields."""
+
+
+def fields_read(node: Node) -> tuple[Read, ...] | None:
+    """Return what an expression reads; None if it may read anything."""
+    reads: set[Read] = set()
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Ident) and part.name == "device":
+            return None
+        read = _field_read(part)
+        if read is None:
+            pending += children(part)
+        else:
+            reads.add(read)
+    return tuple(sorted(reads))
+
+
+def _field_read(node: Node) -> Read | None:
+    """Return what is read by device.driver or device.attributes["domain"].identifier; None for other expressions."""
+    if not isinstance(node, Select):
+        return None
+    if _is_device(node.operand) and node.field in ("driver", "allowMultipleAllocations"):
+        return node.field, "", ""
+    domain = node.operand
+    if not (isinstance(domain, Call) and domain.name == "_[_]" and isinstance(domain.args[1], Literal)):
+        return None
+    by_domain = domain.args[0]
+    if not (isinstance(by_domain, Select) and _is_device(by_domain.operand)):
+        return None
+    return by_domain.field, str(domain.args[1].value), node.field
+
+
+def _is_device(node: Node) -> bool:
+    return isinstance(node, Ident) and node.name == "device"
+
+
+def _read(driver: str, device: Device, field: str, domain: str, identifier: str) -> Any:
+    if field == "driver":
+        return driver
+    if field == "allowMultipleAllocations":
+        return device.allow_multiple_allocations
+    values: Mapping[str, Any] = device.attributes if field == "attributes" else device.capacity
+    value = values.get(f"{domain}/{identifier}")
+    return values.get(identifier) if value is None and domain == driver else value
+
+
+def _variables(driver: str, device: Device) -> dict[str, Any]:
+    """Return the variables of the expressions for a device. Raises SelectorError for an invalid attribute."""
+    attributes: dict[str, dict[str, Any]] = {}
+    for name, attribute in device.attributes.items():
+        domain, identifier = _qualified(name, driver)
+        try:
+            attributes.setdefault(domain, {})[identifier] = _attribute_value(attribute)
+        except CelError as error:
+            raise SelectorError(f"CEL runtime error: attribute {name}: {error}") from None
+    capacity: dict[str, dict[str, Any]] = {}
+    for name, amount in device.capacity.items():
+        domain, identifier = _qualified(name, driver)
+        capacity.setdefault(domain, {})[identifier] = QuantityValue(parse_quantity(amount.value))
+    return {
+        "device": {
+            "driver": driver,
+            "allowMultipleAllocations": bool(device.allow_multiple_allocations),
+            "attributes": _ByDomain(attributes),
+            "capacity": _ByDomain(capacity),
+        }
+    }
 
 
 def _attribute_value(attribute: DeviceAttribute) -> Any:

@@ -21,7 +21,7 @@ from kubeloop.scheduler.api.extension_points import RowFilterResult
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import failed, select_rows, unresolvable
 from kubeloop.scheduler.api.status import Status
-from kubeloop.scheduler.cache.arrays import Rows
+from kubeloop.scheduler.cache.arrays import Mask, Rows
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
 from kubeloop.scheduler.devices.allocation_results import allocation_results
@@ -37,7 +37,7 @@ from kubeloop.scheduler.devices.node_results import NodeResults
 from kubeloop.scheduler.devices.requests import ClaimRequests, claim_requests
 from kubeloop.scheduler.plugins.node_selector_masks import node_selector_mask
 
-_MAX_SEARCH_SECONDS = 1.0  # of one attempt: the search runs on the event loop. kube-scheduler has 10 s per node
+_MAX_SEARCH_SECONDS = 0.5  # on one node, where the search runs on the event loop; in kube-scheduler, 10 s
 _MAX_ALTERNATIVES = 8
 
 
@@ -51,7 +51,8 @@ class PodDevices:
     claims: in the order of the pod's spec; replaced by newer states as they are written. selectors: by number of an
     allocated claim, the nodes on which it is available. to_allocate: numbers of the claims without an allocation.
     unavailable: numbers of allocated claims that some node cannot use. reserved: allocation by number of the claim.
-    results: None if there is nothing to allocate.
+    results: None if there is nothing to allocate. search_seconds, search_steps, searched_nodes: duration and size of
+    the searches in this cycle.
     """
 
     def __init__(self, claims: list[ResourceClaim]) -> None:
@@ -62,6 +63,9 @@ class PodDevices:
         self.reserved: dict[int, AllocationResult] = {}
         self.requests: list[ClaimRequests] = []
         self.results: NodeResults | None = None
+        self.search_seconds = 0.0
+        self.search_steps = 0
+        self.searched_nodes = 0
         self.has_alternatives = any(
             request.first_available for claim in claims for request in claim.spec.devices.requests
         )
@@ -74,7 +78,13 @@ class DeviceAllocation:
         self._devices = handle.cluster_devices()
         self._scores_alternatives = handle.feature_gates.enabled("DRAPrioritizedList")
         filter_timeout = parse_duration_seconds(args.filter_timeout) if args.filter_timeout else 0.0
-        self._search_seconds = min(filter_timeout or _MAX_SEARCH_SECONDS, _MAX_SEARCH_SECONDS)
+        self._settings = SearchSettings(
+            self._devices.features,
+            self._devices.selectors,
+            self._devices.usage.pool,
+            handle.clock.time_ns,
+            min(filter_timeout or _MAX_SEARCH_SECONDS, _MAX_SEARCH_SECONDS),
+        )
         self._binding_timeout_seconds = (
             parse_duration_seconds(args.binding_timeout) if args.binding_timeout else BINDING_TIMEOUT_SECONDS
         )
@@ -159,9 +169,7 @@ class DeviceAllocation:
 
     def filter_rows(self, devices: PodDevices, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         """Raises AllocationError and AllocationTimeout."""
-        feasible = np.ones(len(rows), np.bool_)
-        if devices.to_allocate:
-            feasible = self._results(devices).feasible(snapshot, rows, self._settings())
+        feasible = self._feasible(devices, snapshot, rows) if devices.to_allocate else np.ones(len(rows), np.bool_)
         available = np.ones(len(rows), np.bool_)
         for number, claim in enumerate(devices.claims):
             if claim.status.allocation is None:
@@ -183,12 +191,17 @@ class DeviceAllocation:
 
         return RowFilterResult(feasible & available, explain)
 
-    def _settings(self) -> SearchSettings:
-        now_ns = self._handle.clock.time_ns
-        end_ns = now_ns() + int(self._search_seconds * 1e9)
-        return SearchSettings(
-            self._devices.features, self._devices.selectors, self._devices.usage.pool, lambda: now_ns() > end_ns
-        )
+    def _feasible(self, devices: PodDevices, snapshot: Snapshot, rows: Rows) -> Mask:
+        """Return the nodes on which the claims can be allocated: bool [K]. Raises like filter_rows."""
+        results = self._results(devices)
+        now_ns, steps, searched = self._handle.clock.time_ns, results.steps, results.searched
+        start_ns = now_ns()
+        try:
+            return results.feasible(snapshot, rows, self._settings)
+        finally:
+            devices.search_seconds += (now_ns() - start_ns) / 1e9
+            devices.search_steps += results.steps - steps
+            devices.searched_nodes += results.searched - searched
 
     def _results(self, devices: PodDevices) -> NodeResults:
         """Return the search results that pods with the same requests share. Raises AllocationError."""

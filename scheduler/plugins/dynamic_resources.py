@@ -85,7 +85,17 @@ class DynamicResources:
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         """Raises AllocationError and AllocationTimeout."""
-        return self._allocation.filter_rows(state.read(STATE), snapshot, rows)
+        devices: PodDevices = state.read(STATE)
+        try:
+            return self._allocation.filter_rows(devices, snapshot, rows)
+        finally:
+            state.trace_attributes.update(
+                {
+                    "kubeloop.devices.search_seconds": devices.search_seconds,
+                    "kubeloop.devices.search_steps": devices.search_steps,
+                    "kubeloop.devices.searched_nodes": devices.searched_nodes,
+                }
+            )
 
     async def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader

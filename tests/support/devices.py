@@ -173,13 +173,13 @@ def allocate(
     *claims: JSON,
     node: str = "a",
     labels: Mapping[str, str] | None = None,
-    has_timed_out: Callable[[], bool] = lambda: False,
+    now_ns: Callable[[], int] = lambda: 0,
 ) -> list[AllocationResult] | None:
     """Return the allocation of these claims on a node, or None. Raises the errors of the search."""
     entries = [
         claim_requests(typed(claim), devices.device_class, devices.features, devices.selector_lists) for claim in claims
     ]
-    settings = SearchSettings(devices.features, devices.selectors, devices.usage.pool, has_timed_out)
+    settings = SearchSettings(devices.features, devices.selectors, devices.usage.pool, now_ns, 1.0)
     pools = devices.pools.pools(node, labels or {})
     allocation = NodeSearch(entries, pools, node, labels or {}, settings).run()
     share_ids = (f"share-{number}" for number in count(1))

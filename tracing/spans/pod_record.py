@@ -46,6 +46,7 @@ class AttemptFacts(msgspec.Struct, gc=False, array_like=True):
     node              selected node; "" if none
     message           reason for failure, as in the FailedScheduling event
     nominated_node    node on which preemption frees resources
+    attributes        those that plugins add to the span of the attempt
     """
 
     result: Literal["scheduled", "unschedulable", "error"]
@@ -61,6 +62,7 @@ class AttemptFacts(msgspec.Struct, gc=False, array_like=True):
     message: str = ""
     nominated_node: str = ""
     victims: int = 0
+    attributes: dict[str, int | float] = {}
 
 
 class Wait(msgspec.Struct, gc=False, array_like=True, tag=0):

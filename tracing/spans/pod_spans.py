@@ -232,6 +232,7 @@ class _SpanBuilder:
             attributes["kubeloop.message"] = facts.message
         if facts.nominated_node:
             attributes["kubeloop.nominated_node"] = facts.nominated_node
+        attributes.update(facts.attributes)
         error = None if facts.result == "scheduled" else facts.message or facts.result
         events = self._attempt_events(facts, end_ns) if error is not None else ()
         span = self._add("scheduling attempt", start_ns, end_ns, attributes, error=error, events=events)

@@ -21,7 +21,7 @@ class Search:
             typed(claim("c", *requests)), devices.device_class, devices.features, devices.selector_lists
         )
         self.results = NodeResults([entry], devices.pools, devices.usage)
-        self.settings = SearchSettings(devices.features, devices.selectors, devices.usage.pool, lambda: False)
+        self.settings = SearchSettings(devices.features, devices.selectors, devices.usage.pool, lambda: 0, 1.0)
 
     def run(self, rows=None):
         """Return (feasible nodes, number of nodes that were searched)."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kubeloop.kube.cel.parser import parse
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.device_types import Device
-from kubeloop.scheduler.devices.selectors import DeviceSelectors, SelectorError
+from kubeloop.scheduler.devices.selectors import DeviceSelectors, SelectorError, fields_read
 
 DEVICE = {
     "name": "d",
@@ -25,8 +26,8 @@ MILLION = f"{TEN}.all(a, {TEN}.all(b, {TEN}.all(c, {TEN}.all(d, {TEN}.all(e, {TE
 
 
 def matches(expression, device=DEVICE, *, consumable_capacity=True):
-    compiled = DeviceSelectors(consumable_capacity=consumable_capacity)
-    return compiled.matches(expression, compiled.variables("gpu.example.com", convert(Device, device)))
+    selectors = DeviceSelectors(consumable_capacity=consumable_capacity)
+    return selectors.matches(expression, "gpu.example.com", convert(Device, device))
 
 
 @pytest.mark.parametrize(
@@ -96,3 +97,33 @@ def test_invalid_attribute(attribute, error):
 def test_variable_of_a_disabled_gate_is_unknown():
     with pytest.raises(SelectorError, match="undefined field 'allowMultipleAllocations'"):
         matches("device.allowMultipleAllocations", consumable_capacity=False)
+
+
+@pytest.mark.parametrize(
+    ("expression", "reads"),
+    [
+        ("device.driver == 'x'", [("driver", "", "")]),
+        ("device.allowMultipleAllocations", [("allowMultipleAllocations", "", "")]),
+        (
+            "has(device.attributes['a'].x) && device.capacity['b'].y.sign() > 0",
+            [("attributes", "a", "x"), ("capacity", "b", "y")],
+        ),
+        ("'a' in device.attributes", None),
+        ("device.attributes[device.driver].x == 1", None),
+        ("cel.bind(a, device.attributes['a'], a.x == 1)", None),
+        ("true", []),
+    ],
+)
+def test_fields_that_an_expression_reads(expression, reads):
+    fields = fields_read(parse(expression, bindings=True))
+    assert fields == (None if reads is None else tuple(reads))
+
+
+def test_devices_that_differ_in_what_is_read_have_their_own_results():
+    selectors, results = DeviceSelectors(consumable_capacity=True), []
+    for value in ({"int": 1}, {"int": 2}, {"bool": True}, {"int": 1}):
+        device = convert(Device, {"name": "d", "attributes": {"x": value, "gpu.example.com/y": {"int": 1}}})
+        results.append(selectors.matches("device.attributes['gpu.example.com'].x == 1", "gpu.example.com", device))
+    assert results == [True, False, False, True]
+    other = convert(Device, {"name": "d", "attributes": {"gpu.example.com/x": {"int": 1}}})
+    assert selectors.matches("device.attributes['gpu.example.com'].x == 1", "other.example.com", other)

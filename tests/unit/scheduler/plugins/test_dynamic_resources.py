@@ -201,6 +201,19 @@ def test_pods_without_alternatives_are_not_scored(plugin_with, pod):
     assert plugin.score_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows).tolist() == [0, 0]
 
 
+def test_search_is_an_attribute_of_the_attempt(plugin_with, pod):
+    plugin, cluster = plugin_with(claim("c", request(count=2)))
+    state, info = CycleState(), PodInfo(pod("p", **CLAIM))
+    plugin.pre_filter(state, info, cluster.snapshot)
+    plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows)
+    assert state.trace_attributes == {
+        "kubeloop.devices.search_seconds": 0.0,  # the clock of this test stands still
+        "kubeloop.devices.search_steps": 5
+        + 2,  # a: two devices, three ends (devices, requests, claims); b: two devices
+        "kubeloop.devices.searched_nodes": 2,
+    }
+
+
 def reserved(plugin, cluster, pod, node="a") -> CycleState:
     """Filter and reserve; return the state."""
     state, info = CycleState(), PodInfo(pod)

@@ -82,6 +82,19 @@ async def test_bound_pod_has_complete_span_tree(tracing, pod, manual_clock, expo
     assert [*tracing.pods.open_records()] == []
 
 
+async def test_attributes_of_plugins_are_those_of_the_attempt(tracing, pod, manual_clock, exporter):
+    web, traceparent = request_pod(tracing, pod, manual_clock)
+    searched = {"kubeloop.devices.search_steps": 7, "kubeloop.devices.search_seconds": 0.5}
+    attempt(
+        tracing, web, manual_clock, 1, AttemptFacts("scheduled", nodes=1, feasible=1, node="n1", attributes=searched)
+    )
+    bind(tracing, web, manual_clock, "n1")
+    tracing.pods.observed(pod(traceparent=traceparent, node="n1"))
+    trace = await finished(tracing, exporter)
+    (span,) = (span for span in trace.spans if span.name == "scheduling attempt")
+    assert searched.items() <= span.attributes.items()
+
+
 async def test_failed_attempts_and_bindings_are_recorded(tracing, pod, manual_clock, exporter):
     clock = manual_clock
     web, traceparent = request_pod(tracing, pod, clock)
