@@ -403,20 +403,11 @@ ENDPOINT_SLICES = declare(
 
 # --- resource.k8s.io --------------------------------------------------------------------------------------------------
 
-_CLAIMS = "resource.k8s.io/v1"
-DEVICE_CLASSES = declare(
-    _CLAIMS,
-    "deviceclasses",
-    "DeviceClass",
-    namespaced=False,
-    generation="spec",
-    return_deleted_object=True,
-    columns=("Age",),
-)
+serve(resources.DEVICE_CLASSES, generation="spec", return_deleted_object=True, columns=("Age",))
 serve(resources.RESOURCE_CLAIMS, return_deleted_object=True, columns=("State", "Age"))
 serve(resources.RESOURCE_CLAIM_TEMPLATES, return_deleted_object=True, columns=("Age",))
-RESOURCE_SLICES = declare(
-    _CLAIMS, "resourceslices", "ResourceSlice", namespaced=False, generation="spec", return_deleted_object=True,
+serve(
+    resources.RESOURCE_SLICES, generation="spec", return_deleted_object=True,
     columns=("Node=spec.nodeName", "Driver=spec.driver", "Pool=spec.pool.name", "Age"),
 )  # fmt: skip
 

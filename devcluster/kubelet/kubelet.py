@@ -23,24 +23,30 @@ from kubeloop.devcluster.kubelet.referenced_objects import (
     MissingObject,
     missing_for_environment,
     missing_for_volumes,
+    unprepared_claim,
 )
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.simulation.node_objects import NETWORK_NOT_READY
 from kubeloop.devcluster.simulation.simulation import Simulation
 from kubeloop.devcluster.storage.store import Change
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import CONFIG_MAPS, PODS, SECRETS, Resource
+from kubeloop.kube.objects.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, SECRETS, Resource
 
 _PULL_BACKOFF_SECONDS = 2.0  # from ErrImagePull to ImagePullBackOff
 _EARLY_REPORT_SECONDS = 0.5  # a pod with a longer start delay is reported when it is admitted
-_REFERENCED: dict[Kind, Resource[Any]] = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}
+_REFERENCED: dict[Kind, Resource[Any]] = {
+    "ConfigMap": CONFIG_MAPS,
+    "Secret": SECRETS,
+    "ResourceClaim": RESOURCE_CLAIMS,
+}
+_UNNAMED_CLAIM: tuple[Kind, str] = ("ResourceClaim", "")  # its name is missing in the status of the pod
 
 
 class Kubelets:
     """Pods of all simulated nodes.
 
-    quiet: other parts ignore the status writes. receive: is subscribed to ConfigMaps and Secrets as soon as a pod waits
-    for one, until close(); it passes them to object_changed().
+    quiet: other parts ignore the status writes. receive: is subscribed to the kinds of _REFERENCED as soon as a pod
+    waits for an object, until close(); it passes their objects to object_changed().
     """
 
     def __init__(self, simulation: Simulation, receive: Callable[[Change], None], *, quiet: bool) -> None:
@@ -48,7 +54,7 @@ class Kubelets:
         self._settings = simulation.settings
         self._quiet = quiet
         self._pods: dict[str, SimulatedPod] = {}  # by uid
-        self._waiting: dict[str, SimulatedPod] = {}  # those that wait for ConfigMaps and Secrets, by uid
+        self._waiting: dict[str, SimulatedPod] = {}  # those that wait for other objects, by uid
         self._receive = receive
         self._unsubscribe: list[Callable[[], None]] = []
 
@@ -163,6 +169,8 @@ class Kubelets:
             pod.spec = obj["spec"]
             pod.node.recount(pod)
             self._apply_spec(pod)
+        if _UNNAMED_CLAIM in pod.missing and (obj.get("status") or {}).get("resourceClaimStatuses"):
+            pod.retry(self._now())
         if pod.start_at is None:
             if pod.pulls_fail and not pod.pull_error:
                 pod.pulls_fail = False
@@ -219,7 +227,7 @@ class Kubelets:
             if pod.node.is_network_unavailable and not pod.object["spec"].get("hostNetwork"):
                 pod.start_at = math.inf  # until the node recovers
                 self._event(pod, "Warning", "NetworkNotReady", f"network is not ready: {NETWORK_NOT_READY}")
-            elif self._lacks_volumes(pod):
+            elif self._lacks_volumes(pod) or self._lacks_claim(pod):
                 pod.start_at = math.inf  # until the objects are written
             else:
                 self._start(pod, now, wall)
@@ -289,7 +297,7 @@ class Kubelets:
         if run.restart_at is not None and run.restart_at > now:
             self._event(pod, "Warning", "BackOff", f"Back-off restarting failed container {run.name}", run.name)
 
-    # --- ConfigMaps and Secrets -------------------------------------------------------------------
+    # --- ConfigMaps, Secrets and ResourceClaims -------------------------------------------------------------------
 
     def _lacks_volumes(self, pod: SimulatedPod) -> bool:
         """Return True if the pod waits for an object of a volume."""
@@ -302,6 +310,16 @@ class Kubelets:
             message = f'MountVolume.SetUp failed for volume "{volume}" : {missing.message}'
             self._event(pod, "Warning", "FailedMount", message)
         return lacks
+
+    def _lacks_claim(self, pod: SimulatedPod) -> bool:
+        """Return True if the pod waits for a ResourceClaim that is allocated and reserved for it."""
+        missing = None if pod.address else unprepared_claim(pod.object, self._reader(pod))
+        if missing is None:
+            return False
+        self._wait_for(pod, missing)
+        message = f"Failed to prepare dynamic resources: prepare dynamic resources: {missing.message}"
+        self._event(pod, "Warning", "FailedPrepareDynamicResources", message)
+        return True
 
     def _lacks_environment(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun) -> bool:
         """Return True if the container waits for an object of its environment."""
@@ -327,7 +345,7 @@ class Kubelets:
             self._unsubscribe = [store.subscribe(resource, self._receive) for resource in _REFERENCED.values()]
 
     def object_changed(self, obj: JSON) -> None:
-        """Retry the start of the pods and containers that wait for this ConfigMap or Secret."""
+        """Retry the start of the pods and containers that wait for this object."""
         metadata = obj["metadata"]
         for pod in list(self._waiting.values()):
             is_same_namespace = pod.object["metadata"]["namespace"] == metadata["namespace"]

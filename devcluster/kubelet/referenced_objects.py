@@ -1,7 +1,8 @@
-"""ConfigMaps and Secrets that a pod needs, and the errors of a v1.36 kubelet if they, or keys of them, are missing.
+"""Objects that a pod needs, and the errors of a v1.36 kubelet without them: ConfigMaps, Secrets, ResourceClaims.
 
 Pure functions of the pod and of `read`, which returns the object of a kind and name in the pod's namespace. Sources:
-pkg/kubelet/kubelet_pods.go (environment), pkg/volume/{configmap,secret,projected} and volumemanager (volumes).
+pkg/kubelet/kubelet_pods.go (environment), pkg/volume/{configmap,secret,projected} and volumemanager (volumes),
+pkg/kubelet/cm/dra/manager.go (claims).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from kubeloop.kube.json_object import JSON
 
-Kind = Literal["ConfigMap", "Secret"]
+Kind = Literal["ConfigMap", "Secret", "ResourceClaim"]
 ReadObject = Callable[[Kind, str], JSON | None]
 
 _ROOT_CA = "kube-root-ca.crt"  # counts as present: root-ca-cert-publisher creates it in each namespace, if it runs
@@ -40,6 +41,40 @@ def missing_for_volumes(pod: JSON, read: ReadObject) -> Iterator[tuple[str, Miss
         if volume["name"] in mounted:
             for missing in _missing_for_volume(volume, read):
                 yield volume["name"], missing
+
+
+def unprepared_claim(pod: JSON, read: ReadObject) -> MissingObject | None:
+    """Return the first ResourceClaim that the pod must not use yet: its containers cannot be created without it.
+
+    A claim whose name the status of the pod lacks has the name "".
+    """
+    metadata, spec = pod["metadata"], pod["spec"]
+    if not spec.get("resourceClaims"):
+        return None
+    statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    recorded = {entry["name"]: entry.get("resourceClaimName") for entry in statuses}
+    for entry in spec["resourceClaims"]:
+        name = entry.get("resourceClaimName")
+        if name is None:
+            if entry["name"] not in recorded:
+                key = f"{metadata['namespace']}/{metadata['name']}"
+                return MissingObject("ResourceClaim", "", f'pod "{key}": ResourceClaim not created yet')
+            name = recorded[entry["name"]]
+            if name is None:
+                continue  # not needed
+        message = _claim_problem(metadata, name, read("ResourceClaim", name))
+        if message:
+            return MissingObject("ResourceClaim", name, message)
+    return None
+
+
+def _claim_problem(pod: JSON, name: str, claim: JSON | None) -> str:
+    if claim is None:
+        return f'fetch ResourceClaim {name}: resourceclaims.resource.k8s.io "{name}" not found'
+    status, uid = claim.get("status") or {}, claim["metadata"]["uid"]
+    if not any(consumer["uid"] == pod["uid"] for consumer in status.get("reservedFor") or ()):
+        return f"pod {pod['name']} ({pod['uid']}) is not allowed to use ResourceClaim {name} ({uid})"
+    return "" if status.get("allocation") else f"ResourceClaim {name}: not allocated"
 
 
 def _missing_for_volume(volume: JSON, read: ReadObject) -> Iterator[MissingObject]:

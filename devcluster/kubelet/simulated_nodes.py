@@ -84,6 +84,11 @@ class SimulatedNodes:
 
             self._stages = PodStages(self._simulation, stages, self._wake.set, requests, DisabledFields(gates))
         self._kubelets = Kubelets(self._simulation, self._receive, quiet=self._stages is None)
+        self._slices = None
+        if self._settings.devices:
+            from kubeloop.devcluster.kubelet.resource_slices import ResourceSlices
+
+            self._slices = ResourceSlices(self._simulation, self._settings.devices)
         self._orphans: dict[str, dict[str, JSON]] = {}  # node that does not exist -> its pods by uid
         self._nodes: dict[str, SimulatedNode] = {}
         self._next_index = self._settings.count
@@ -246,6 +251,8 @@ class SimulatedNodes:
         if complete is not None:
             node = self._simulation.update(NODES, complete, quiet=True)
         simulated = self._nodes[name] = SimulatedNode(node, index)
+        if self._slices is not None:
+            self._slices.publish(node)
         simulated.failing = ""  # so that a failure is reported as a change
         self._node_changed(simulated, node)
         self._renew_lease(simulated)
@@ -300,6 +307,8 @@ class SimulatedNodes:
         del self._nodes[simulated.name]
         if self._stages is not None:
             self._stages.forget(simulated.uid)
+        if self._slices is not None:
+            self._slices.remove(simulated.name)
         if deleted:
             self._addresses.release(simulated.object)
         for pod in list(simulated.pods.values()):

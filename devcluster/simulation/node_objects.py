@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kubeloop.devcluster.api.conditions import condition_of, is_true
 from kubeloop.devcluster.simulation.node_addresses import DEFAULT_MAX_PODS, NodeAddresses
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.simulation.device_files import DevicePool
 
 KUBELET_VERSION = "v1.36.0"
 ANNOTATION_NODE = "kubeloop.dev/node"  # "simulated", or another value for a node with an external kubelet
@@ -42,6 +46,7 @@ class NodeSettings:
     events: record the kubelet's events (Pulled, Created, Started, Killing); benchmarks may disable them.
     lease_renew_seconds, status_report_seconds: periods of Lease renewals and condition reports per node.
     job_run_seconds: containers of a Job's pod exit with 0 after this time.
+    devices: pools of the device file, which the nodes publish as ResourceSlices.
     jitter: every delay of a pod varies randomly by up to this fraction.
     declared_features: status.declaredFeatures of every node.
     """
@@ -68,6 +73,7 @@ class NodeSettings:
     status_report_seconds: float = 300.0
     job_run_seconds: float = 1.0
     declared_features: tuple[str, ...] = ()
+    devices: tuple[DevicePool, ...] = ()
     jitter: float = 0.0
 
     def name(self, index: int) -> str:

@@ -16,7 +16,7 @@ from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.private_files import read_or_create_token
 from kubeloop.process.development_cluster import ApiServerSettings, serve_cluster
 from kubeloop.process.logs import configure_logging
-from kubeloop.process.node_options import node_capacity, zone_names
+from kubeloop.process.node_options import node_capacity, read_device_pools, zone_names
 from kubeloop.process.process_files import runtime_directory
 from kubeloop.process.signals import run_until_interrupted
 
@@ -68,6 +68,7 @@ def node_settings(cluster: DevClusterOptions, grace_seconds: float) -> NodeSetti
         every_node=cluster.nodes > 0,  # with --nodes 0, Nodes may have other kubelets
         capacity=node_capacity(cluster.node_cpu, cluster.node_memory, cluster.node_pods, option="--node-{}"),
         zones=zone_names(cluster.zones),
+        devices=read_device_pools(cluster.devices),
         start_delay_seconds=cluster.start_delay,
         start_delay_spread_seconds=min(cluster.start_spread, cluster.start_delay),
         stop_delay_seconds=cluster.stop_delay,

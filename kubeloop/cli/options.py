@@ -246,6 +246,9 @@ class DevClusterOptions(msgspec.Struct, frozen=True):
             type=FILE,
         ),
     ] = ()
+    devices: Annotated[
+        Path | None, option("File of the devices that nodes publish as ResourceSlices (docs/devices.md).", type=FILE)
+    ] = None
     service_cluster_ip_range: Annotated[
         IPv4Network | None,
         option("Address range of Services (default: 10.0.0.0/24).", type=_service_range, metavar="RANGE"),

@@ -1,9 +1,15 @@
-"""Capacity and zones of simulated nodes, from options of commands and test clusters."""
+"""Capacity, zones and devices of simulated nodes, from options of commands and test clusters."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.quantities import QuantityError, parse_quantity
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.simulation.device_files import DevicePool
 
 
 def positive_quantity(text: str, option: str) -> str:
@@ -25,6 +31,15 @@ def node_capacity(cpu: str, memory: str, pods: int, *, option: str) -> dict[str,
         "pods": str(pods),
         "ephemeral-storage": "100Gi",
     }
+
+
+def read_device_pools(path: str | Path | None) -> tuple[DevicePool, ...]:
+    """Return the pools of a device file; none without a file. Raises UserError."""
+    if not path:
+        return ()
+    from kubeloop.devcluster.simulation.device_files import read_devices
+
+    return read_devices(Path(path))
 
 
 def zone_names(count: int) -> tuple[str, ...]:

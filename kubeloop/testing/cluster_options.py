@@ -30,6 +30,7 @@ class Options(TypedDict, total=False):
     node_cpu, node_memory: quantities per node; node_pods: maximum number of pods per node; zones: number of zones.
     start_delay, start_spread: seconds from binding to running containers, drawn evenly from delay +- spread.
     job_duration: seconds after which the containers of a Job's pod exit with 0 (1).
+    devices: file of the devices of the nodes, as for `kubeloop up --devices`.
     stages: files of KWOK stages that simulate pods, as for `kubeloop apiserver --stages`.
     scheduler_config: a KubeSchedulerConfiguration (or Policy): a file, its text, or the object itself. Its plugins
       ("module:Class") are imported with the test's own import path.
@@ -48,6 +49,7 @@ class Options(TypedDict, total=False):
     start_delay: float
     start_spread: float
     job_duration: float
+    devices: str | Path
     stages: str | Path | Sequence[str | Path]
     scheduler_config: str | Path | Mapping[str, Any]
     controllers: str | Sequence[str]
@@ -67,6 +69,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     start_delay: float = 0.0
     start_spread: float = 0.0
     job_duration: float = 1.0
+    devices: str = ""
     stages: tuple[str, ...] = ()
     scheduler_config: str = ""
     controllers: str = "*"
@@ -82,12 +85,13 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     def node_settings(self) -> NodeSettings:
         """Return the settings of the simulated nodes. Raises UserError."""
         from kubeloop.devcluster.simulation.node_objects import NodeSettings
-        from kubeloop.process.node_options import node_capacity, zone_names
+        from kubeloop.process.node_options import node_capacity, read_device_pools, zone_names
 
         return NodeSettings(
             count=self.nodes,
             capacity=node_capacity(self.node_cpu, self.node_memory, self.node_pods, option="node_{}"),
             zones=zone_names(self.zones),
+            devices=read_device_pools(self.devices),
             start_delay_seconds=self.start_delay,
             start_delay_spread_seconds=min(self.start_spread, self.start_delay),
             job_run_seconds=self.job_duration,
@@ -157,6 +161,8 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
         changes["faults"] = ",".join(f"{name}={value}" for name, value in faults.items())
     if isinstance(gates := changes.get("feature_gates"), Mapping):
         changes["feature_gates"] = FeatureGates(gates).text()
+    if changes.get("devices"):
+        changes["devices"] = str(Path(changes["devices"]).absolute())
     if isinstance(stages := changes.get("stages", ()), str | Path):
         changes["stages"] = (stages,)
     if "stages" in changes:

@@ -1,4 +1,4 @@
-"""Missing ConfigMaps and Secrets: errors of volumes and environments; pods on simulated nodes that wait for them."""
+"""Missing ConfigMaps, Secrets and ResourceClaims: errors, and pods on simulated nodes that wait for them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.kubelet.referenced_objects import missing_for_environment, missing_for_volumes
+from kubeloop.devcluster.kubelet.referenced_objects import (
+    missing_for_environment,
+    missing_for_volumes,
+    unprepared_claim,
+)
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL
-from kubeloop.kube.objects.resources import CONFIG_MAPS, NODES, SECRETS
+from kubeloop.kube.objects.resources import CONFIG_MAPS, NODES, PODS, RESOURCE_CLAIMS, SECRETS
 from support.simulated_cluster import SimulatedCluster, container
 
 pytestmark = pytest.mark.virtual_time
@@ -245,3 +249,77 @@ async def test_pod_that_waits_for_an_object_is_deleted_at_once():
         create(cluster, CONFIG_MAPS, "settings")
         await asyncio.sleep(0.1)
         assert cluster.pod() is None
+
+
+CLAIM: JSON = {
+    "kind": "ResourceClaim",
+    "metadata": {"name": "gpu-x", "namespace": "default", "uid": "claim-uid"},
+    "status": {"allocation": {"devices": {}}, "reservedFor": [{"resource": "pods", "name": "web", "uid": "uid-web"}]},
+}
+BY_NAME = {"name": "gpu", "resourceClaimName": "gpu-x"}
+BY_TEMPLATE = {"name": "gpu", "resourceClaimTemplateName": "gpus"}
+NAMED = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "gpu-x"}]}
+
+
+@pytest.mark.parametrize(
+    ("entry", "status", "claim", "message"),
+    [
+        pytest.param(BY_NAME, {}, CLAIM, None, id="prepared"),
+        pytest.param(BY_TEMPLATE, NAMED, CLAIM, None, id="prepared, from a template"),
+        pytest.param(BY_TEMPLATE, {}, CLAIM, 'pod "default/web": ResourceClaim not created yet', id="not created"),
+        pytest.param(BY_TEMPLATE, {"resourceClaimStatuses": [{"name": "gpu"}]}, None, None, id="not needed"),
+        pytest.param(
+            BY_NAME,
+            {},
+            None,
+            'fetch ResourceClaim gpu-x: resourceclaims.resource.k8s.io "gpu-x" not found',
+            id="missing",
+        ),
+        pytest.param(
+            BY_NAME,
+            {},
+            {**CLAIM, "status": {"allocation": {"devices": {}}}},
+            "pod web (uid-web) is not allowed to use ResourceClaim gpu-x (claim-uid)",
+            id="not reserved",
+        ),
+        pytest.param(
+            BY_NAME,
+            {},
+            {**CLAIM, "status": {"reservedFor": CLAIM["status"]["reservedFor"]}},
+            "ResourceClaim gpu-x: not allocated",
+            id="not allocated",
+        ),
+    ],
+)
+def test_claim_that_a_pod_must_not_use_yet(entry, status, claim, message):
+    metadata = {"name": "web", "namespace": "default", "uid": "uid-web"}
+    pod = {"metadata": metadata, "spec": {"resourceClaims": [entry]}, "status": status}
+    claims = {"gpu-x": claim}
+    missing = unprepared_claim(pod, lambda kind, name: claims[name])
+    assert (None if missing is None else missing.message) == message
+
+
+async def test_pod_starts_when_its_claim_is_named_allocated_and_reserved():
+    async with SimulatedCluster().running() as cluster:
+        pod = cluster.bind(resourceClaims=[BY_TEMPLATE])
+        await asyncio.sleep(2)
+        cluster.store.create(RESOURCE_CLAIMS, {**CLAIM, "status": {}})
+        await asyncio.sleep(2)
+        current = cluster.pod()
+        assert current is not None
+        cluster.store.update(PODS, {**current, "status": {**current["status"], **NAMED}})
+        await asyncio.sleep(2)
+        assert cluster.phase() == "Pending"
+        assert waiting(cluster) == [{"reason": "ContainerCreating"}]
+        assert {reason for reason, _ in cluster.events()} == {"FailedPrepareDynamicResources"}
+        prefix = "Failed to prepare dynamic resources: prepare dynamic resources: "
+        assert [message.removeprefix(prefix) for _, message in cluster.events()] == [
+            'pod "default/web": ResourceClaim not created yet',
+            "pod web (uid-web) is not allowed to use ResourceClaim gpu-x (claim-uid)",
+        ]
+        claim = cluster.store.get(RESOURCE_CLAIMS, "default", "gpu-x")
+        assert claim is not None
+        assert pod["metadata"]["uid"] == CLAIM["status"]["reservedFor"][0]["uid"]
+        cluster.store.update(RESOURCE_CLAIMS, {**claim, "status": CLAIM["status"]})
+        await asyncio.sleep(0.1)
+        assert cluster.ready()

@@ -3,7 +3,7 @@
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.process.node_options import node_capacity, positive_quantity, zone_names
+from kubeloop.process.node_options import node_capacity, positive_quantity, read_device_pools, zone_names
 
 
 @pytest.mark.parametrize("text", ["8", "500m", "32Gi", "1e3"])
@@ -28,3 +28,10 @@ def test_capacity_of_a_node_names_the_invalid_option():
 def test_zones_are_named_by_letters_or_numbers(count, last):
     names = zone_names(count)
     assert (len(set(names)), names[-1]) == (count, last)
+
+
+def test_pools_of_devices_are_read_from_a_file(tmp_path):
+    path = tmp_path / "devices.yaml"
+    path.write_text("{driver: gpu.example.com, devices: [{name: gpu}]}")
+    assert [pool.driver for pool in read_device_pools(str(path))] == ["gpu.example.com"]
+    assert read_device_pools("") == read_device_pools(None) == ()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.served_resources import INGRESSES, RESOURCE_SLICES, RUNTIME_CLASSES
+from kubeloop.devcluster.api.served_resources import INGRESSES, RUNTIME_CLASSES
 from kubeloop.devcluster.validation.warnings.kind_warnings import kind_warnings, status_warnings
 from kubeloop.devcluster.validation.warnings.object_warnings import write_warnings
 from kubeloop.kube.objects.resources import (
@@ -14,6 +14,7 @@ from kubeloop.kube.objects.resources import (
     NODES,
     PODS,
     RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
     SERVICES,
     STORAGE_CLASSES,
     Resource,
