@@ -140,6 +140,8 @@ def help_lines(document: Mapping[str, Any]) -> list[str]:
             f"{format_quantity(name, quantity)} of {name}" for name, quantity in document["shortages"].items()
         )
         lines.append(f"Missing on the nodes with the smallest shortage: {missing}.")
+    if document["details"]:
+        lines += ["Details:", *(f"  - {detail}" for detail in document["details"])]
     if document["advice"]:
         lines += ["What would help:", *(f"  - {advice}" for advice in document["advice"])]
     if document["preemption"]:

@@ -127,6 +127,13 @@ class ExplainRowsPlugin(Plugin, Protocol):
 
 
 @runtime_checkable
+class ExplainPodPlugin(Plugin, Protocol):
+    def explain_pod(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Sequence[str]:
+        """Return details of the rejection of the pod for `kubeloop explain`, one per line."""
+        ...
+
+
+@runtime_checkable
 class PostFilterPlugin(Plugin, Protocol):
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader

@@ -13,6 +13,9 @@ Imported with the first pod that needs devices. The search is a pure function of
     allocator.py            search for devices on one node
     node_results.py         search results per node, kept for pods with the same requests
     allocation_results.py   the allocation as it is written to a claim
+    binding_conditions.py   conditions that a driver must report before a pod is bound
+    explanation.py          why no node has the requested devices
+    errors.py               errors that end an attempt
 
 May import `kube`, `informers` and `scheduler.cache`. Source: staging/src/k8s.io/dynamic-resource-allocation of v1.36.
 """

@@ -16,6 +16,7 @@ from typing import Any
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.extension_points import ExplainPodPlugin
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -52,7 +53,8 @@ class PodExplanation:
 
     summary: one sentence. last_attempt: result of the last attempt, from the pod's condition; "" if there was none.
     message: kube-scheduler's, for the current state. retry_seconds: until the backoff expires; 0.0 without backoff.
-    shortages: resource -> the least amount missing on any node, millicores for CPU.
+    shortages: resource -> the least amount missing on any node, millicores for CPU. details: of the plugins that reject
+    the pod.
     """
 
     pod: str
@@ -65,6 +67,7 @@ class PodExplanation:
     message: str = ""
     nodes: list[NodeExplanation] = field(default_factory=list)
     shortages: dict[str, int] = field(default_factory=dict)
+    details: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     preemption: str = ""
 
@@ -90,6 +93,7 @@ class PodExplanation:
                 for node in self.nodes
             ],
             "shortages": self.shortages,
+            "details": self.details,
             "advice": self.advice,
             "preemption": self.preemption,
         }
@@ -186,6 +190,9 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
             plugins.update(status.plugin for status in statuses)
             _add_shortages(explanation.shortages, info, node)
     yield
+    for plugin in framework.node_filters.filter:
+        if plugin.name in plugins and isinstance(plugin, ExplainPodPlugin):
+            explanation.details += plugin.explain_pod(state, info, snapshot)
     _summarize(explanation, pod, nodes, reasons, plugins, scheduler.feature_gates)
 
 

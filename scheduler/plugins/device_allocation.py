@@ -33,6 +33,7 @@ from kubeloop.scheduler.devices.binding_conditions import (
     is_ready_for_binding,
 )
 from kubeloop.scheduler.devices.errors import AllocationError
+from kubeloop.scheduler.devices.explanation import explain_requests
 from kubeloop.scheduler.devices.node_results import NodeResults
 from kubeloop.scheduler.devices.requests import ClaimRequests, claim_requests
 from kubeloop.scheduler.plugins.node_selector_masks import node_selector_mask
@@ -233,6 +234,17 @@ class DeviceAllocation:
         except DeviceBindingFailed:
             return False
         return ready or not has_binding_timed_out(claim, self._handle.clock.now(), self._binding_timeout_seconds)
+
+    def explain(self, devices: PodDevices, snapshot: Snapshot) -> Sequence[str]:
+        """Return why no node has the devices: claims that are allocated elsewhere, and what rejects devices."""
+        nodes = {info.name: info.node.metadata.labels for info in snapshot.node_infos if info.node is not None}
+        lines = [
+            f"{devices.claims[number].key}: its devices are allocated, and not available on all nodes"
+            for number in sorted(devices.unavailable)
+        ]
+        if devices.requests:
+            lines += explain_requests(devices.requests, self._devices.pools, nodes, self._settings)
+        return lines
 
     # --- score, reserve --------------------------------------------------------------------------------------------
 

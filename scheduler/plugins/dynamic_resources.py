@@ -97,6 +97,10 @@ class DynamicResources:
                 }
             )
 
+    def explain_pod(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Sequence[str]:
+        devices: PodDevices | None = state.get(STATE)
+        return () if devices is None else self._allocation.explain(devices, snapshot)
+
     async def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
     ) -> tuple[PostFilterResult | None, Status | None]:

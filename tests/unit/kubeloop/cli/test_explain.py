@@ -37,6 +37,7 @@ def document(**fields: Any) -> dict[str, Any]:
         "message": "",
         "nodes": [],
         "shortages": {},
+        "details": [],
         "advice": [],
         "preemption": "",
         "scheduling": True,

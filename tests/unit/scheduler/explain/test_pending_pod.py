@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from kubeloop.devcluster.api import errors
-from kubeloop.kube.objects.resources import PODS
+from kubeloop.kube.objects.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kubeloop.scheduler.explain.pending_pod import explain, explain_in_slices
+from support.devices import claim, device, device_class, device_slice, request
 from support.plugin_cluster import make_node
 
 pytestmark = pytest.mark.virtual_time
@@ -177,6 +178,20 @@ async def test_missing_resource_claim(cluster, scheduling):
                 await asyncio.sleep(0.1)
     assert explanation.summary == "the pod is gated by DynamicResources"
     assert explanation.advice == ["change the pod's claims, free devices, or add a node that has them"]
+
+
+async def test_devices_that_are_missing(cluster, scheduling):
+    cluster.node("n")
+    cluster.put(DEVICE_CLASSES, device_class())
+    cluster.put(RESOURCE_SLICES, device_slice("n", device("d")))
+    cluster.put(RESOURCE_CLAIMS, claim("gpus", request(count=2)))
+    async with scheduling() as scheduler:
+        cluster.pod("p", resourceClaims=[{"name": "gpu", "resourceClaimName": "gpus"}])
+        async with asyncio.timeout(30):
+            while not (explanation := explain(scheduler, "default/p")).details:
+                await asyncio.sleep(0.1)
+    assert explanation.message == "0/1 nodes are available: 1 cannot allocate all claims."
+    assert explanation.details == ["default/gpus, request r: needs 2 devices; at most 1 of one node can be used"]
 
 
 MISSING_CLAIM = 'could not find ResourceClaim "default/gpu"'

@@ -201,6 +201,27 @@ def test_pods_without_alternatives_are_not_scored(plugin_with, pod):
     assert plugin.score_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows).tolist() == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        (
+            claim("c", request(count=3)),
+            "default/c, request r: needs 3 devices; at most 2 of one node can be used",
+        ),
+        (
+            claim("c", status=allocated(("z", "d"), node="z")),
+            "default/c: its devices are allocated, and not available on all nodes",
+        ),
+    ],
+)
+def test_explanation(plugin_with, pod, entry, line):
+    plugin, cluster = plugin_with(entry)
+    state, info = CycleState(), PodInfo(pod("p", **CLAIM))
+    plugin.pre_filter(state, info, cluster.snapshot)
+    plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows)
+    assert plugin.explain_pod(state, info, cluster.snapshot) == [line]
+
+
 def test_search_is_an_attribute_of_the_attempt(plugin_with, pod):
     plugin, cluster = plugin_with(claim("c", request(count=2)))
     state, info = CycleState(), PodInfo(pod("p", **CLAIM))
