@@ -490,7 +490,7 @@ def table(results: Sequence[Result], folders: Sequence[str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", default=FOLDERS, metavar="FOLDER")
-    parser.add_argument("--runs", type=int, default=500, help="number of mutants")
+    parser.add_argument("--runs", type=int, default=500, help="number of the last mutant that is tested")
     parser.add_argument("--first", type=int, default=1, metavar="N", help="number of the first mutant that is tested")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants that are tested at a time")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 
 import pytest
@@ -317,6 +318,17 @@ async def test_leaving_stream_closes_connection(serving, connected):
         async with connected(server.url).stream("GET", "/watch", headers=HEADERS) as stream:
             await anext(stream.chunks)
         await asyncio.wait_for(closed.wait(), 60)
+
+
+async def test_kernel_detects_connections_of_dead_peers(serving):
+    async with serving(echo) as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        connection = writer.get_extra_info("socket")
+        assert not connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        asyncio_transport._detect_dead_peers(writer.transport)
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        writer.close()
+        await writer.wait_closed()
 
 
 async def test_stream_has_no_line_or_size_limit(serving, connected):

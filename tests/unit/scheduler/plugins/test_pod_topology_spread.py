@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kubeloop.kube.objects.api_types import ReplicaSet, Service, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
-from kubeloop.scheduler.plugins.pod_topology_spread import PodTopologySpread
+from kubeloop.scheduler.plugins.pod_topology_spread import PodTopologySpread, _round, _round_all
 from support.plugin_cluster import rejections
 
 OWNER = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}]
@@ -98,3 +99,9 @@ def test_node_taints_policy_obeys_comparison_operators(enabled: bool, plugin_clu
     plugin.remove_pod(state, new, PodInfo(other), b)
     plugin.remove_pod(state, new, PodInfo(old[0]), snapshot.get("a"))
     assert (plugin.filter(state, new, snapshot.get("a")) is None) is not enabled
+
+
+def test_halves_of_scores_are_rounded_up() -> None:
+    scores = [0.4, 0.5, 1.5, 2.5, 2.6]
+    assert [_round(score) for score in scores] == [0, 1, 2, 3, 3]
+    assert _round_all(np.array(scores)).tolist() == [0, 1, 2, 3, 3]
