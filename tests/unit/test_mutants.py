@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from support import mutants
-from support.mutants import MappedTest, Mutant, Result, batches, mutants_of, passes, table
+from support.mutants import MappedTest, Mutant, Result, batches, mutants_of, table
 
 SOURCE = '''
 """Docstring."""
@@ -96,28 +101,42 @@ def test_mutant_that_is_executed_at_import_is_tested_with_all_tests_of_its_modul
     ]
 
 
+SCRIPT = """
+import sys
+from pathlib import Path
+from support import mutants
+mutants.ROOT, mutants.IMPORT_SECONDS = Path.cwd(), float(sys.argv[3])
+print(mutants.passes({sys.argv[1]: 0.0}, "mutated_module.py", sys.argv[2]))
+"""
+
+
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def passes(tmp_path):
+    """Return a function that tests a mutant in a process without threads, since it forks; returns its output."""
     (tmp_path / "mutated_module.py").write_text("VALUE = 1")
     (tmp_path / "test_it.py").write_text("import mutated_module\ndef test_it(): assert mutated_module.VALUE == 1")
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+
+    def run(mutated: str, *, test: str = "test_it.py::test_it", limit_seconds: float = 60.0) -> str:
+        command = [sys.executable, "-c", SCRIPT, test, mutated, str(limit_seconds)]
+        result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        return (result.stdout or result.stderr).strip()
+
+    return run
 
 
-@pytest.mark.parametrize(("mutated", "expected"), [("VALUE = 2 - 1", True), ("VALUE = 2", False)])
-def test_mutant_is_killed_by_a_failed_test(project, mutated, expected):
-    assert passes({"test_it.py::test_it": 0.0}, "mutated_module.py", mutated) is expected
+@pytest.mark.parametrize(("mutated", "expected"), [("VALUE = 2 - 1", "True"), ("VALUE = 2", "False")])
+def test_mutant_is_killed_by_a_failed_test(passes, mutated, expected):
+    assert passes(mutated) == expected
 
 
-def test_mutant_is_killed_by_an_endless_loop(project, monkeypatch):
-    monkeypatch.setattr(mutants, "IMPORT_SECONDS", 1.5)
-    assert not passes({"test_it.py::test_it": 0.0}, "mutated_module.py", "while True: pass")
+def test_mutant_is_killed_by_an_endless_loop(passes):
+    assert passes("while True: pass", limit_seconds=1.5) == "False"
 
 
-def test_error_of_the_script_kills_no_mutant(project):
-    with pytest.raises(RuntimeError, match="pytest ended with code 4"):
-        passes({"missing.py::test": 0.0})
+def test_error_of_the_script_kills_no_mutant(passes):
+    assert passes("VALUE = 1", test="missing.py::test").endswith("RuntimeError: pytest ended with code 4")
 
 
 def test_table_counts_killed_and_listed_mutants_per_folder(tmp_path, monkeypatch):

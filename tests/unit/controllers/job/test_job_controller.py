@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.controllers.job.job_controller import JobController
 from kubeloop.kube.objects.resources import JOBS, PODS
-from support.faulty_transport import WatchFault
+from support.faulty_transport import SentRequest, WatchFault
 from support.job_pods import TestedJob
 
 pytestmark = pytest.mark.virtual_time
@@ -70,6 +70,21 @@ async def test_indexed_job_runs_each_index_once(job):
     await asyncio.sleep(SYNCED)
     assert job.status["completedIndexes"] == "0-3"
     assert job.conditions[-1] == ("Complete", "CompletionsReached")
+
+
+async def test_deletion_of_a_pod_that_is_gone_succeeds(fake_apiserver, job):
+    job.create(completions=2, parallelism=2)
+    await asyncio.sleep(SYNCED)
+
+    def delete_first(request: SentRequest) -> None:
+        if request.method == "DELETE":
+            fake_apiserver.store.delete(PODS, "ns", request.path.rpartition("/")[2])
+
+    fake_apiserver.transport.on_send = delete_first
+    job.change(parallelism=1)
+    await asyncio.sleep(SYNCED)
+    assert len(job.unfinished) == 1
+    assert not any(fake_apiserver.metrics.values("kubeloop_reconcile_errors").values())
 
 
 async def test_failed_pods_are_replaced_after_an_exponential_backoff(job):

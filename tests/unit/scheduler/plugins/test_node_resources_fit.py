@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects.api_types import convert
+from kubeloop.kube.objects.api_types import Node, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.cache.node_info import PodInfo
@@ -118,3 +118,9 @@ def test_pod_level_resize_helps_if_its_feature_gate_is_on(
         for cpu in ("3", "1")
     )
     assert hint(pod("p", cpu="1"), old, new) is (Hint.QUEUE if enabled else Hint.SKIP)
+
+
+def test_node_without_the_resource_pods_takes_no_pod(plugin_cluster: Any, pod: Any) -> None:
+    node = convert(Node, {"metadata": {"name": "a", "uid": "a"}, "status": {"allocatable": {"cpu": "4"}}})
+    plugin = NodeResourcesFit(plugin_args.NodeResourcesFitArgs(), plugin_cluster([node]))
+    assert rejections(plugin, plugin_cluster([node]), pod("p")) == {"a": ("Too many pods",)}
