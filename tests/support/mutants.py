@@ -435,7 +435,10 @@ def batches(mutant: Mutant, tests: Iterable[MappedTest]) -> Iterator[dict[str, f
 
 
 def passes(tests: dict[str, float], mutated_file: str = "", mutated_source: str = "") -> bool:
-    """Return True if the tests pass in a new process that imports the mutated source instead of that file."""
+    """Return True if the tests pass in a new process that imports the mutated source instead of that file.
+
+    Raises RuntimeError if they cannot be run without a mutant.
+    """
     get_code = SourceFileLoader.get_code
 
     def mutated_code(loader: SourceFileLoader, name: str) -> CodeType | None:
@@ -451,7 +454,7 @@ def passes(tests: dict[str, float], mutated_file: str = "", mutated_source: str 
         return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files], plugins=[_SelectedTests(tests)]))
 
     code = in_child(run)
-    if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR, CRASHED):
+    if not mutated_source and code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR, CRASHED):
         raise RuntimeError(f"pytest ended with code {code}")
     return code == pytest.ExitCode.OK
 

@@ -135,8 +135,8 @@ def test_mutant_is_killed_by_an_endless_loop(passes):
     assert passes("while True: pass", limit_seconds=1.5) == "False"
 
 
-def test_error_of_the_script_kills_no_mutant(passes):
-    assert passes("VALUE = 1", test="missing.py::test").endswith("RuntimeError: pytest ended with code 4")
+def test_tests_that_cannot_be_run_are_an_error(passes):
+    assert passes("", test="missing.py::test").endswith("RuntimeError: pytest ended with code 4")
 
 
 def test_table_counts_killed_and_listed_mutants_per_folder(tmp_path, monkeypatch):
