@@ -180,13 +180,16 @@ class ResourceClaimController:
         return claim
 
     async def _record_names(self, pod: Pod, names: dict[str, str]) -> None:
-        """Apply the names of all created claims to the Pod's status: an apply removes those it leaves out."""
+        """Apply the names of all created claims to the Pod's status: an apply removes those it leaves out.
+
+        The UID, which kube-controller-manager does not send, protects a new Pod of the same name.
+        """
         namespace, name = pod.metadata.namespace, pod.metadata.name
         statuses = [{"name": entry, "resourceClaimName": claim} for entry, claim in names.items()]
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": namespace},
+            "metadata": {"name": name, "namespace": namespace, "uid": pod.metadata.uid},
             "status": {"resourceClaimStatuses": statuses},
         }
         await self._client.patch(PODS, name, body, PatchType.APPLY, namespace, subresource="status", query=_APPLY)

@@ -24,7 +24,7 @@ def template_body(name: str = "gpus", spec: JSON | None = None, **metadata: Any)
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name, "namespace": "ns"},
+        "metadata": {"name": name},
         "spec": {"metadata": metadata, "spec": spec or claim_spec()},
     }
 

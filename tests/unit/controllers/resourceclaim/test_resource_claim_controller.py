@@ -74,7 +74,10 @@ async def test_claim_is_created_from_the_template_and_recorded(fake_apiserver, c
     assert claim["spec"]["devices"]["requests"][0]["name"] == "gpu"
     recorded = [{"name": "gpu", "resourceClaimName": metadata["name"]}]
     assert pod_status(fake_apiserver)["resourceClaimStatuses"] == recorded
-    managers = fake_apiserver.store.get(PODS, "ns", "web")["metadata"]["managedFields"]
+    pod = fake_apiserver.store.get(PODS, "ns", "web")
+    (body,) = [body for _, target, body in fake_apiserver.requests if target.startswith(PODS.path("ns", "web"))][:1]
+    assert body["metadata"]["uid"] == pod["metadata"]["uid"]  # a new pod of the same name is not changed
+    managers = pod["metadata"]["managedFields"]
     assert ("ResourceClaimController", "Apply") in {(entry["manager"], entry["operation"]) for entry in managers}
     assert fake_apiserver.metrics.values("resourceclaim_controller_creates_total") == {",success,false": 1}
 
