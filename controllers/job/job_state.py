@@ -111,20 +111,27 @@ def _started(job: Job, now: datetime) -> Job:
 
 
 def _with_indexes(state: JobState, countable: Sequence[Pod]) -> JobState:
-    """Return the state of an Indexed Job. Its count of succeeded Pods is that of succeeded indexes."""
+    """Return the state of an Indexed Job. Its count of succeeded Pods is that of succeeded indexes.
+
+    The first end of an index is final: the API server rejects a status in which one has succeeded and failed. v1.36
+    computes such a status from two Pods of one index, and retries it for ever.
+    """
     job = state.job
-    counted = parse_indexes(job.status.completed_indexes, job.spec.completions or 0)
+    completions = job.spec.completions or 0
+    counted = parse_indexes(job.status.completed_indexes, completions)
+    failed = parse_indexes(job.status.failed_indexes or "", completions)
     indexed = [
         (index, pod)
         for pod in state.pods
         if has_tracking_finalizer(pod) and (index := valid_index(pod, job)) is not None
     ]
-    succeeded = counted | index_set({index for index, pod in indexed if pod.status.phase == "Succeeded"})
+    succeeded = counted | index_set(
+        {index for index, pod in indexed if pod.status.phase == "Succeeded" and index not in failed}
+    )
     state = replace(state, counted_indexes=counted, succeeded_indexes=succeeded, succeeded=len(succeeded))
     if job.spec.backoff_limit_per_index is None:
         return state
-    failed = parse_indexes(job.status.failed_indexes or "", job.spec.completions or 0)
-    failed |= index_set({index for index, pod in indexed if _fails_index(pod, job)})
+    failed |= index_set({index for index, pod in indexed if _fails_index(pod, job) and index not in succeeded})
     active_indexes = {valid_index(pod, job) for pod in state.active}
     replaced: dict[int, Pod] = {}
     for pod in countable:

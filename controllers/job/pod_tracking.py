@@ -62,7 +62,7 @@ def track_pods(state: JobState, status: JobStatus, target: Condition | None) -> 
             if not indexed:
                 if uid not in before.succeeded:
                     succeeded.append(uid)
-            elif index is not None and index not in state.counted_indexes:
+            elif index is not None and index in state.succeeded_indexes and index not in state.counted_indexes:
                 new_indexes.append(index)
         elif (fails_all or is_failed(pod, job)) and uid not in before.failed:
             has_place = index is not None or not indexed

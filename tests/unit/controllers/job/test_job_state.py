@@ -9,6 +9,7 @@ import pytest
 from kubeloop.controllers.job.indexes import index_set
 from kubeloop.controllers.job.job_state import observe
 from kubeloop.controllers.job.pod_backoff import BackoffRecord
+from kubeloop.controllers.job.pod_tracking import track_pods
 from support.job_objects import NOW, at, new_job, new_pod, state_of
 
 READY = [{"type": "Ready", "status": "True"}]
@@ -78,6 +79,23 @@ def test_index_fails_at_its_backoff_limit(failures, failed, replaced):
     state = state_of(job, pod)
     assert state.failed_indexes == index_set(failed)
     assert state.replaced.keys() == replaced
+
+
+@pytest.mark.parametrize(
+    ("status", "succeeded", "failed"),
+    [
+        pytest.param({}, {1}, set(), id="neither: success wins"),
+        pytest.param({"completedIndexes": "1"}, {1}, set(), id="succeeded"),
+        pytest.param({"failedIndexes": "1"}, set(), {1}, id="failed"),
+    ],
+)
+def test_first_end_of_an_index_is_final(status, succeeded, failed):
+    job = new_job(completionMode="Indexed", completions=5, backoffLimitPerIndex=0, status=status)
+    state = state_of(job, new_pod("a", "Succeeded", index=1), new_pod("b", "Failed", index=1))
+    assert state.succeeded_indexes == index_set(succeeded)
+    assert state.failed_indexes == index_set(failed)
+    plan = track_pods(state, state.job.status, None)
+    assert plan.status.completed_indexes == str(state.succeeded_indexes)
 
 
 def test_last_failed_pod_of_an_index_is_replaced():
