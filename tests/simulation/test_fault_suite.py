@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.faults import campaign
-from support.faults.fault_plan import FAULT_CLASSES, crash_plans
+from support.faults.fault_plan import FAULT_CLASSES, Fault, FaultPlan, crash_plans
 from support.faults.scenarios import SCENARIOS
 from support.faults.simulation import profile_of
 
@@ -35,3 +35,10 @@ def test_invariants_hold_after_a_crash_at_every_write(scenario: str):
     for plan in crash_plans(profile_of(SCENARIOS[scenario])):
         if plan.journal:
             assert_holds(campaign.RunId(scenario, "crash", "fixed", plan))
+
+
+@pytest.mark.parametrize("scenario", ["rollout", "statefulset", "daemonset", "foreground deletion"])
+def test_every_process_that_writes_makes_progress(scenario: str):
+    """Each process ends after its first write."""
+    plan = FaultPlan(tuple(Fault("crash-after", write=number) for number in range(1, 500)))
+    assert_holds(campaign.RunId(scenario, "crash", "fixed", plan))

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 import support
+from kubeloop.controllers.daemonset import rolling_update as daemon_set_update
 from kubeloop.controllers.deployment import rolling_update
 from kubeloop.controllers.garbagecollector.garbage_collector import FOREGROUND, GarbageCollector
-from kubeloop.controllers.runtime.expectations import Expectations
+from kubeloop.controllers.runtime.expectations import Expectations, UIDExpectations
 from kubeloop.controllers.runtime.pod_control import PodControl
 from kubeloop.controllers.statefulset import stateful_set_plan
 from kubeloop.informers.reflector import Reflector
@@ -122,6 +123,14 @@ def without_waiting_for_dependents(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GarbageCollector, "_continue_foreground_deletion", finish)
 
 
+def counting_released_pods(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(UIDExpectations, "pending", lambda self, key: frozenset())
+
+
+def without_unavailable_limit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(daemon_set_update, "unavailable_count", lambda daemon_set, desired: desired)
+
+
 def with_newest_revision(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stateful_set_plan, "revision_of_new_pod", lambda sts, revisions, ordinal: revisions.update)
 
@@ -137,6 +146,7 @@ LATE_RESTART = FaultPlan(
 CRASH_WITHOUT_COLLECTOR = FaultPlan((Fault("dead-collector", seconds=30.0), Fault("crash-after", write=40)))
 BLIND = FaultPlan((Fault("blind", at=3.0, seconds=10.0),))
 REFUSED = FaultPlan((Fault("error", at=0.5, seconds=8.0, share=0.9),))
+LATE_PODS = FaultPlan((Fault("late-events", at=2.0, seconds=5.0, resource="pods"),), compares_versions=False)
 FROZEN = FaultPlan((Fault("freeze-leader", at=1.0, seconds=40.0),))
 
 DEFECTS = {
@@ -152,6 +162,8 @@ DEFECTS = {
     "leader after the lease has expired": (leading_after_expiry, "rollout", FROZEN),
     "no relist after 410": (resuming_without_a_list, "rollout", BLIND),
     "owners deleted before dependents": (without_waiting_for_dependents, "foreground deletion", REFUSED),
+    "released pods counted again": (counting_released_pods, "failing job", LATE_PODS),
+    "no limit of unavailable nodes": (without_unavailable_limit, "daemonset", CRASH),
     "new revision below the partition": (with_newest_revision, "partitioned statefulset", CRASH),
 }
 

@@ -29,6 +29,7 @@ from support.faults.objects import (
     is_ready,
     is_terminating,
     is_true,
+    matches,
     name_of,
     uid_of,
 )
@@ -94,8 +95,11 @@ def _stateful_sets(cluster: Cluster) -> Iterator[str]:
 
 
 def _daemon_sets(cluster: Cluster) -> Iterator[str]:
-    nodes = [name_of(node) for node in cluster.all(NODES) if not node["spec"].get("taints")]
     for ds in cluster.all(DAEMON_SETS):
+        selector = ds["spec"]["template"]["spec"].get("nodeSelector", {})
+        nodes = [
+            name_of(node) for node in cluster.all(NODES) if matches(selector, node) and not node["spec"].get("taints")
+        ]
         name, status = name_of(ds), ds.get("status", {})
         pods = cluster.owned(PODS, ds)
         if Counter(pod["spec"].get("nodeName", "") for pod in pods) != Counter(nodes):

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster.storage.store import Change
-from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
+from kubeloop.kube.objects.resources import CRON_JOBS, JOBS, PODS
 from support.faults.cluster import Cluster
 from support.faults.fault_plan import FaultPlan, caches_are_current
-from support.faults.objects import JSON, controller_of, is_terminating, is_true, manifest, name_of, pod_template
+from support.faults.objects import (
+    JSON,
+    controller_of,
+    is_finished,
+    is_terminating,
+    is_true,
+    manifest,
+    name_of,
+    pod_template,
+    uid_of,
+)
 from support.faults.scenario import Scenario, Step, create
 
-_JOB = ("job", "scheduler")
+JOB = ("job", "scheduler")
 
 
-def _job(name: str, *, exit_code: int = 0, **spec: Any) -> JSON:
+def job(name: str, *, exit_code: int = 0, **spec: Any) -> JSON:
     # also a pod that a user has created again, without the Job as its owner, must end
     annotations = {"run-seconds": "1", "exit-code": str(exit_code)}
     template = pod_template(name, annotations=annotations, restartPolicy="Never")
@@ -31,7 +42,7 @@ def _suspend(suspend: bool) -> Any:
     return act
 
 
-class _FinishedForever:
+class FinishedForever:
     """Counts of a Job never fall, and its end is final."""
 
     def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
@@ -49,6 +60,77 @@ class _FinishedForever:
         for condition in ("Complete", "Failed"):
             if is_true(before, condition) and before["status"] != after["status"]:
                 self._cluster.violate(f"the status of the finished Job {name} changed")
+
+
+class CountedOnce:
+    """Each ended pod of a Job is listed in the status once, keeps its finalizer until then, and counts once."""
+
+    def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
+        self._cluster = cluster
+        self._checks = not plan.of_kind("old-lists")  # a pod may be released and counted, but not in an old list
+        self._checks_release = caches_are_current(plan)
+        # "succeeded" or "failed", by UID of the Job and UID of the pod
+        self._listed: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        self._ended_at: dict[str, datetime] = {}  # by UID of the pod
+        cluster.store.subscribe(JOBS, self._on_job)
+        cluster.store.subscribe(PODS, self._on_pod)
+
+    def _on_job(self, change: Change) -> None:
+        if change.before is None or change.type == "DELETED" or not self._checks:
+            return
+        owner, status = change.now.object, change.now.object.get("status", {})
+        before, after = _uncounted(change.before.object), _uncounted(owner)
+        tracked = {uid_of(pod) for pod in self._cluster.owned(PODS, owner) if _is_tracked(pod)}
+        if early := tracked & (before.keys() - after.keys()):
+            self._cluster.violate(f"pods {early} are counted before their finalizer is removed")
+        listed = self._listed[uid_of(owner)]
+        for uid, count in after.items() - before.items():
+            if uid in listed:
+                self._cluster.violate(f"the pod {uid} is counted as {listed[uid]} and then as {count}")
+            listed[uid] = count
+        failed = list(listed.values()).count("failed") - list(after.values()).count("failed")
+        if status.get("failed", 0) != failed:
+            self._cluster.violate(f"Job {name_of(owner)} has {status.get('failed', 0)} failed pods instead of {failed}")
+
+    def _on_pod(self, change: Change) -> None:
+        pod = change.now.object
+        if is_finished(pod):
+            self._ended_at.setdefault(uid_of(pod), self._cluster.clock.now())
+        is_released = change.type == "DELETED" or not _is_tracked(pod)
+        if self._checks_release and change.before is not None and _is_tracked(change.before.object) and is_released:
+            self._check_release(pod)
+
+    def _check_release(self, pod: JSON) -> None:
+        """An ended pod that loses its finalizer is listed; a surplus one is not, before the cache shows its end."""
+        ended_at = self._ended_at.get(uid_of(pod))
+        owner = self._cluster.get(JOBS, controller_of(pod).get("name", ""))
+        index = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index")
+        if ended_at is None or owner is None or uid_of(pod) in self._listed[uid_of(owner)]:
+            return
+        if index is not None and int(index) in _indexes(owner.get("status", {}).get("completedIndexes", "")):
+            return
+        seconds = (self._cluster.clock.now() - ended_at).total_seconds()
+        if seconds > _STALE_SECONDS:
+            self._cluster.violate(f"Pod {name_of(pod)} is not counted {seconds:g} s after its end")
+
+
+_STALE_SECONDS = 10.0
+
+
+def _is_tracked(pod: JSON) -> bool:
+    return "batch.kubernetes.io/job-tracking" in pod["metadata"].get("finalizers", ())
+
+
+def _uncounted(job: JSON) -> dict[str, str]:
+    """Return "succeeded" or "failed" by UID of the pods that the status lists."""
+    lists = job.get("status", {}).get("uncountedTerminatedPods") or {}
+    return {uid: count for count in lists for uid in lists[count]}
+
+
+def _indexes(text: str) -> set[int]:
+    """Return the numbers in intervals such as "0,2-4"."""
+    intervals = [interval.partition("-") for interval in text.split(",") if interval]
+    return {number for first, _, last in intervals for number in range(int(first), int(last or first) + 1)}
 
 
 class _OneAtATime:
@@ -70,7 +152,7 @@ class _OneAtATime:
 
 
 def _cron_job(**spec: Any) -> JSON:
-    job = _job("tick", completions=1)["spec"]
+    template = job("tick", completions=1)["spec"]
     return manifest(
         CRON_JOBS,
         "tick",
@@ -78,7 +160,7 @@ def _cron_job(**spec: Any) -> JSON:
             "schedule": "* * * * *",
             "concurrencyPolicy": "Forbid",
             "successfulJobsHistoryLimit": 2,
-            "jobTemplate": {"spec": job},
+            "jobTemplate": {"spec": template},
             **spec,
         },
     )
@@ -105,31 +187,31 @@ def _deleted_job(cluster: Cluster) -> list[str]:
 SCENARIOS = (
     Scenario(
         "indexed job",
-        _JOB,
-        (Step("create a Job", create(_job("work", completions=4, parallelism=2, completionMode="Indexed"))),),
-        invariants=(_FinishedForever,),
+        JOB,
+        (Step("create a Job", create(job("work", completions=4, parallelism=2, completionMode="Indexed"))),),
+        invariants=(FinishedForever, CountedOnce),
     ),
     Scenario(
         "suspended job",
-        _JOB,
+        JOB,
         (
-            Step("create a Job", create(_job("work", completions=5, parallelism=2))),
+            Step("create a Job", create(job("work", completions=5, parallelism=2))),
             Step("suspend it", _suspend(True), 3.0),
             Step("resume it", _suspend(False), 5.0),
         ),
         exact=(),
-        invariants=(_FinishedForever,),
+        invariants=(FinishedForever, CountedOnce),
     ),
     Scenario(
         "failing job",
-        _JOB,
-        (Step("create a Job", create(_job("work", exit_code=1, completions=2, backoffLimit=2))),),
+        JOB,
+        (Step("create a Job", create(job("work", exit_code=1, completions=2, backoffLimit=2))),),
         exact=(),
-        invariants=(_FinishedForever,),
+        invariants=(FinishedForever, CountedOnce),
     ),
     Scenario(
         "cronjob",
-        ("cronjob", *_JOB),
+        ("cronjob", *JOB),
         (
             Step("create a CronJob", create(_cron_job())),
             Step("suspend it", create(_cron_job(suspend=True)), 200.0),
@@ -137,12 +219,13 @@ SCENARIOS = (
         exact=(),
         desired=_suspended,
         orphans=True,  # nothing collects the pods of deleted Jobs
-        invariants=(_FinishedForever, _OneAtATime),
+        invariants=(FinishedForever, _OneAtATime),
     ),
     Scenario(
         "expiring job",
-        ("ttl-after-finished", "garbagecollector", *_JOB),
-        (Step("create a Job", create(_job("expiring", completions=2, parallelism=2, ttlSecondsAfterFinished=5))),),
+        ("ttl-after-finished", "garbagecollector", *JOB),
+        (Step("create a Job", create(job("expiring", completions=2, parallelism=2, ttlSecondsAfterFinished=5))),),
         desired=_deleted_job,
+        invariants=(FinishedForever, CountedOnce),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubeloop.devcluster.storage.store import Change
@@ -16,14 +16,14 @@ from kubeloop.kube.objects.resources import (
     STATEFUL_SETS,
 )
 from support.faults.cluster import Cluster
-from support.faults.fault_plan import FaultPlan
+from support.faults.fault_plan import FaultPlan, creates_are_certain
 from support.faults.invariants import RolloutLimits
-from support.faults.objects import JSON, controller_of, image_of, is_active, manifest, name_of, workload
+from support.faults.objects import JSON, controller_of, image_of, is_active, is_ready, manifest, name_of, workload
 from support.faults.scenario import UNTIL_SETTLED, Scenario, Step, create
 
 DEPLOYMENT = ("deployment", "replicaset", "scheduler")
-_STATEFUL_SET = ("statefulset", "scheduler", "persistentvolume-binder", "pvc-protection")
-_DAEMON_SET = ("daemonset", "scheduler")
+STATEFUL_SET = ("statefulset", "scheduler", "persistentvolume-binder", "pvc-protection")
+DAEMON_SET = ("daemonset", "scheduler")
 
 
 def deployment(image: str, *, replicas: int = 4, name: str = "web", **spec: Any) -> JSON:
@@ -81,7 +81,7 @@ def _used_quota(cluster: Cluster) -> list[str]:
     return [] if used == pods else [f"the quota counts {used} pods of {pods}"]
 
 
-def _stateful_set(image: str, *, replicas: int = 3, **spec: Any) -> JSON:
+def stateful_set(image: str, *, replicas: int = 3, **spec: Any) -> JSON:
     claim = {
         "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -90,8 +90,41 @@ def _stateful_set(image: str, *, replicas: int = 3, **spec: Any) -> JSON:
     return workload(STATEFUL_SETS, "db", image=image, **mount, **spec)
 
 
+class _DaemonSetLimits:
+    """While nodes and users leave the pods alone, all but maxUnavailable nodes have an available pod, once they had.
+
+    maxSurge counts nodes with two pods.
+    """
+
+    def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
+        self._cluster = cluster
+        self._checks = not plan.of_kind("delete-object", "replace-object", "old-lists")
+        self._certain_creates = creates_are_certain(plan)
+        self._was_complete = False
+        cluster.store.subscribe(NODES, self._on_node)
+        cluster.store.subscribe(PODS, self._on_pod)
+
+    def _on_node(self, change: Change) -> None:
+        if change.type != "MODIFIED":
+            self._was_complete = False
+
+    def _on_pod(self, change: Change) -> None:
+        ds, nodes = self._cluster.get(DAEMON_SETS, "agent"), len(self._cluster.all(NODES))
+        if ds is None or not self._checks:
+            return
+        limits = ds["spec"]["updateStrategy"]["rollingUpdate"]
+        pods = self._cluster.pods_of("agent")
+        available = len({pod["spec"]["nodeName"] for pod in pods if is_ready(pod)})
+        self._was_complete |= available == nodes
+        if self._was_complete and available < nodes - limits["maxUnavailable"]:
+            self._cluster.violate(f"pods are available on {available} of {nodes} nodes")
+        surplus = sum(map(is_active, pods)) - nodes
+        if self._was_complete and self._certain_creates and surplus > limits["maxSurge"]:
+            self._cluster.violate(f"{surplus} nodes have two pods")
+
+
 def _partitioned(image: str, partition: int) -> JSON:
-    return _stateful_set(image, updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"partition": partition}})
+    return stateful_set(image, updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"partition": partition}})
 
 
 class _OldRevision:
@@ -119,9 +152,9 @@ def _claims(count: int) -> Callable[[Cluster], list[str]]:
     return check
 
 
-def _daemon_set(image: str, **limits: int) -> JSON:
+def daemon_set(image: str, *, pod: Mapping[str, Any] = {}, **limits: int) -> JSON:
     strategy = {"type": "RollingUpdate", "rollingUpdate": limits}
-    return workload(DAEMON_SETS, "agent", image=image, updateStrategy=strategy)
+    return workload(DAEMON_SETS, "agent", image=image, pod=pod, updateStrategy=strategy)
 
 
 def _add_node(cluster: Cluster) -> None:
@@ -198,18 +231,18 @@ SCENARIOS = (
     ),
     Scenario(
         "statefulset",
-        _STATEFUL_SET,
+        STATEFUL_SET,
         (
-            Step("apply app:1", create(_stateful_set("app:1"))),
-            Step("apply app:2", create(_stateful_set("app:2")), UNTIL_SETTLED),
-            Step("scale to 2", create(_stateful_set("app:2", replicas=2)), UNTIL_SETTLED),
+            Step("apply app:1", create(stateful_set("app:1"))),
+            Step("apply app:2", create(stateful_set("app:2")), UNTIL_SETTLED),
+            Step("scale to 2", create(stateful_set("app:2", replicas=2)), UNTIL_SETTLED),
         ),
         exact=("pods", "persistentvolumeclaims"),
         desired=_claims(3),
     ),
     Scenario(
         "partitioned statefulset",
-        _STATEFUL_SET,
+        STATEFUL_SET,
         (
             Step("apply app:1", create(_partitioned("app:1", 0))),
             Step("apply app:2 with a partition", create(_partitioned("app:2", 2)), UNTIL_SETTLED),
@@ -222,33 +255,35 @@ SCENARIOS = (
     ),
     Scenario(
         "parallel statefulset",
-        _STATEFUL_SET,
+        STATEFUL_SET,
         (
-            Step("apply app:1", create(_stateful_set("app:1", podManagementPolicy="Parallel"))),
-            Step("apply app:2", create(_stateful_set("app:2", podManagementPolicy="Parallel")), 1.5),
-            Step("scale to 4", create(_stateful_set("app:2", replicas=4, podManagementPolicy="Parallel")), 1.0),
+            Step("apply app:1", create(stateful_set("app:1", podManagementPolicy="Parallel"))),
+            Step("apply app:2", create(stateful_set("app:2", podManagementPolicy="Parallel")), 1.5),
+            Step("scale to 4", create(stateful_set("app:2", replicas=4, podManagementPolicy="Parallel")), 1.0),
         ),
         exact=("persistentvolumeclaims",),
         desired=_claims(4),
     ),
     Scenario(
         "daemonset",
-        (*_DAEMON_SET, "podgc"),
+        (*DAEMON_SET, "podgc"),
         (
-            Step("apply app:1", create(_daemon_set("app:1", maxSurge=0, maxUnavailable=1))),
-            Step("apply app:2", create(_daemon_set("app:2", maxSurge=0, maxUnavailable=1)), UNTIL_SETTLED),
+            Step("apply app:1", create(daemon_set("app:1", maxSurge=0, maxUnavailable=1))),
+            Step("apply app:2", create(daemon_set("app:2", maxSurge=0, maxUnavailable=1)), UNTIL_SETTLED),
             Step("add a node", _add_node, 1.0),
             Step("remove a node", _remove_node, UNTIL_SETTLED),
         ),
         nodes={"count": 3},
+        invariants=(_DaemonSetLimits,),
     ),
     Scenario(
         "surging daemonset",
-        _DAEMON_SET,
+        DAEMON_SET,
         (
-            Step("apply app:1", create(_daemon_set("app:1", maxSurge=1, maxUnavailable=0))),
-            Step("apply app:2", create(_daemon_set("app:2", maxSurge=1, maxUnavailable=0)), UNTIL_SETTLED),
+            Step("apply app:1", create(daemon_set("app:1", maxSurge=1, maxUnavailable=0))),
+            Step("apply app:2", create(daemon_set("app:2", maxSurge=1, maxUnavailable=0)), UNTIL_SETTLED),
         ),
         nodes={"count": 3},
+        invariants=(_DaemonSetLimits,),
     ),
 )
