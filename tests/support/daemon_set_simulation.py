@@ -1,4 +1,4 @@
-"""Simulation of DaemonSets: a fake API server with delays and faults, nodes that come and go, kubelets as timers."""
+"""Simulation of DaemonSets: a fake API server with delays, nodes that come and go, kubelets as timers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 from msgspec import structs
 
 from kubeloop.controllers.daemonset.daemon_set_controller import DaemonSetController
-from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.storage.store import Change
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client.retries import RetryPolicy
@@ -20,9 +19,8 @@ from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
 from support.fake_apiserver import FakeApiServer
-from support.faulty_transport import injected_error
 from support.recorded_events import RecordedEvents
-from support.rollout_simulation import FAULT_CODES, SimulationSettings, pod_not_deleted
+from support.rollout_simulation import SimulationSettings, pod_not_deleted
 
 JSON = dict[str, Any]
 INSTANT = SimulationSettings(request=0.0, watch=0.0, start=0.3, stop=0.3)
@@ -55,7 +53,6 @@ class DaemonSetSimulation:
         self.store.subscribe(PODS, self._run_pod)
         transport = self.server.transport
         transport.latency_seconds, transport.watch_delay_seconds = pace.request, pace.watch
-        transport.reject, transport.lose_response = self._reject, self._lose_response
 
     # --- controller --------------------------------------------------------------------------------------------------
 
@@ -81,19 +78,6 @@ class DaemonSetSimulation:
             with suppress(asyncio.CancelledError):
                 await self._running
             self._running = None
-
-    def crash(self) -> None:
-        """End the controller at once, also from within one of its requests, and start it again a second later."""
-        if self._running is not None and not self._running.cancelling():
-            loop = asyncio.get_running_loop()
-            self._running.add_done_callback(lambda _ended: loop.call_later(1.0, self.start))
-            self._running.cancel()
-
-    def _reject(self, method: str, path: str) -> StatusError | None:
-        return injected_error(self._rng.choice(FAULT_CODES)) if self._rng.random() < self.pace.fault else None
-
-    def _lose_response(self, method: str, path: str) -> bool:
-        return method != "GET" and self._rng.random() < self.pace.lost_response
 
     # --- objects -----------------------------------------------------------------------------------------------------
 
