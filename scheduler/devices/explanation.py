@@ -104,7 +104,7 @@ def _request_line(
     most = max(map(len, usable.values()), default=0)
     line = f"{claim.claim.key}, request {request.full_name}: needs {wanted}; at most {most} of one node can be used"
     others = [f"{count} {reason}" for reason, count in reasons.most_common(_MAX_REASONS)]
-    return f"{line}; devices {', '.join(others)}" if others else line
+    return f"{line}; other devices: {', '.join(others)}" if others else line
 
 
 def _constraint_lines(claim: ClaimRequests, request: Request, usable: Mapping[str, Sequence[PoolDevice]]) -> list[str]:

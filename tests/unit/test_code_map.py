@@ -26,6 +26,7 @@ def test_named_files_exist(document: str) -> None:
         "kube/cel",
         "kubeloop/cli",
         "kubeloop/testing",
+        "scheduler/devices",
     ],
 )
 def test_docstring_lists_all_modules(package: str) -> None:

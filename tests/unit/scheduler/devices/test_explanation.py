@@ -43,7 +43,7 @@ def test_devices_are_counted_by_reason():
     )
     wanted = request("r", "gpu", MODEL, count=2, capacity={"requests": {"memory": "2Gi"}})
     assert lines_for(devices, claim("c", wanted)) == [
-        "default/c, request r: needs 2 devices; at most 0 of one node can be used; devices "
+        "default/c, request r: needs 2 devices; at most 0 of one node can be used; other devices: "
         f"2 rejected by the selector of claim default/c: {MODEL}, 2 without enough capacity, 1 in use, "
         "1 tainted (broken=yes:NoSchedule)"
     ]
