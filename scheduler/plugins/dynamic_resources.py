@@ -65,13 +65,10 @@ class DynamicResources:
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> tuple[PreFilterResult | None, Status | None]:
         state.write(STATE, None)
-        state.skip_score.add(self.name)  # all nodes score 0
         if not pod.pod.spec.resource_claims:
             return None, skip(self.name)
         devices, status = self._allocation.pre_filter(pod.pod)
         state.write(STATE, devices)
-        if devices is not None and devices.has_alternatives:
-            state.skip_score.discard(self.name)
         return None, skip(self.name) if devices is None and status is None else status
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
@@ -114,19 +111,16 @@ class DynamicResources:
         return None, await self._binding.deallocate_one(devices, pod.pod)
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
+        """Return the score before normalization, which score_rows includes: for most pods all nodes score 0."""
         devices: PodDevices | None = state.get(STATE)
         return 0 if devices is None else self._allocation.score(devices, node.name)
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        """Return normalized scores; 0 for all nodes, unless a request of the pod has alternatives."""
         devices: PodDevices | None = state.get(STATE)
-        if devices is None:
+        if devices is None or not devices.has_alternatives:
             return np.zeros(len(rows), np.int64)
-        return score_rows_per_node(self.score, state, pod, snapshot, rows)
-
-    def normalize_scores(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, scores: Scores
-    ) -> Scores:
-        return default_normalize(scores)
+        return default_normalize(score_rows_per_node(self.score, state, pod, snapshot, rows))
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         devices: PodDevices | None = state.get(STATE)

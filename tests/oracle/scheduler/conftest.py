@@ -40,6 +40,7 @@ from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption, best_candidates
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
+from support.devices import FilledDevices
 from support.disabled_recorders import DisabledPodRecorder
 from support.set_clock import SetClock
 
@@ -99,6 +100,7 @@ class RecordedCluster:
         self.feature_gates = DEFAULT_FEATURE_GATES
         self.framework = Framework(default_profile(), self, IN_TREE_PLUGINS, self.nominator, WaitingPods())
         self.plugins: dict[str, Any] = dict(self.framework.plugins)
+        self._devices = FilledDevices()
 
     # --- the handle ------------------------------------------------------------------------------------------------
 
@@ -122,6 +124,9 @@ class RecordedCluster:
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         return self.framework.node_filters.run_filters_with_nominated_pods(state, pod, node)
+
+    def cluster_devices(self) -> FilledDevices:
+        return self._devices
 
     # --- running plugins -------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any
 
-from kubeloop.kube.objects import api_types, storage_types
+from kubeloop.kube.objects import api_types, device_types, storage_types
 from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ActionType, ClusterEvent, Hint
@@ -25,6 +25,7 @@ KINDS: dict[str, Any] = {
     "storage.k8s.io/CSIDriver": storage_types.CSIDriver,
     "storage.k8s.io/CSIStorageCapacity": storage_types.CSIStorageCapacity,
     "storage.k8s.io/VolumeAttachment": storage_types.VolumeAttachment,
+    "resource.k8s.io/ResourceClaim": device_types.ResourceClaim,
 }
 
 

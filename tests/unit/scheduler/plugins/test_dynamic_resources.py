@@ -187,17 +187,14 @@ def test_score_prefers_the_first_alternative(plugin_with, pod):
     state, rows = CycleState(), cluster.snapshot.all_rows
     assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
     assert plugin.filter_rows(state, info, cluster.snapshot, rows).passed.all()
-    scores = plugin.score_rows(state, info, cluster.snapshot, rows)
-    assert scores.tolist() == [8, 7] == [plugin.score(state, info, node) for node in cluster.snapshot.node_infos]
-    assert plugin.normalize_scores(state, info, cluster.snapshot, rows, scores).tolist() == [100, 87]
-    assert not state.skip_score
+    assert [plugin.score(state, info, node) for node in cluster.snapshot.node_infos] == [8, 7]
+    assert plugin.score_rows(state, info, cluster.snapshot, rows).tolist() == [100, 87]
 
 
 def test_pods_without_alternatives_are_not_scored(plugin_with, pod):
     plugin, cluster = plugin_with(claim("c"))
     info, state = PodInfo(pod("p")), CycleState()
     plugin.pre_filter(state, info, cluster.snapshot)
-    assert state.skip_score == {"DynamicResources"}
     assert plugin.score_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows).tolist() == [0, 0]
 
 
