@@ -26,10 +26,16 @@ def test_items_are_sent_in_order_and_in_whole_traces():
 
 
 def test_blocked_sender_blocks_neither_queue_nor_shutdown(caplog):
-    blocked, metrics = threading.Event(), CountingMetrics()
-    thread = BatchThread("x", SMALL, lambda batch: blocked.wait(TIMEOUT_SECONDS) and None, metrics)
+    sending, blocked, metrics = threading.Event(), threading.Event(), CountingMetrics()
+
+    def send(batch):
+        sending.set()
+        blocked.wait(TIMEOUT_SECONDS)
+
+    thread = BatchThread("x", SMALL, send, metrics)
     for number in range(100):
         thread.put(number, 2, "")
+    assert sending.wait(TIMEOUT_SECONDS)
     assert thread._spans <= 10
     assert metrics.dropped["queue full"] >= 180
     thread.shut_down(0.01)
