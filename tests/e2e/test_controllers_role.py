@@ -61,6 +61,7 @@ RARELY_USED: dict[Permission, str] = {
     ("external.metrics.k8s.io", "*", "get"): "metrics of type External",
     ("external.metrics.k8s.io", "*", "list"): "metrics of type External",
     ("", "endpoints", "get"): "Endpoints of a deleted Service that the cache does not show",
+    ("", "endpoints", "delete"): "Endpoints of a deleted Service, unless the API server has deleted them before",
     ("", "nodes", "get"): "a write that conflicted",
     ("", "persistentvolumeclaims", "get"): "a claim that the cache does not show",
     ("", "configmaps", "patch"): "a changed ConfigMap kube-root-ca.crt",
