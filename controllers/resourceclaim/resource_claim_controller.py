@@ -126,7 +126,9 @@ class ResourceClaimController:
             self.on_pod(pod)
 
     def _enqueue_claims_of(self, pod: Pod) -> None:
-        for name in used_claims(pod):
+        """Enqueue the claims that the Pod uses, and those created for it of which a lost response left several."""
+        owned = [claim.metadata.name for claim in self._claims.by_index("owner", pod.metadata.uid)]
+        for name in (*used_claims(pod), *owned):
             self._queue.add(f"claim:{pod.metadata.namespace}/{name}")
 
     # --- reconciles ------------------------------------------------------------------------------------------------
@@ -182,14 +184,15 @@ class ResourceClaimController:
     async def _record_names(self, pod: Pod, names: dict[str, str]) -> None:
         """Apply the names of all created claims to the Pod's status: an apply removes those it leaves out.
 
-        The UID, which kube-controller-manager does not send, protects a new Pod of the same name.
+        The resourceVersion, which kube-controller-manager does not send, protects names that the cache does not show,
+        and a new Pod of the same name. Of two claims after a lost response, the Pod thus keeps the one it uses.
         """
         namespace, name = pod.metadata.namespace, pod.metadata.name
         statuses = [{"name": entry, "resourceClaimName": claim} for entry, claim in names.items()]
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": namespace, "uid": pod.metadata.uid},
+            "metadata": {"name": name, "namespace": namespace, "resourceVersion": pod.metadata.resource_version},
             "status": {"resourceClaimStatuses": statuses},
         }
         await self._client.patch(PODS, name, body, PatchType.APPLY, namespace, subresource="status", query=_APPLY)

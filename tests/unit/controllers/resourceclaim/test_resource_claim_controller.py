@@ -76,7 +76,7 @@ async def test_claim_is_created_from_the_template_and_recorded(fake_apiserver, c
     assert pod_status(fake_apiserver)["resourceClaimStatuses"] == recorded
     pod = fake_apiserver.store.get(PODS, "ns", "web")
     (body,) = [body for _, target, body in fake_apiserver.requests if target.startswith(PODS.path("ns", "web"))][:1]
-    assert body["metadata"]["uid"] == pod["metadata"]["uid"]  # a new pod of the same name is not changed
+    assert body["metadata"]["resourceVersion"]  # names that the cache does not show are not replaced
     managers = pod["metadata"]["managedFields"]
     assert ("ResourceClaimController", "Apply") in {(entry["manager"], entry["operation"]) for entry in managers}
     assert fake_apiserver.metrics.values("resourceclaim_controller_creates_total") == {",success,false": 1}
@@ -127,6 +127,18 @@ async def test_finished_pod_releases_and_deletes_its_claim(fake_apiserver, contr
     writes = [(method, target.partition("?")[0]) for method, target, _ in fake_apiserver.requests if path in target]
     writes = list(dict.fromkeys(writes))  # deleted twice if the deletion is not cached yet
     assert writes == [("PATCH", f"{path}/status"), ("PATCH", path), ("DELETE", path)]
+
+
+async def test_finished_pod_releases_a_claim_that_its_status_does_not_name(fake_apiserver, controller):
+    await create(fake_apiserver, template_body(), pod_body("web", nodeName="n"))
+    uid = fake_apiserver.store.get(PODS, "ns", "web")["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": uid, "controller": True}
+    second = claim_body("second", annotations={CLAIM_ANNOTATION: "gpu"}, ownerReferences=[owner])
+    await create(fake_apiserver, second)
+    status = {"allocation": ALLOCATION, "reservedFor": [consumer("web", uid)]}
+    await set_status(fake_apiserver, RESOURCE_CLAIMS, "second", status)
+    await set_status(fake_apiserver, PODS, "web", {"phase": "Succeeded"})
+    assert fake_apiserver.objects(RESOURCE_CLAIMS) == []
 
 
 async def test_shared_claim_of_deleted_pods_is_deallocated_and_stays(fake_apiserver, controller):
