@@ -16,6 +16,7 @@ import pstats
 import random
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -225,6 +226,21 @@ def _deployments(situation: Situation) -> Pods:
     return (situation.pod(app) for app in itertools.cycle(situation.names))
 
 
+def _daemon_set(situation: Situation) -> Pods:
+    """Pods of a DaemonSet: each fits one node, which its affinity names."""
+    situation.add_nodes()
+    situation.fill()
+
+    def on_node(index: int, body: JSON) -> None:
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [f"node-{index}"]}]}
+        required = {"nodeSelectorTerms": [term]}
+        body["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+    return (
+        situation.body(situation.names[0], partial(on_node, number % situation.nodes)) for number in itertools.count()
+    )
+
+
 def _tainted(situation: Situation) -> Pods:
     """Every twentieth node is tainted, so that not all rows are feasible."""
 
@@ -239,6 +255,7 @@ def _tainted(situation: Situation) -> Pods:
 
 _NEAR = {"topologyKey": _ZONE}
 SITUATIONS: dict[str, tuple[int, Callable[[Situation], Pods]]] = {
+    "daemon-set": (100, _daemon_set),
     "tainted": (100, _tainted),
     "600-deployments": (600, _deployments),
     "csi-volumes": (100, lambda situation: _bound_volumes(situation, zoned=False)),

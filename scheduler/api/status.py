@@ -20,7 +20,10 @@ class Code(IntEnum):
     @property
     def api_name(self) -> str:
         """The name that Kubernetes prints: "UnschedulableAndUnresolvable"."""
-        return "".join(word.capitalize() for word in self.name.split("_"))
+        return _API_NAMES[self.value]
+
+
+_API_NAMES = ["".join(word.capitalize() for word in code.name.split("_")) for code in Code]  # by value
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ from kubeloop.scheduler.framework.timing import Timing, observed, observed_async
 
 log = logging.getLogger(__name__)
 
+_NO_WORK = Status(Code.SKIP)
+
 
 class BindingPoints:
     """PreBind, Bind and PostBind plugins of one profile, in its order."""
@@ -51,7 +53,7 @@ class BindingPoints:
             else:
                 text = f'running PreBindPreFlight "{plugin.name}": {status.message}'
                 return Status(Code.ERROR, (text,), plugin.name, status.error)
-        return None if has_work else Status(Code.SKIP)
+        return None if has_work else _NO_WORK
 
     @observed_async("PreBind")
     async def run_pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:

@@ -83,6 +83,7 @@ class FilterPoints:
         ]
         self._row_local = {plugin.name for plugin in row_local}
         self._can_run_per_node = all(isinstance(plugin, FilterPlugin) for plugin in row_local)
+        self._all_per_node = all(isinstance(plugin, FilterPlugin) for plugin in self.filter)
         self._filters_of: dict[frozenset[str], tuple[_NumberedFilters, _NumberedFilters]] = {}  # by skipped plugins
 
     @observed("PreFilter")
@@ -158,6 +159,8 @@ class FilterPoints:
     ) -> Rows:
         if self._check_all_filters:
             return self._run_all_filters(state, pod, snapshot, rows, diagnosis)
+        if len(rows) <= FEW_ROWS and self._all_per_node and not state.measured:
+            return self._run_filters_per_node(state, pod, snapshot, rows, diagnosis)
         left = rows
         for plugin, by_rows in zip(self.filter, self._by_rows, strict=True):
             if plugin.name in state.skip_filter:
@@ -170,6 +173,24 @@ class FilterPoints:
                 passed = self._filter_per_node(plugin, state, pod, snapshot, left, diagnosis)
             left = left if passed.all() else left[passed]
         return left
+
+    def _run_filters_per_node(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
+    ) -> Rows:
+        """Run the per-node filters on each of a few rows, such as the only node of a DaemonSet's pod."""
+        infos = snapshot.node_infos
+        fits = []
+        for row in rows.tolist():
+            status = self._node_filters.run_filters_on_node(state, pod, infos[row])
+            fits.append(status is None)
+            if status is None:
+                continue
+            if status.is_rejection:
+                diagnosis.node_to_status.set(infos[row].name, status)
+                diagnosis.note(status)
+            else:
+                _add_error(diagnosis, status)
+        return rows if all(fits) else rows[fits]
 
     def _run_filters_by_class(
         self, cache: ClassCache, state: CycleState, pod: PodInfo, snapshot: Snapshot, diagnosis: Diagnosis

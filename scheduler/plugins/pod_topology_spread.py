@@ -41,7 +41,7 @@ from kubeloop.scheduler.api.results import (
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.columns import ABSENT, LabelColumn
-from kubeloop.scheduler.cache.pod_classes import LabelClass
+from kubeloop.scheduler.cache.pod_classes import LabelClass, SpecClasses
 from kubeloop.scheduler.config.plugin_args import PodTopologySpreadArgs
 from kubeloop.scheduler.plugins.node_selector_masks import required_affinity_rows
 from kubeloop.scheduler.plugins.topology_spread_constraints import (
@@ -258,8 +258,11 @@ class PodTopologySpread:
 
     # --- constraints and domains -----------------------------------------------------------------------------------
 
-    def _constraints(self, pod: Pod, action: str, class_number: int | None = None) -> tuple[SpreadConstraint, ...]:
-        """Return the pod's own constraints with this action, or else the default ones. Raises SelectorError."""
+    def _constraints(self, pod: Pod, action: str, classes: SpecClasses | None = None) -> tuple[SpreadConstraint, ...]:
+        """Return the pod's own constraints with this action, or else the default ones. Raises SelectorError.
+
+        classes: default selectors are cached by the numbers of these classes.
+        """
         own = pod.spec.topology_spread_constraints
         if own:
             # matchLabelKeys select by labels of the incoming pod, if their feature gate is on
@@ -267,7 +270,7 @@ class PodTopologySpread:
         defaults = self._default_hard if action == DO_NOT_SCHEDULE else self._default_soft
         if not defaults:
             return ()
-        selector = self._selectors.of(pod, class_number)
+        selector = self._selectors.of(pod, None if classes is None else classes.number(pod))
         return () if selector.empty else with_selector(defaults, selector)
 
     def _domains_of(
@@ -328,7 +331,7 @@ class PodTopologySpread:
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> tuple[PreFilterResult | None, Status | None]:
         try:
-            constraints = self._constraints(pod.pod, DO_NOT_SCHEDULE, snapshot.classes.number(pod.pod))
+            constraints = self._constraints(pod.pod, DO_NOT_SCHEDULE, snapshot.classes)
         except ValueError as error:
             return None, failed(self.name, error)
         if not constraints:
@@ -407,7 +410,7 @@ class PodTopologySpread:
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
         try:
-            constraints = self._constraints(pod.pod, SCHEDULE_ANYWAY, snapshot.classes.number(pod.pod))
+            constraints = self._constraints(pod.pod, SCHEDULE_ANYWAY, snapshot.classes)
         except ValueError as error:
             return failed(self.name, error)
         if not constraints:

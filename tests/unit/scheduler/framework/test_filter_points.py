@@ -77,6 +77,26 @@ def test_plugins_of_unrecorded_rejections_are_not_unschedulable_plugins(class_ca
     ]
 
 
+@pytest.mark.parametrize("measured", [True, False])
+def test_array_and_per_node_form_reject_a_few_rows_alike(measured):
+    cordoned = make_node("cordoned", unschedulable=True)
+    small = make_node("small", allocatable={"cpu": "500m"})
+    cluster = PluginCluster([make_node("a"), cordoned, small, make_node("b")])
+    state, snapshot, pod = CycleState(measured=measured), cluster.snapshot, PodInfo(make_pod("p", cpu="1"))
+    filters = cluster.framework.filters
+    filters.run_pre_filter(state, pod, snapshot)
+    rows = np.array(sorted(snapshot.row_of[name] for name in ("a", "cordoned", "small")), np.intp)
+    diagnosis = Diagnosis(NodeToStatus(snapshot))
+    feasible = filters.run_filters(state, pod, snapshot, rows, diagnosis)
+    assert [snapshot.node_infos[row].name for row in feasible] == ["a"]
+    assert {name: (status.plugin, status.code) for name, status in diagnosis.node_to_status.items()} == {
+        "cordoned": ("NodeUnschedulable", Code.UNSCHEDULABLE_AND_UNRESOLVABLE),
+        "small": ("NodeResourcesFit", Code.UNSCHEDULABLE_AND_UNRESOLVABLE),
+    }
+    assert diagnosis.node_to_status.plugins() == {"NodeUnschedulable": 1, "NodeResourcesFit": 1}
+    assert diagnosis.unschedulable_plugins == {"NodeUnschedulable", "NodeResourcesFit"}
+
+
 class FailingFilter:
     """Fails on each node with the message that its label "error" has."""
 
