@@ -72,7 +72,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_: set[_Connection]) -> None:
         """`open_`: all connections of the pool; contains this one while it is open."""
-        self._loop = loop
+        self.loop = loop  # asyncio.get_running_loop() would make a system call for each request
         self._open = open_
         self._parser = httptools.HttpResponseParser(self)
         self.transport: asyncio.Transport | None = None  # None: not yet connected, or closed
@@ -143,7 +143,7 @@ class _Connection(asyncio.Protocol):
     async def _wait(self) -> None:
         if self._failure is not None:
             raise self._failure
-        self._waiter = self._loop.create_future()
+        self._waiter = self.loop.create_future()
         try:
             await self._waiter
         finally:
@@ -254,10 +254,9 @@ class _Deadlines:
 
     def set(self, connection: _Connection, seconds: float) -> None:
         """Set the time limit of the exchange that starts now on this connection."""
-        loop = asyncio.get_running_loop()
-        connection.deadline = loop.time() + seconds
+        connection.deadline = connection.loop.time() + seconds
         if connection.deadline < self._due:
-            self._set_timer(loop, connection.deadline)
+            self._set_timer(connection.loop, connection.deadline)
 
     def cancel(self) -> None:
         if self._timer is not None:
@@ -378,9 +377,11 @@ class AsyncioTransport:
             raise TransportError(f"{self._endpoint.url}: {error}", request_sent=False) from error
 
     def _idle_connection(self, method: str) -> _Connection | None:
-        now = asyncio.get_running_loop().time()
-        oldest = now - (_IDLE_SECONDS if method in _REPEATABLE else _FRESH_SECONDS)
         idle = self._idle
+        if not idle:
+            return None
+        now = idle[-1].loop.time()
+        oldest = now - (_IDLE_SECONDS if method in _REPEATABLE else _FRESH_SECONDS)
         while idle and idle[0].idle_since < now - _IDLE_SECONDS:
             idle.pop(0).abort()
         if idle and idle[-1].idle_since >= oldest:
@@ -405,7 +406,7 @@ class AsyncioTransport:
     def _release(self, connection: _Connection) -> None:
         """Return a connection to the pool after an exchange, or close it."""
         if connection.reusable:
-            connection.idle_since = asyncio.get_running_loop().time()
+            connection.idle_since = connection.loop.time()
             self._idle.append(connection)
         else:
             connection.abort()
