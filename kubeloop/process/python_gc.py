@@ -19,7 +19,7 @@ import gc
 from collections.abc import Callable, Iterator
 
 _FULL = 2  # generation
-_YOUNG_OBJECTS = 10_000  # a collection of these takes less than 1 ms
+_YOUNG_OBJECTS = 40_000  # a collection of these takes less than 5 ms
 _LONG_SECONDS = 0.01
 
 
