@@ -388,6 +388,17 @@ RARELY_USED: dict[Permission, str] = {
     ): "uncached read before pods are adopted, and after a conflict of a status update",
     ("batch", "jobs", "get"): "pods of Jobs that another process creates, in traces",
     ("batch", "cronjobs", "get"): "pods of CronJobs that another process creates, in traces",
+    **{
+        ("resource.k8s.io", resource, verb): "pods with resource claims"
+        for resource, verbs in {
+            "deviceclasses": ("list", "watch"),
+            "resourceslices": ("list", "watch"),
+            "resourceclaims": ("get", "list", "watch", "patch"),
+            "resourceclaims/status": ("patch",),
+            "resourceclaims/binding": ("patch",),
+        }.items()
+        for verb in verbs
+    },
     ("apps", "deployments", "patch"): "revision annotation of a Deployment that changes without a new ReplicaSet",
 }
 
