@@ -14,6 +14,7 @@ from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
+from kubeloop.testing.operations import WaitFailed
 from kubeloop.testing.virtual_time import VirtualClock
 from support.cli_processes import WEB
 from support.manifests import deployment
@@ -104,8 +105,8 @@ async def test_stuck_rollout_exceeds_its_progress_deadline(clock: VirtualClock):
         started = asyncio.get_running_loop().time()
         await api.until(lambda: reason() == "ProgressDeadlineExceeded", timeout=700.0)
         assert 600.0 <= asyncio.get_running_loop().time() - started < 605.0
-        with pytest.raises(TimeoutError, match=r"deployment.apps/web in default: not complete after 1 s"):
-            await api.wait_for("deployment/web", "complete", 1.0)
+        with pytest.raises(WaitFailed, match=r"web in default: will not be complete: ProgressDeadlineExceeded"):
+            await api.wait_for("deployment/web", "complete")
 
 
 async def test_unschedulable_pod_is_bound_after_a_node_is_added(clock: VirtualClock):
