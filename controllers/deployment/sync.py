@@ -357,6 +357,16 @@ class DeploymentSync:
         """Scale after spec.replicas changed; a paused Deployment is scaled only."""
         new_rs, old_rss = await self._get_replica_sets(create=False)
         await self.scale_replica_sets(new_rs, old_rss)
+        desired = replicas_of(self._deployment)
+        only = rolling_update.find_active_or_latest(new_rs, old_rss)
+        if (
+            only is not None
+            and replicas_of(only) == desired
+            and rolling_update.is_scaling_event(self._deployment, [only])
+        ):
+            # v1.36 does not update the annotation of a ReplicaSet that has the size already. Each sync then scales
+            # again, and the Deployment is never rolled out.
+            await self._scale_replica_set(only, desired, forced=True)
         if self._deployment.spec.paused and rollback_revision(self._deployment) is None:
             await self._cleanup_old_replica_sets(old_rss)
         await self._sync_status(old_rss, new_rs)

@@ -100,6 +100,19 @@ async def test_copied_annotations_without_valid_revision_wait_for_write():
     assert not [call for call in calls if call["resource"] == "replicasets"], "they ask for no write of their own"
 
 
+async def test_replica_set_of_the_new_size_gets_the_new_annotation():
+    """Otherwise each later sync would scale again, and no other template would ever be rolled out."""
+    annotations = {replica_sets.DESIRED_REPLICAS: "4", replica_sets.MAX_REPLICAS: "5", replica_sets.REVISION: "1"}
+    calls, _ = await sync_deployment(web(), owned_replica_set(3, annotations))
+    (scaled,) = [call for call in calls if call["resource"] == "replicasets"]
+    assert scaled["object"]["spec"]["replicas"] == 3
+    assert scaled["object"]["metadata"]["annotations"] == {
+        replica_sets.DESIRED_REPLICAS: "3",
+        replica_sets.MAX_REPLICAS: "4",
+        replica_sets.REVISION: "1",
+    }
+
+
 def test_size_annotations_accept_digits_only():
     def size(text: str) -> tuple[int | None, int | None]:
         rs = convert(
