@@ -23,9 +23,10 @@ from kubeloop.controllers.runtime.controller_history import (
 from kubeloop.controllers.statefulset.stateful_pods import revision_of
 from kubeloop.controllers.statefulset.stateful_set_plan import Revisions
 from kubeloop.kube.client.api_client import PatchType
-from kubeloop.kube.errors import ApiError
+from kubeloop.kube.errors import ApiError, NotFound
 from kubeloop.kube.objects.api_types import ControllerRevision, JSONValue, Pod, StatefulSet
-from kubeloop.kube.objects.resources import STATEFUL_SETS
+from kubeloop.kube.objects.object_fields import controller_of
+from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, STATEFUL_SETS
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 _MAX_EQUAL_REVISIONS = 10_000
@@ -63,12 +64,10 @@ def choose_revision(
     return ("keep" if equal[-1] is revisions[-1] else "roll back"), equal[-1]
 
 
-def current_revision(
-    sts: StatefulSet, revisions: Iterable[ControllerRevision], update: ControllerRevision
-) -> ControllerRevision:
-    """Return the revision named in the status; the update revision if there is none."""
+def current_revision(sts: StatefulSet, revisions: Iterable[ControllerRevision]) -> ControllerRevision | None:
+    """Return the revision named in the status, if it is one of `revisions`."""
     name = sts.status.current_revision
-    return next((revision for revision in revisions if revision.metadata.name == name), update)
+    return next((revision for revision in revisions if revision.metadata.name == name), None)
 
 
 class RevisionSync:
@@ -98,7 +97,23 @@ class RevisionSync:
             else:
                 with reconcile.action_span("create controllerrevision"):
                     update, collision_count = await self._history.create(sts, proposed, collision_count)
-        return Revisions(current_revision(sts, revisions, update), update), collision_count
+        current = current_revision(sts, [*revisions, update]) or await self._read_current(sts) or update
+        return Revisions(current, update), collision_count
+
+    async def _read_current(self, sts: StatefulSet) -> ControllerRevision | None:
+        """Return the revision named in the status, which the cache does not show, from the API server.
+
+        v1.36 takes the update revision instead, and creates pods of it below the partition.
+        """
+        name = sts.status.current_revision
+        if not name:
+            return None
+        try:
+            revision = await self._client.get(CONTROLLER_REVISIONS, name, sts.metadata.namespace)
+        except NotFound:
+            return None
+        owner = controller_of(revision.metadata)
+        return revision if owner is not None and owner.uid == sts.metadata.uid else None
 
     async def _restores_same_template(
         self, sts: StatefulSet, proposed: ControllerRevision, latest: ControllerRevision

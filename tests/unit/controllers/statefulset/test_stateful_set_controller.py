@@ -142,6 +142,18 @@ async def test_partition_keeps_lower_ordinals_at_the_current_revision(web):
     assert set(web.images.values()) == {"app:2"}
 
 
+async def test_pod_below_the_partition_has_the_current_revision_that_the_cache_lost(web):
+    web.create(replicas=2, updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"partition": 2}})
+    await run_all(web, 2)
+    web.set_image("app:2")
+    await settle()
+    revisions = web.server.informers.informer(CONTROLLER_REVISIONS)
+    revisions.apply("DELETED", revisions.store[f"ns/{web.status['currentRevision']}"], 0)
+    web.server.delete(PODS, "web-1")
+    await run_all(web, 1)
+    assert web.images == {"web-0": "app:1", "web-1": "app:1"}
+
+
 async def test_on_delete_updates_only_deleted_pods(web):
     web.create(replicas=2, updateStrategy={"type": "OnDelete"})
     await run_all(web, 2)

@@ -38,11 +38,10 @@ def test_choose_revision(images, choice, name):
     assert (chosen[0], chosen[1].metadata.name) == (choice, name)
 
 
-def test_current_revision_is_that_of_the_status_or_the_update_revision():
+def test_current_revision_is_that_of_the_status():
     revisions = [revision(1, "a"), revision(2, "b")]
-    update = revision(3, "c")
-    assert current_revision(web(currentRevision="web-2"), revisions, update) is revisions[1]
-    assert current_revision(web(currentRevision="web-gone"), revisions, update) is update
+    assert current_revision(web(currentRevision="web-2"), revisions) is revisions[1]
+    assert current_revision(web(currentRevision="web-gone"), revisions) is None
 
 
 def test_proposed_revision_restores_template_and_copies_labels_and_annotations():
