@@ -1,4 +1,4 @@
-"""What a Pod's ResourceClaims need: claims to create from templates, the Pod's status, and reservations.
+"""Plan of a Pod's ResourceClaims: claims to create from templates, the Pod's status, and reservations.
 
 Pure functions. Source: v1.36 pkg/controller/resourceclaim/controller.go.
 """

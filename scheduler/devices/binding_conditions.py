@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from kubeloop.kube.durations import parse_duration_seconds
 from kubeloop.kube.objects.device_types import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim
 
-BINDING_TIMEOUT_SECONDS = 600.0
+_DEFAULT_TIMEOUT_SECONDS = 600.0
 
 
 class DeviceBindingFailed(Exception):
     """A binding failure condition of a device is true."""
+
+
+def binding_timeout_seconds(duration: str | None) -> float:
+    """Return the plugin argument bindingTimeout in seconds; the default if it is not set."""
+    return parse_duration_seconds(duration) if duration else _DEFAULT_TIMEOUT_SECONDS
 
 
 def has_binding_conditions(claim: ResourceClaim) -> bool:

@@ -76,7 +76,7 @@ class NodeMatcher:
 
 
 class Pool:
-    """What one node can use of a pool.
+    """The devices and counters of a pool that one node can use.
 
     incomplete: its slices are being updated; invalid_reason: why nothing can be allocated from it, or "".
     not_targeting: devices for other nodes only. counters: of the pool, before any consumption. per_device_nodes: its

@@ -131,11 +131,11 @@ class _Selector:
 
 
 Read = tuple[str, str, str]
-"""What an expression reads of a device: (field, domain, identifier); the latter two are "" for scalar fields."""
+"""Part of a device that an expression reads: (field, domain, identifier); the latter two are "" for scalar fields."""
 
 
 def fields_read(node: Node) -> tuple[Read, ...] | None:
-    """Return what an expression reads; None if it may read anything."""
+    """Return the parts of a device that an expression reads; None if it may read anything."""
     reads: set[Read] = set()
     pending = [node]
     while pending:

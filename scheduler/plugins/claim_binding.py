@@ -9,7 +9,6 @@ import asyncio
 import logging
 
 from kubeloop.kube.client.api_client import PatchType
-from kubeloop.kube.durations import parse_duration_seconds
 from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Pod, to_json
@@ -21,8 +20,8 @@ from kubeloop.scheduler.api.results import failed, unschedulable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
 from kubeloop.scheduler.devices.binding_conditions import (
-    BINDING_TIMEOUT_SECONDS,
     DeviceBindingFailed,
+    binding_timeout_seconds,
     has_binding_conditions,
     has_binding_timed_out,
     is_ready_for_binding,
@@ -46,9 +45,7 @@ class ClaimBinding:
         self._plugin = plugin
         self._handle = handle
         self._devices = handle.cluster_devices()
-        self._binding_timeout_seconds = (
-            parse_duration_seconds(args.binding_timeout) if args.binding_timeout else BINDING_TIMEOUT_SECONDS
-        )
+        self._binding_timeout_seconds = binding_timeout_seconds(args.binding_timeout)
 
     async def bind(self, devices: PodDevices, pod: Pod, node: str) -> Status | None:
         """Reserve the claims for the pod, with their allocation, and wait for their binding conditions."""

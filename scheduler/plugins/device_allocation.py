@@ -27,8 +27,8 @@ from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
 from kubeloop.scheduler.devices.allocation_results import allocation_results
 from kubeloop.scheduler.devices.allocator import SearchSettings
 from kubeloop.scheduler.devices.binding_conditions import (
-    BINDING_TIMEOUT_SECONDS,
     DeviceBindingFailed,
+    binding_timeout_seconds,
     has_binding_timed_out,
     is_ready_for_binding,
 )
@@ -86,9 +86,7 @@ class DeviceAllocation:
             handle.clock.time_ns,
             min(filter_timeout or _MAX_SEARCH_SECONDS, _MAX_SEARCH_SECONDS),
         )
-        self._binding_timeout_seconds = (
-            parse_duration_seconds(args.binding_timeout) if args.binding_timeout else BINDING_TIMEOUT_SECONDS
-        )
+        self._binding_timeout_seconds = binding_timeout_seconds(args.binding_timeout)
         self._cannot_allocate = unresolvable(plugin, "cannot allocate all claims")
         self._invalid_pools = unresolvable(plugin, "invalid resource pools were encountered")
         self._not_available = unresolvable(plugin, "resourceclaim not available on the node")

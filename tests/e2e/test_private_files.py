@@ -1,4 +1,4 @@
-"""What other users of the machine can reach of a running development cluster: no file, and ports of loopback only."""
+"""Other users of the machine can open no file of a running development cluster, and only its loopback ports."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class ApiClient:
         return self._http.get(self._url + path, headers=self._headers, timeout=aiohttp.ClientTimeout(total=None))
 
     async def started_watches(self) -> int:
-        """Return the number of watches that the API server has been asked for."""
+        """Return the number of watch requests that the API server has received."""
         async with self.open("/metrics") as response:
             text = await response.text()
         counts = re.findall(r'^apiserver_request_total\{[^}]*verb="WATCH"[^}]*\} (\S+)$', text, re.MULTILINE)
