@@ -29,6 +29,7 @@ _RESOLVED_WORDS: dict[str, bool | float | None] = {
 _NUMBER_STARTS = frozenset("+-.0123456789")
 _MIN_INTEGER, _MAX_INTEGER = -(1 << 63), (1 << 64) - 1
 _TAG = "tag:yaml.org,2002:"
+_LIBYAML_TOO_DEEP = "exceeded maximum nesting depth"  # since libyaml 0.2.6, in PyYAML 6.0.4: 1,000 levels
 _RESOLVED_TAGS = frozenset({"bool", "float", "int", "null"})
 
 
@@ -66,7 +67,7 @@ def yaml_errors() -> Iterator[None]:
     except yaml.YAMLError as error:
         raise _invalid_yaml(error) from error
     except RecursionError:
-        raise InvalidYaml("yaml: exceeded max depth", "it is nested too deeply") from None
+        raise _too_deep() from None
 
 
 def write(value: Any, *, sort_keys: bool = True) -> str:
@@ -271,11 +272,17 @@ def _position(event: Any, problem: str) -> str:
     return f"line {event.start_mark.line + 1}, column {event.start_mark.column + 1}: {problem}"
 
 
+def _too_deep() -> InvalidYaml:
+    return InvalidYaml("yaml: exceeded max depth", "it is nested too deeply")
+
+
 def _invalid_yaml(error: yaml.YAMLError) -> InvalidYaml:
     """Convert PyYAML's error to Go's message; Go's parser is derived from libyaml."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return InvalidYaml(f"yaml: {getattr(error, 'reason', None) or str(error).partition(chr(10))[0]}")
     problem, mark = error.problem or error.context or "", error.problem_mark or error.context_mark
+    if problem == _LIBYAML_TOO_DEEP:
+        return _too_deep()
     if mark is None:
         return InvalidYaml(f"yaml: {problem}")
     place = f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
