@@ -4,8 +4,8 @@ One frozen msgspec Struct per API type; JSON names are the API's, attributes the
 unchanged (above all a pod template) is a plain JSON value. Objects come from caches shared by the whole process: they
 are never changed, and a partial Struct is never written back.
 
-`decode` and `convert` create objects. Volumes, claims and storage classes are in `storage_types`. Imports msgspec and
-the standard library only.
+`decode` and `convert` create objects. Volumes, claims and storage classes are in `storage_types`, Workloads and
+PodGroups in `workload_types`. Imports msgspec and the standard library only.
 """
 
 from __future__ import annotations
@@ -292,6 +292,10 @@ class PodOS(Struct):
     name: str = ""
 
 
+class PodSchedulingGroup(Struct):
+    pod_group_name: str | None = None
+
+
 class PodResourceClaim(Struct):
     name: str = ""
     resource_claim_name: str | None = None
@@ -324,6 +328,7 @@ class PodSpec(Struct):
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
     resources: ResourceRequirements | None = None
+    scheduling_group: PodSchedulingGroup | None = None
 
 
 class ContainerStatus(Struct):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
-from kubeloop.kube.objects import api_types, device_types, storage_types
+from kubeloop.kube.objects import api_types, device_types, storage_types, workload_types
 
 T = TypeVar("T")
 
@@ -147,6 +147,8 @@ POD_DISRUPTION_BUDGETS = new_resource(
 PRIORITY_CLASSES = new_resource(
     api_types.PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False, short="pc"
 )
+WORKLOADS = new_resource(workload_types.Workload, "scheduling.k8s.io/v1alpha2", "workloads")
+POD_GROUPS = new_resource(workload_types.PodGroup, "scheduling.k8s.io/v1alpha2", "podgroups", subresources="status")
 STORAGE_CLASSES = new_resource(
     storage_types.StorageClass, "storage.k8s.io/v1", "storageclasses", namespaced=False, short="sc"
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.kube.objects.resources import BY_GROUP_KIND, DEPLOYMENTS, NODES, PODS
+from kubeloop.kube.objects.resources import BY_GROUP_KIND, DEPLOYMENTS, NODES, POD_GROUPS, PODS
 
 
 def test_paths_of_collections_objects_and_subresources():
@@ -16,3 +16,7 @@ def test_names_of_resource():
     assert (DEPLOYMENTS.api_version, DEPLOYMENTS.group_resource) == ("apps/v1", "deployments.apps")
     assert (PODS.api_version, PODS.group_resource, PODS.singular) == ("v1", "pods", "pod")
     assert BY_GROUP_KIND["apps", "Deployment"] is DEPLOYMENTS
+    assert BY_GROUP_KIND["scheduling.k8s.io", "PodGroup"] is POD_GROUPS
+    assert POD_GROUPS.path("shop", "web", "status") == (
+        "/apis/scheduling.k8s.io/v1alpha2/namespaces/shop/podgroups/web/status"
+    )
