@@ -509,9 +509,12 @@ OBEYED: frozenset[str] = frozenset(
         "DRAResourceClaimDeviceStatus",
         "DRAResourceClaimGranularStatusAuthorization",
         "DRASchedulerFilterTimeout",
+        "DRAWorkloadResourceClaims",
         "DeploymentReplicaSetTerminatingReplicas",
         "EnvFiles",
         "ExtendWebSocketsToKubelet",
+        "GangScheduling",
+        "GenericWorkload",
         "HPAConfigurableTolerance",
         "HPAScaleToZero",
         "HostnameOverride",
@@ -553,14 +556,27 @@ OBEYED: frozenset[str] = frozenset(
         "StrictIPCIDRValidation",
         "TaintTolerationComparisonOperators",
         "TokenRequestServiceAccountUIDValidation",
+        "TopologyAwareWorkloadScheduling",
         "TranslateStreamCloseWebsocketRequests",
         "UnknownVersionInteroperabilityProxy",
         "UserNamespacesHostNetworkSupport",
         "VolumeLimitScaling",
         "WatchList",
+        "WorkloadAwarePreemption",
+        "WorkloadWithJob",
     }
 )
 """Gates of which both settings do what they do in Kubernetes."""
+
+GANG_SCHEDULING_GATES = (
+    "GenericWorkload",
+    "GangScheduling",
+    "TopologyAwareWorkloadScheduling",
+    "WorkloadAwarePreemption",
+    "WorkloadWithJob",
+    "DRAWorkloadResourceClaims",
+)
+"""Gates that the option --gang-scheduling enables."""
 
 REFUSED: dict[str, str] = {
     **dict.fromkeys(
@@ -576,21 +592,10 @@ REFUSED: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "GangScheduling",
-            "GenericWorkload",
-            "TopologyAwareWorkloadScheduling",
-            "WorkloadAwarePreemption",
-            "WorkloadWithJob",
-        ),
-        "kubeloop has no pod groups",
-    ),
-    **dict.fromkeys(
-        (
             "DRADeviceTaintRules",
             "DRAListTypeAttributes",
             "DRANodeAllocatableResources",
             "DRAResourcePoolStatus",
-            "DRAWorkloadResourceClaims",
         ),
         "kubeloop has no such extension of dynamic resource allocation (DRA)",
     ),

@@ -2,8 +2,9 @@
 
 Before validation (`admit_...`): NamespaceLifecycle, LimitRanger's defaults, the name of the default ServiceAccount,
 TaintNodesByCondition, Priority, DefaultTolerationSeconds, DefaultStorageClass, StorageObjectInUseProtection,
-RuntimeClass, DefaultIngressClass. After it (`check_...`): LimitRanger's bounds, PodSecurity, Priority,
-PersistentVolumeClaimResize, RuntimeClass, PodResizeValidator. The last is ResourceQuota (`charge_quota`). Admission
+PodGroupProtection, RuntimeClass, DefaultIngressClass. After it (`check_...`): LimitRanger's bounds, PodSecurity,
+Priority, PersistentVolumeClaimResize, RuntimeClass, PodResizeValidator, PodGroupWorkloadExists, JobValidation. The
+last is ResourceQuota (`charge_quota`). Admission
 policies run after the other plugins of their phase (`policies.policy_plugin`); they may take long. Source:
 plugin/pkg/admission of Kubernetes v1.36.
 """
@@ -18,8 +19,9 @@ from kubeloop.devcluster.admission import limit_ranger, pod_security, resource_q
 from kubeloop.devcluster.admission.default_classes import set_default_ingress_class, set_default_storage_class
 from kubeloop.devcluster.admission.default_toleration_seconds import add_default_tolerations
 from kubeloop.devcluster.admission.persistent_volume_claim_resize import check_claim_resize
+from kubeloop.devcluster.admission.pod_groups import check_gang_parallelism, check_template_exists
 from kubeloop.devcluster.admission.pod_resize import check_declared_features, check_pod_resize
-from kubeloop.devcluster.admission.priority import check_single_default, set_priority
+from kubeloop.devcluster.admission.priority import check_single_default, set_group_priority, set_priority
 from kubeloop.devcluster.admission.runtime_class import apply_runtime_class, check_overhead
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request_context import RequestContext
@@ -27,6 +29,7 @@ from kubeloop.devcluster.api.served_resources import LIMIT_RANGES, get_served_re
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.storage.store import ObjectStore
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import (
     NAMESPACES,
@@ -48,14 +51,19 @@ class AdmissionChain:
     """The admission plugins over one store, in kube-apiserver's order, without the policies.
 
     has_default_accounts: namespaces have a ServiceAccount `default`, which pods use by default.
-    checks_declared_features: a resize needs a node that declares the features it uses.
     """
 
     def __init__(
-        self, store: ObjectStore, *, has_default_accounts: bool = False, checks_declared_features: bool = False
+        self,
+        store: ObjectStore,
+        *,
+        has_default_accounts: bool = False,
+        gates: FeatureGates = DEFAULT_FEATURE_GATES,
     ) -> None:
         self._store = store
-        self._checks_declared_features = checks_declared_features
+        self._checks_declared_features = gates.enabled("NodeDeclaredFeatures")
+        self._has_pod_groups = gates.enabled("GenericWorkload")
+        self._sets_group_priority = gates.enabled("WorkloadAwarePreemption")
         self._has_default_accounts = has_default_accounts
 
     # --- NamespaceLifecycle -------------------------------------------------------------------------------------------
@@ -120,6 +128,10 @@ class AdmissionChain:
                 _add_finalizer(obj, "kubernetes.io/vac-protection")
             case "ingresses.networking.k8s.io":
                 set_default_ingress_class(self._store, obj)
+            case "podgroups.scheduling.k8s.io":
+                if self._sets_group_priority:
+                    set_group_priority(self._store, obj)
+                _add_finalizer(obj, "scheduling.k8s.io/podgroup-protection")
 
     def check_create(self, context: RequestContext, resource: Resource[Any], obj: JSON) -> None:
         """Run the validating plugins on a new, valid object. Raises StatusError 403."""
@@ -135,6 +147,8 @@ class AdmissionChain:
                 pod_security.check_new_namespace(obj)
             case "priorityclasses.scheduling.k8s.io":
                 check_single_default(self._store, obj, new=True)
+            case "podgroups.scheduling.k8s.io":
+                check_template_exists(self._store, obj)
             case workload if workload in _KINDS_WITH_POD_TEMPLATE:
                 pod_security.check_template(self._store, obj, warnings)
 
@@ -172,6 +186,8 @@ class AdmissionChain:
                 check_single_default(self._store, obj, new=False)
             case workload if workload in _KINDS_WITH_POD_TEMPLATE and not subresource:
                 pod_security.check_template(self._store, obj, warnings)
+                if workload == "jobs.batch" and self._has_pod_groups:
+                    check_gang_parallelism(self._store, obj, old)
 
     def charge_quota(
         self, context: RequestContext, resource: Resource[Any], obj: JSON, old: JSON | None = None

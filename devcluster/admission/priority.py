@@ -1,35 +1,23 @@
-"""Priority: priorities of pods from their priority classes, and the single default class.
+"""Priority: priorities of pods and pod groups from their priority classes, and the single default class.
 
 Source: plugin/pkg/admission/priority of Kubernetes v1.36.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.priority_class import SYSTEM_PRIORITY_CLASSES
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import PODS, PRIORITY_CLASSES
+from kubeloop.kube.objects.resources import POD_GROUPS, PODS, PRIORITY_CLASSES, Resource
 
 
 def set_priority(store: ObjectStore, pod: JSON) -> None:
     """Set a new pod's priority and preemption policy from its class, in place. Raises StatusError 403."""
     spec = pod["spec"]
-    name = spec.get("priorityClassName", "")
-    policy = "PreemptLowerPriority"
-    if not name:
-        default = _default_priority_class(store)
-        if default is None:
-            value = 0
-        else:
-            spec["priorityClassName"] = default["metadata"]["name"]
-            value, policy = default["value"], default.get("preemptionPolicy", policy)
-    elif (priority_class := store.get(PRIORITY_CLASSES, "", name)) is not None:
-        value, policy = priority_class["value"], priority_class.get("preemptionPolicy", policy)
-    elif name in SYSTEM_PRIORITY_CLASSES:
-        value = SYSTEM_PRIORITY_CLASSES[name]
-    else:
-        raise errors.forbidden(PODS, errors.name_in_message(pod), f"no PriorityClass with name {name} was found")
+    value, policy = _resolve_class(store, PODS, pod)
     if spec.get("priority") not in (None, value):
         message = (
             f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
@@ -44,6 +32,37 @@ def set_priority(store: ObjectStore, pod: JSON) -> None:
         raise errors.forbidden(PODS, errors.name_in_message(pod), message)
     spec["priority"] = value
     spec["preemptionPolicy"] = policy
+
+
+def set_group_priority(store: ObjectStore, pod_group: JSON) -> None:
+    """Set a new PodGroup's priority from its class, in place. Raises StatusError 403."""
+    spec = pod_group["spec"]
+    value, _ = _resolve_class(store, POD_GROUPS, pod_group)
+    if spec.get("priority") not in (None, value):
+        message = (
+            f"priority set in the pod group ({spec['priority']}) must match the priority computed ({value}) "
+            "based on the priority class set in the spec"
+        )
+        raise errors.forbidden(POD_GROUPS, errors.name_in_message(pod_group), message)
+    spec["priority"] = value
+
+
+def _resolve_class(store: ObjectStore, resource: Resource[Any], obj: JSON) -> tuple[int, str]:
+    """Return priority and preemption policy of an object's class; set the default class. Raises StatusError 403."""
+    spec = obj["spec"]
+    name = spec.get("priorityClassName", "")
+    policy = "PreemptLowerPriority"
+    if not name:
+        default = _default_priority_class(store)
+        if default is None:
+            return 0, policy
+        spec["priorityClassName"] = default["metadata"]["name"]
+        return default["value"], default.get("preemptionPolicy", policy)
+    if (priority_class := store.get(PRIORITY_CLASSES, "", name)) is not None:
+        return priority_class["value"], priority_class.get("preemptionPolicy", policy)
+    if name in SYSTEM_PRIORITY_CLASSES:
+        return SYSTEM_PRIORITY_CLASSES[name], policy
+    raise errors.forbidden(resource, errors.name_in_message(obj), f"no PriorityClass with name {name} was found")
 
 
 def _default_priority_class(store: ObjectStore) -> JSON | None:

@@ -8,7 +8,14 @@ from functools import lru_cache
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.served_resources import BY_PATH, CREATE_ONLY, VERSIONS, ServedResource
+from kubeloop.devcluster.api.served_resources import (
+    BY_PATH,
+    CREATE_ONLY,
+    NO_API_GATES,
+    VERSIONS,
+    ServedResource,
+    versions_of_group,
+)
 from kubeloop.devcluster.api.subresources import subresource_verbs
 from kubeloop.kube.json_object import JSON
 
@@ -23,10 +30,11 @@ class RequestInfo(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=4096)
-def route(path: str) -> RequestInfo | None:
+def route(path: str, api_gates: frozenset[str] = NO_API_GATES) -> RequestInfo | None:
     """Return the resource of a path, or None if the path names no group version, as those of discovery.
 
-    Raises StatusError 404 for paths below a served group that name no resource.
+    api_gates: see served_resources.api_gates(). Raises StatusError 404 for paths below a served group that name no
+    resource.
     """
     parts = path.strip("/").split("/") if not path.startswith("//") else [""]
     if parts[0] == "api" and len(parts) >= 2:
@@ -37,7 +45,7 @@ def route(path: str) -> RequestInfo | None:
         return None
     if group not in VERSIONS:
         return None
-    if version not in VERSIONS[group]:
+    if version not in versions_of_group(group, api_gates):
         raise errors.path_not_found()
     if not rest:
         return None
@@ -45,7 +53,9 @@ def route(path: str) -> RequestInfo | None:
     if rest[0] == "namespaces" and len(rest) >= 3 and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
         namespace, rest = rest[1], rest[2:]
     served = BY_PATH.get((group, version, rest[0]))
-    if served is None or (len(rest) > 3 and rest[2] != "proxy"):  # a proxied path may follow
+    if (
+        served is None or (served.gate and served.gate not in api_gates) or (len(rest) > 3 and rest[2] != "proxy")
+    ):  # a proxied path may follow
         raise errors.path_not_found()
     name = rest[1] if len(rest) > 1 else ""
     subresource = rest[2] if len(rest) > 2 else ""
@@ -60,13 +70,14 @@ def route(path: str) -> RequestInfo | None:
 _WATCH_PATH = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch(/.*)")
 
 
-def route_watch_path(path: str, method: str) -> RequestInfo | None:
+def route_watch_path(path: str, method: str, api_gates: frozenset[str] = NO_API_GATES) -> RequestInfo | None:
     """Return the resource of a deprecated watch path, with "watch" after the version; None for other paths.
 
-    Raises StatusError 404 for a resource that cannot be watched, 405 for methods other than GET.
+    api_gates: as of route(). Raises StatusError 404 for a resource that cannot be watched, 405 for methods other than
+    GET.
     """
     parts = _WATCH_PATH.fullmatch(path)
-    info = route(parts[1] + parts[2]) if parts is not None else None
+    info = route(parts[1] + parts[2], api_gates) if parts is not None else None
     if info is None:
         return None
     if info.subresource or "watch" not in info.served.verbs:

@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from typing import Any, Literal, Protocol
 
 from kubeloop.devcluster.api.component_statuses import component_statuses
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.slow_work import SlowWorkContext
 from kubeloop.devcluster.api.writer import ApplyOptions, Writer
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects import resources
 from kubeloop.kube.objects.resources import Resource
@@ -109,7 +111,8 @@ class ServedResource:
     empty_status: status of a new object. columns: table columns as "Name=path"; () for those of `columns.json`.
     storage_resource: the resource as which objects are stored, if it differs. crd_version: rules of a custom resource.
     deprecated: see deprecation. compute_objects: returns the objects of a kind that is not stored, on each read.
-    resets_status: False if writes of the object itself change its status, too.
+    resets_status: False if writes of the object itself change its status, too. gate: feature gate that must be on for
+    the resource to be served, "" for resources that every server serves.
     """
 
     resource: Resource[Any]
@@ -126,6 +129,7 @@ class ServedResource:
     deprecated: str = ""
     compute_objects: Callable[[], list[JSON]] | None = None
     resets_status: bool = True
+    gate: str = ""
 
     @property
     def is_storage_version(self) -> bool:
@@ -153,14 +157,17 @@ class ServedResource:
 
 
 BY_PATH: dict[tuple[str, str, str], ServedResource] = {}
-"""Served resources by (group, version, plural), in the order of discovery."""
+"""Resources by (group, version, plural), in the order of discovery, including those of feature gates that are off."""
 
 BY_KIND: dict[tuple[str, str], ServedResource] = {}
 """Served resources by (apiVersion, kind)."""
 
 VERSIONS: dict[str, tuple[str, ...]] = {}
 """Versions by group, the preferred one first. Groups are in the order of discovery: for an ambiguous short name,
-kubectl uses the first one."""
+kubectl uses the first one. A version may belong to a feature gate that is off; see group_versions()."""
+
+NO_API_GATES: frozenset[str] = frozenset()
+"""Value of api_gates() for default feature gates."""
 
 
 def serve(
@@ -393,6 +400,8 @@ CUSTOM_RESOURCE_DEFINITIONS = declare(
 # --- scheduling.k8s.io, coordination.k8s.io, node.k8s.io, discovery.k8s.io --------------------------------------------
 
 serve(resources.PRIORITY_CLASSES, generation="spec")
+serve(resources.WORKLOADS, gate="GenericWorkload")
+serve(resources.POD_GROUPS, gate="GenericWorkload")
 serve(resources.LEASES, create_on_update=True, unconditional_update=False)
 RUNTIME_CLASSES = declare(
     "node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, unconditional_update=False
@@ -442,19 +451,37 @@ def storage_version_of(resource: ServedResource) -> ServedResource:
     return resource if resource.storage_resource is None else get_served_resource(resource.storage_resource)
 
 
+@cache
+def all_api_gates() -> frozenset[str]:
+    """Return the feature gates that switch on resources."""
+    return frozenset(served.gate for served in BY_PATH.values() if served.gate)
+
+
+def api_gates(gates: FeatureGates) -> frozenset[str]:
+    """Return the feature gates of a server that switch on resources and are on."""
+    return frozenset(gate for gate in all_api_gates() if gates.enabled(gate))
+
+
 def api_groups() -> list[str]:
     """Return the named groups in the order of discovery."""
     return [group for group in VERSIONS if group]
 
 
-def group_versions() -> list[tuple[str, str]]:
-    """Return every (group, version) in the order of discovery."""
-    return [(group, version) for group, versions in VERSIONS.items() for version in versions]
+def versions_of_group(group: str, gates: frozenset[str] = NO_API_GATES) -> tuple[str, ...]:
+    """Return the served versions of a group, the preferred one first. gates: see api_gates()."""
+    return tuple(version for version in VERSIONS.get(group, ()) if resources_of_version(group, version, gates))
 
 
-def resources_of_version(group: str, version: str) -> list[ServedResource]:
-    """Return the resources of a group version, sorted by name."""
-    resources_ = [served for served in BY_PATH.values() if served.resource.version == version]
-    return sorted(
-        (served for served in resources_ if served.resource.group == group), key=lambda served: served.resource.plural
+def group_versions(gates: frozenset[str] = NO_API_GATES) -> list[tuple[str, str]]:
+    """Return every served (group, version) in the order of discovery. gates: see api_gates()."""
+    return [(group, version) for group in VERSIONS for version in versions_of_group(group, gates)]
+
+
+def resources_of_version(group: str, version: str, gates: frozenset[str] = NO_API_GATES) -> list[ServedResource]:
+    """Return the served resources of a group version, sorted by name. gates: see api_gates()."""
+    matches = (
+        served
+        for key, served in BY_PATH.items()
+        if key[:2] == (group, version) and (not served.gate or served.gate in gates)
     )
+    return sorted(matches, key=lambda served: served.resource.plural)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api.request import JSON_TYPE
+from kubeloop.devcluster.api.served_resources import NO_API_GATES
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.apiextensions.served_version import TERMINATING_VERBS, VERBS, ServedVersion, version_rank
 from kubeloop.devcluster.apiextensions.structural_schema import EMBEDDED, INT_OR_STRING, PRESERVE, Schema
@@ -30,10 +31,14 @@ _ONLY_V3 = ("nullable", "oneOf", "anyOf", "allOf", "not", "default")
 
 
 class CustomResourceDocuments:
-    """The documents of one server. enums: see Schemas; definitions always publish theirs."""
+    """The documents of one server.
 
-    def __init__(self, definitions: Definitions, *, enums: bool = True) -> None:
+    enums: see Schemas; definitions always publish theirs. gates: see served_resources.api_gates().
+    """
+
+    def __init__(self, definitions: Definitions, *, enums: bool = True, gates: frozenset[str] = NO_API_GATES) -> None:
         self._enums = enums
+        self._gates = gates
         self._definitions = definitions
         self._revision = -1
         self._cache: dict[object, Any] = {}
@@ -69,7 +74,7 @@ class CustomResourceDocuments:
 
     def discovery(self, path: str, accept: str) -> tuple[JSON, str] | None:
         """Return the document of get_discovery_document(), with custom resources."""
-        built_in = shared_discovery.get_discovery_document(path, accept)
+        built_in = shared_discovery.get_discovery_document(path, accept, self._gates)
         name = path.strip("/")
         if not self._versions() or not (name == "apis" or name.startswith("apis/")):
             return built_in
@@ -126,7 +131,7 @@ class CustomResourceDocuments:
 
     def openapi(self, path: str, accept: str) -> tuple[bytes, str] | None:
         """Return the document of get_openapi_document(), with custom resources."""
-        built_in = shared_openapi.get_openapi_document(path, accept, enums=self._enums)
+        built_in = shared_openapi.get_openapi_document(path, accept, enums=self._enums, gates=self._gates)
         if not self._versions():
             return built_in
         if path == "/openapi/v2" and built_in is not None:
@@ -144,7 +149,7 @@ class CustomResourceDocuments:
 
     def digest(self, name: str) -> str:
         """Return the hash of an existing OpenAPI v3 document, by its name in the index."""
-        built_in = shared_openapi.document_hash(name, enums=self._enums)
+        built_in = shared_openapi.document_hash(name, enums=self._enums, gates=self._gates)
         if built_in is not None:
             return built_in
         _, group, version = name.split("/")
@@ -176,7 +181,7 @@ class CustomResourceDocuments:
                 _define(schemas, version, v3=False)
                 paths.add(version.served)
 
-        return shared_openapi.v2_document(add, enums=self._enums)
+        return shared_openapi.v2_document(add, enums=self._enums, gates=self._gates)
 
 
 def _storage_hash(version: ServedVersion) -> str:

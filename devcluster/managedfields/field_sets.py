@@ -311,20 +311,27 @@ def owned_fields(served: ServedResource, fields: Fields, *, subresource: str) ->
             result["f:metadata"] = owned_metadata
         else:
             del result["f:metadata"]
-    if served.has_status and subresource not in ("status", "approval"):
+    group_resource = served.resource.group_resource
+    if served.has_status and subresource not in ("status", "approval") and group_resource not in _OWNED_STATUS:
         result.pop("f:status", None)
-    if subresource == "status" or served.resource.group_resource in _UNOWNED_SPEC:
+    if subresource == "status" or group_resource in _UNOWNED_SPEC:
         result.pop("f:spec", None)
     if subresource == "status":
         owned_metadata = {
             name: inner
             for name, inner in result.get("f:metadata", {}).items()
-            if name not in _RESET_BY_STATUS.get(served.resource.group_resource, ())
+            if name not in _RESET_BY_STATUS.get(group_resource, ())
         }
         result.pop("f:metadata", None)
-        if owned_metadata:
+        if owned_metadata and group_resource not in _METADATA_RESET_BY_STATUS:
             result["f:metadata"] = owned_metadata
     return result
+
+
+_OWNED_STATUS = ("podgroups.scheduling.k8s.io",)
+"""Kinds whose managers own the status that they send to the object itself, although it is not stored."""
+_METADATA_RESET_BY_STATUS = ("podgroups.scheduling.k8s.io",)
+"""Kinds without owners of metadata for writes to the status subresource. Source: the strategies' GetResetFields."""
 
 
 _UNOWNED_SPEC = ("certificatesigningrequests.certificates.k8s.io",)

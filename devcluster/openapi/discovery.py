@@ -1,7 +1,7 @@
 """Discovery documents: group and version lists, resource lists, aggregated discovery and /version.
 
-They follow from the registry of served resources and never change: each document is built once; callers must not
-change it.
+They follow from the registry of served resources and never change: each document is built once for each set of gates
+(see served_resources.api_gates); callers must not change it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Any
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import JSON_TYPE
 from kubeloop.devcluster.api.served_resources import (
+    NO_API_GATES,
     VERSIONS,
     ServedResource,
     api_groups,
     group_versions,
     resources_of_version,
+    versions_of_group,
 )
 from kubeloop.devcluster.api.subresources import subresource_kind, subresource_verbs
 from kubeloop.devcluster.serializer.negotiation import (
@@ -82,9 +84,9 @@ def api_subresource(served: ServedResource, subresource: str) -> JSON:
     return result | {"kind": kind, "verbs": list(subresource_verbs(subresource))}
 
 
-def _resource_list(group: str, version: str) -> JSON:
+def _resource_list(group: str, version: str, gates: frozenset[str]) -> JSON:
     entries: list[JSON] = []
-    for served in resources_of_version(group, version):
+    for served in resources_of_version(group, version, gates):
         storage_hash = storage_version_hash(served.storage_resource or served.resource) if served.is_stored else ""
         entries.append(api_resource(served, served.verbs, storage_hash))
         entries.extend(api_subresource(served, name) for name in sorted(served.resource.subresources))
@@ -129,7 +131,7 @@ def aggregated_version(version: str, resources: list[JSON]) -> JSON:
     return {"version": version, "resources": resources, "freshness": "Current"}
 
 
-def _aggregated(groups: list[str]) -> JSON:
+def _aggregated(groups: list[str], gates: frozenset[str]) -> JSON:
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
@@ -142,10 +144,10 @@ def _aggregated(groups: list[str]) -> JSON:
                         version,
                         [
                             aggregated_resource(served, served.verbs, sorted(served.resource.subresources))
-                            for served in resources_of_version(group, version)
+                            for served in resources_of_version(group, version, gates)
                         ],
                     )
-                    for version in VERSIONS[group]
+                    for version in versions_of_group(group, gates)
                 ],
             }
             for group in groups
@@ -207,7 +209,7 @@ VERSION: JSON = {
 
 
 @cache
-def _documents() -> dict[str, JSON]:
+def _documents(gates: frozenset[str]) -> dict[str, JSON]:
     """Return every document by its path without leading and trailing slash."""
     documents: dict[str, JSON] = {
         "version": VERSION,
@@ -215,29 +217,31 @@ def _documents() -> dict[str, JSON]:
         "apis": {
             "kind": "APIGroupList",
             "apiVersion": "v1",
-            "groups": [api_group(name, VERSIONS[name]) for name in api_groups()],
+            "groups": [api_group(name, versions_of_group(name, gates)) for name in api_groups()],
         },
     }
     for name in api_groups():
-        documents[f"apis/{name}"] = {"kind": "APIGroup", "apiVersion": "v1", **api_group(name, VERSIONS[name])}
-    for group, version in group_versions():
-        documents[f"apis/{group}/{version}" if group else f"api/{version}"] = _resource_list(group, version)
+        group_entry = api_group(name, versions_of_group(name, gates))
+        documents[f"apis/{name}"] = {"kind": "APIGroup", "apiVersion": "v1", **group_entry}
+    for group, version in group_versions(gates):
+        documents[f"apis/{group}/{version}" if group else f"api/{version}"] = _resource_list(group, version, gates)
     return documents
 
 
 @cache
-def _aggregated_document(root: str) -> JSON:
-    return _aggregated([""] if root == "api" else api_groups())
+def _aggregated_document(root: str, gates: frozenset[str]) -> JSON:
+    return _aggregated([""] if root == "api" else api_groups(), gates)
 
 
-def get_discovery_document(path: str, accept: str) -> tuple[JSON, str] | None:
+def get_discovery_document(path: str, accept: str, gates: frozenset[str] = NO_API_GATES) -> tuple[JSON, str] | None:
     """Return the document at a discovery path and its content type, or None for any other path.
 
-    At /api and /apis it is the aggregated document if the Accept header selects that. Raises StatusError 406.
+    At /api and /apis it is the aggregated document if the Accept header selects that. gates: see
+    served_resources.api_gates(). Raises StatusError 406.
     """
     root = path.strip("/")
-    document = _documents().get(root)
+    document = _documents(gates).get(root)
     if document is None:
         return None
     form = discovery_content_type(path, accept)
-    return (_aggregated_document(root) if is_aggregated(form) else document), form
+    return (_aggregated_document(root, gates) if is_aggregated(form) else document), form

@@ -1,7 +1,7 @@
 """OpenAPI documents: /openapi/v3 with one document per group version, and /openapi/v2 with everything.
 
 Generated from the registry (`paths`) and from kube.schema (`schemas`) on first use, and cached as bytes. enums: see
-Schemas.
+Schemas. gates: see served_resources.api_gates().
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import JSON_TYPE, KEY_SET_TYPE
-from kubeloop.devcluster.api.served_resources import api_groups, group_versions, resources_of_version
+from kubeloop.devcluster.api.served_resources import (
+    NO_API_GATES,
+    api_groups,
+    group_versions,
+    resources_of_version,
+)
 from kubeloop.devcluster.openapi.paths import Paths, group_name, operation_tag
 from kubeloop.devcluster.openapi.protobuf import CONTENT_TYPE as PROTOBUF_TYPE
 from kubeloop.devcluster.openapi.protobuf import encode
@@ -43,10 +48,10 @@ def v3_document(paths: Paths, schemas: Schemas, *, for_crds: bool = False) -> by
 
 
 @cache
-def _version_document(group: str, version: str, *, enums: bool) -> bytes:
+def _version_document(group: str, version: str, *, enums: bool, gates: frozenset[str]) -> bytes:
     schemas = Schemas(v3=True, of=(group, version), enums=enums)
     paths = Paths(schemas, v3=True)
-    for served in resources_of_version(group, version):
+    for served in resources_of_version(group, version, gates):
         paths.add(served)
     _add_resource_list(paths, schemas, group, version)
     return v3_document(paths, schemas)
@@ -103,11 +108,11 @@ def _root_paths() -> tuple[str, ...]:
 
 
 @cache
-def _v3_documents(*, enums: bool) -> dict[str, Callable[[], bytes]]:
+def _v3_documents(*, enums: bool, gates: frozenset[str]) -> dict[str, Callable[[], bytes]]:
     """Return the generator of every document by its path below /openapi/v3/."""
     documents: dict[str, Callable[[], bytes]] = {name: partial(_root_document, name) for name in _root_paths()}
-    for group, version in group_versions():
-        documents[_version_path(group, version)] = partial(_version_document, group, version, enums=enums)
+    for group, version in group_versions(gates):
+        documents[_version_path(group, version)] = partial(_version_document, group, version, enums=enums, gates=gates)
     return dict(sorted(documents.items()))
 
 
@@ -120,31 +125,37 @@ def _source_hash() -> bytes:
     return sha512(b"".join(parts)).digest()
 
 
-def document_hash(name: str, *, enums: bool = True) -> str | None:
+def document_hash(name: str, *, enums: bool = True, gates: frozenset[str] = NO_API_GATES) -> str | None:
     """Return the hash of a document for the index, or None if there is no such document.
 
     It changes with the document, but does not require generating it: all documents take a quarter of a second.
     """
-    if name not in _v3_documents(enums=enums):
+    if name not in _v3_documents(enums=enums, gates=gates):
         return None
     group, _, version = name.removeprefix("apis/").removeprefix("api/").rpartition("/")
-    declared = [(served.resource, served.verbs) for served in resources_of_version(group, version)]
+    declared = [(served.resource, served.verbs) for served in resources_of_version(group, version, gates)]
     return sha512(_source_hash() + repr((name, declared, enums)).encode()).hexdigest().upper()
 
 
 @cache
-def _v3_index(*, enums: bool) -> bytes:
-    hashes = {name: document_hash(name, enums=enums) for name in _v3_documents(enums=enums)}
+def _v3_index(*, enums: bool, gates: frozenset[str]) -> bytes:
+    documents = _v3_documents(enums=enums, gates=gates)
+    hashes = {name: document_hash(name, enums=enums, gates=gates) for name in documents}
     paths = {name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={digest}"} for name, digest in hashes.items()}
     return msgspec.json.encode({"paths": paths})
 
 
-def v2_document(add_extra: Callable[[Paths, Schemas], None] | None = None, *, enums: bool = True) -> JSON:
+def v2_document(
+    add_extra: Callable[[Paths, Schemas], None] | None = None,
+    *,
+    enums: bool = True,
+    gates: frozenset[str] = NO_API_GATES,
+) -> JSON:
     """Return the /openapi/v2 document of the built-in resources, with the additions of `add_extra`."""
     schemas = Schemas(v3=False, enums=enums)
     paths = Paths(schemas, v3=False)
-    for group, version in group_versions():
-        for served in resources_of_version(group, version):
+    for group, version in group_versions(gates):
+        for served in resources_of_version(group, version, gates):
             paths.add(served)
         _add_resource_list(paths, schemas, group, version)
     for name in _root_paths():
@@ -163,27 +174,29 @@ def v2_document(add_extra: Callable[[Paths, Schemas], None] | None = None, *, en
 
 
 @cache
-def _v2_document(*, enums: bool) -> bytes:
-    return msgspec.json.encode(v2_document(enums=enums))
+def _v2_document(*, enums: bool, gates: frozenset[str]) -> bytes:
+    return msgspec.json.encode(v2_document(enums=enums, gates=gates))
 
 
 @cache
-def _v2_protobuf(*, enums: bool) -> bytes:
-    return encode(v2_document(enums=enums))
+def _v2_protobuf(*, enums: bool, gates: frozenset[str]) -> bytes:
+    return encode(v2_document(enums=enums, gates=gates))
 
 
-def get_openapi_document(path: str, accept: str, *, enums: bool = True) -> tuple[bytes, str] | None:
+def get_openapi_document(
+    path: str, accept: str, *, enums: bool = True, gates: frozenset[str] = NO_API_GATES
+) -> tuple[bytes, str] | None:
     """Return the document at a path and its content type; None if there is none or the form is not acceptable."""
     if path == "/openapi/v3":
-        return _v3_index(enums=enums), _INDEX_TYPE
+        return _v3_index(enums=enums, gates=gates), _INDEX_TYPE
     if path == "/openapi/v2":
         negotiated = negotiate_media_type(accept, _accept_any, _FORMS_V2)
         if negotiated is None:
             return None
         if negotiated[0] == JSON_TYPE:
-            return _v2_document(enums=enums), JSON_TYPE
-        return _v2_protobuf(enums=enums), PROTOBUF_TYPE
-    document = _v3_documents(enums=enums).get(path.removeprefix("/openapi/v3/"))
+            return _v2_document(enums=enums, gates=gates), JSON_TYPE
+        return _v2_protobuf(enums=enums, gates=gates), PROTOBUF_TYPE
+    document = _v3_documents(enums=enums, gates=gates).get(path.removeprefix("/openapi/v3/"))
     return None if document is None or not accepts_json(accept) else (document(), JSON_TYPE)
 
 

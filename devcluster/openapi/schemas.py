@@ -107,6 +107,8 @@ _UNIONS = {
     "core/v1.AppArmorProfile": _union("type", "localhostProfile"),
     "core/v1.PodSchedulingGroup": _union("", "podGroupName"),
     "core/v1.SeccompProfile": _union("type", "localhostProfile"),
+    "scheduling/v1alpha2.PodGroupSchedulingPolicy": _union("", "basic", "gang"),
+    "scheduling/v1alpha2.PodGroupTemplateReference": _union("", "workload"),
     "flowcontrol/v1.LimitResponse": _union("type", "queuing"),
     "flowcontrol/v1.PriorityLevelConfigurationSpec": _union("type", "exempt", "limited"),
     "flowcontrol/v1.Subject": _union("kind", "group", "serviceAccount", "user"),

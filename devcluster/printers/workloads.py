@@ -1,11 +1,11 @@
-"""Cells of workloads, PodDisruptionBudgets and HorizontalPodAutoscalers."""
+"""Cells of workloads, PodGroups, PodDisruptionBudgets and HorizontalPodAutoscalers."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from kubeloop.devcluster.api.conditions import is_true
+from kubeloop.devcluster.api.conditions import condition_of, is_true
 from kubeloop.devcluster.printers.formatting import (
     NONE,
     UNKNOWN,
@@ -199,6 +199,27 @@ def _horizontal_pod_autoscaler(obj: JSON, now: datetime) -> Cells:
     ]
 
 
+def _workload(obj: JSON, now: datetime) -> Cells:
+    return [object_name(obj), object_age(obj, now)]
+
+
+def _pod_group(obj: JSON, now: datetime) -> Cells:
+    spec = spec_of(obj)
+    policy = "Basic" if spec.get("schedulingPolicy", {}).get("gang") is None else "Gang"
+    reference = spec.get("podGroupTemplateRef")
+    workload = NONE if reference is None else reference["workload"]["workloadName"]
+    return [object_name(obj), policy, workload, _pod_group_status(obj), object_age(obj, now)]
+
+
+def _pod_group_status(pod_group: JSON) -> str:
+    if (disruption := condition_of(pod_group, "DisruptionTarget")) is not None:
+        reason: str = disruption["reason"]
+        return reason
+    if condition_of(pod_group, "PodGroupScheduled") is None:
+        return "Pending"
+    return "Scheduled" if is_true(pod_group, "PodGroupScheduled") else "Unschedulable"
+
+
 PRINTERS: dict[str, CellPrinter] = {
     "scale": _scale,
     "controllerrevisions.apps": _controller_revision,
@@ -208,7 +229,9 @@ PRINTERS: dict[str, CellPrinter] = {
     "horizontalpodautoscalers.autoscaling": _horizontal_pod_autoscaler,
     "jobs.batch": _job,
     "poddisruptionbudgets.policy": _pod_disruption_budget,
+    "podgroups.scheduling.k8s.io": _pod_group,
     "replicasets.apps": _replica_set,
     "replicationcontrollers": _replication_controller,
     "statefulsets.apps": _stateful_set,
+    "workloads.scheduling.k8s.io": _workload,
 }

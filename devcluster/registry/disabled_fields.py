@@ -33,7 +33,7 @@ class DisabledFields:
     """Fields that a server with these feature gates drops.
 
     merges_spread_keys: merge matchLabelKeys of topology spread constraints into their selectors. resizes_pods: a resize
-    may change pod-level resources.
+    may change pod-level resources. shares_claims: PodGroups have resource claims.
     """
 
     def __init__(self, gates: FeatureGates) -> None:
@@ -48,6 +48,7 @@ class DisabledFields:
         self._statuses = disabled_by_kind(_STATUSES)
         self._defaults = {name: default for name, (gate, default) in _DEFAULTS.items() if gates.enabled(gate)}
         self.resizes_pods = gates.enabled("InPlacePodLevelResourcesVerticalScaling")
+        self.shares_claims = gates.enabled("DRAWorkloadResourceClaims")
         self.merges_spread_keys = gates.enabled("MatchLabelKeysInPodTopologySpread") and gates.enabled(
             "MatchLabelKeysInPodTopologySpreadSelectorMerge"
         )
@@ -221,7 +222,39 @@ def _drop_cross_namespace_source(new: JSON, old: JSON) -> None:
         del spec["dataSourceRef"]
 
 
+_GATES_OF_GROUP_FIELDS = (
+    ("schedulingConstraints", "TopologyAwareWorkloadScheduling"),
+    ("resourceClaims", "DRAWorkloadResourceClaims"),
+    ("disruptionMode", "WorkloadAwarePreemption"),
+    ("priorityClassName", "WorkloadAwarePreemption"),
+    ("priority", "WorkloadAwarePreemption"),
+)
+"""Fields of PodGroups and of their templates in Workloads; each is retained on its own."""
+
+
+def _drop_from_templates(name: str) -> Drop:
+    """Return a function that drops a field from the templates of a Workload; they are compared by index."""
+
+    def drop(new: JSON, old: JSON) -> None:
+        templates, stored = ((obj.get("spec") or {}).get("podGroupTemplates") or () for obj in (new, old))
+        for i, template in enumerate(templates):
+            if i >= len(stored) or stored[i].get(name) in _UNUSED:
+                if name == "schedulingConstraints":
+                    template[name] = None  # JSON has the field even if it is unset
+                else:
+                    template.pop(name, None)
+
+    return drop
+
+
+_UNUSED = (None, "", [])
+
+
 _OBJECTS: dict[str, tuple[tuple[str, Drop], ...]] = {
+    "podgroups.scheduling.k8s.io": tuple(
+        (gate, drop_fields((_spec, (name,)))) for name, gate in _GATES_OF_GROUP_FIELDS
+    ),
+    "workloads.scheduling.k8s.io": tuple((gate, _drop_from_templates(name)) for name, gate in _GATES_OF_GROUP_FIELDS),
     "statefulsets.apps": (("MaxUnavailableStatefulSet", drop_fields((_rolling_update, ("maxUnavailable",)))),),
     "csidrivers.storage.k8s.io": (("VolumeLimitScaling", drop_fields((_spec, ("preventPodSchedulingIfMissing",)))),),
     "horizontalpodautoscalers.autoscaling": (

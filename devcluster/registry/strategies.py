@@ -212,7 +212,9 @@ def is_defaulted_on_read(served: ServedResource, obj: JSON) -> bool:
 
 def default_on_read(name: str, obj: JSON) -> None:
     """Default, in place, what kube-apiserver defaults in an object of this group resource when it reads it."""
-    if name == "services":
+    if name == "podgroups.scheduling.k8s.io":
+        obj["spec"].setdefault("disruptionMode", "Pod")  # also without its gate, which drops the field before
+    elif name == "services":
         drop_internal_traffic_policy(obj["spec"])
     elif name in ("jobs.batch", "replicationcontrollers"):
         labels = (obj["spec"].get("template") or {}).get("metadata", {}).get("labels")
@@ -440,6 +442,10 @@ def prepare_for_status_update(
     if written_field == "status" and fields.drops_status_fields(name):
         result["status"] = {**(result.get("status") or {})}
         fields.drop_status(name, result["status"], old.get("status") or {})
+    if name == "podgroups.scheduling.k8s.io" and not (fields.shares_claims or old["spec"].get("resourceClaims")):
+        status = {**(result.get("status") or {})}
+        status.pop("resourceClaimStatuses", None)
+        result["status"] = status
     if name == "resourceclaims.resource.k8s.io":
         result["status"] = {**(result.get("status") or {})}
         drop_deallocated_devices(result["status"], old.get("status") or {})
@@ -487,7 +493,7 @@ def _with_retained_pod_status_fields(status: JSON, old: JSON) -> JSON:
 
 
 _RESET_METADATA_KINDS = (
-    "resourceclaims.resource.k8s.io", "servicecidrs.networking.k8s.io",
+    "podgroups.scheduling.k8s.io", "resourceclaims.resource.k8s.io", "servicecidrs.networking.k8s.io",
     "validatingadmissionpolicies.admissionregistration.k8s.io", "volumeattachments.storage.k8s.io",
 )  # fmt: skip
 """Kinds whose status strategy calls ResetObjectMetaForStatus: the metadata does not change."""

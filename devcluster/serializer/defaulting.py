@@ -436,6 +436,10 @@ def _limit_range(obj: JSON) -> None:
                     item[name] = value
 
 
+def _pod_group(obj: JSON) -> None:
+    obj["spec"].setdefault("disruptionMode", "Pod")
+
+
 def _storage_class(obj: JSON) -> None:
     obj.setdefault("reclaimPolicy", "Delete")
     obj.setdefault("volumeBindingMode", "Immediate")
@@ -507,6 +511,7 @@ _DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
     (_RBAC, "RoleBinding"): _role_binding,
     (_RBAC, "ClusterRoleBinding"): _role_binding,
     ("scheduling.k8s.io", "PriorityClass"): _priority_class,
+    ("scheduling.k8s.io", "PodGroup"): _pod_group,
     ("storage.k8s.io", "StorageClass"): _storage_class,
     ("storage.k8s.io", "CSIDriver"): _csi_driver,
     **extension_defaults.DEFAULTS,

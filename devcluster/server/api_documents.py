@@ -13,7 +13,7 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response
-from kubeloop.devcluster.api.served_resources import group_versions
+from kubeloop.devcluster.api.served_resources import api_gates, group_versions
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.openapi.discovery import get_discovery_document, is_aggregated
 from kubeloop.devcluster.server.health_paths import indented, not_found
@@ -37,6 +37,7 @@ class ApiDocuments:
         self._serves_metrics = serves_metrics
         self._publishes_enums = gates.enabled("OpenAPIEnums")
         self._hides_storage_hashes = not gates.enabled("StorageVersionHash")
+        self._api_gates = api_gates(gates)
 
     def response(self, request: Request) -> Response | None:
         """Return the document at a path, None for other paths. Raises StatusError 405, 406."""
@@ -56,7 +57,7 @@ class ApiDocuments:
         if content["kind"] == "APIVersions" and (host := request.headers.get("host")):
             address = {"clientCIDR": "0.0.0.0/0", "serverAddress": host}  # the address that the client used
             content = {**content, "serverAddressByClientCIDRs": [address]}
-        elif self._hides_storage_hashes and content["kind"] == "APIResourceList" and _is_built_in(content):
+        elif self._hides_storage_hashes and content["kind"] == "APIResourceList" and self._is_built_in(content):
             content = {**content, "resources": [_without_storage_hash(entry) for entry in content["resources"]]}
         body = msgspec.json.encode(content) + b"\n"
         digest = _digest(body) if is_aggregated(form) else ""  # of the JSON, whatever the response's encoding
@@ -75,7 +76,7 @@ class ApiDocuments:
         document = (
             self._documents.discovery(path, accept)
             if self._definitions.serves_custom_resources
-            else get_discovery_document(path, accept)
+            else get_discovery_document(path, accept, self._api_gates)
         )
         if self._serves_metrics and path.startswith("/apis"):
             from kubeloop.devcluster.server.metrics_api import metrics_discovery
@@ -87,7 +88,11 @@ class ApiDocuments:
     def _documents(self) -> CustomResourceDocuments:
         from kubeloop.devcluster.apiextensions.openapi_documents import CustomResourceDocuments
 
-        return CustomResourceDocuments(self._definitions, enums=self._publishes_enums)
+        return CustomResourceDocuments(self._definitions, enums=self._publishes_enums, gates=self._api_gates)
+
+    def _is_built_in(self, resource_list: JSON) -> bool:
+        group, _, version = resource_list["groupVersion"].rpartition("/")
+        return (group, version) in group_versions(self._api_gates)
 
     def _openapi(self, request: Request, path: str, accept: str) -> Response:
         document = self._documents.openapi(path, accept)
@@ -104,11 +109,6 @@ class ApiDocuments:
             headers = [("Location", f"{path}?hash={digest}"), ("Vary", "Accept"), ("Etag", f'"{digest}"')]
             return Response(301, b"", headers=headers)
         return _cached(request, response, digest, caching="public, immutable" if requested_hash else "")
-
-
-def _is_built_in(resource_list: JSON) -> bool:
-    group, _, version = resource_list["groupVersion"].rpartition("/")
-    return (group, version) in group_versions()
 
 
 def _without_storage_hash(resource: JSON) -> JSON:

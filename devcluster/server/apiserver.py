@@ -34,7 +34,13 @@ from kubeloop.devcluster.api.request import (
 )
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import RequestInfo
-from kubeloop.devcluster.api.served_resources import SERVICE_CIDRS, ServedResource, get_served_resource
+from kubeloop.devcluster.api.served_resources import (
+    SERVICE_CIDRS,
+    ServedResource,
+    api_gates,
+    get_served_resource,
+    group_versions,
+)
 from kubeloop.devcluster.api.slow_work import ComputeThread, Handling, Outdated, Suspended, start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.authentication.authenticator import Authenticator
@@ -123,6 +129,7 @@ class ApiServer:
         self._data_directory = data_directory
         self.clock = clock
         self.feature_gates = gates = settings.feature_gates
+        self._api_gates = api_gates(gates)
         self._bootstrap = Bootstrap(
             self.store, clock, rng, settings.identity, settings.service_range, settings.root_ca, gates
         )
@@ -159,7 +166,7 @@ class ApiServer:
         admission = AdmissionChain(
             self.store,
             has_default_accounts=settings.root_ca is not None,
-            checks_declared_features=gates.enabled("NodeDeclaredFeatures"),
+            gates=gates,
         )
         streams = ContainerStreams(self.store, settings.container_answers, gates)
         self._rest = Rest(
@@ -280,7 +287,7 @@ class ApiServer:
 
     def _dispatch(self, request: Request) -> Response | Handling[Response]:
         """Handle an authenticated request as rest.Rest.handle() does."""
-        if (old_watch := request_info.route_watch_path(request.path, request.method)) is not None:
+        if (old_watch := request_info.route_watch_path(request.path, request.method, self._api_gates)) is not None:
             request.route, request.query = old_watch, {**request.query, "watch": ["1"]}
             context = RequestContext(request, old_watch, self.clock, self._rng, self._compute_thread)
             return self._rest.reader.watch(context)
@@ -297,7 +304,9 @@ class ApiServer:
         return self._rest.handle(context)
 
     def _route(self, request: Request) -> RequestInfo | None:
-        info = request_info.route(request.path) or self._definitions.route(request.path, request.method)
+        info = request_info.route(request.path, self._api_gates) or self._definitions.route(
+            request.path, request.method
+        )
         if info is None and self._serves_metrics and request.path.startswith(_METRICS_API):
             from kubeloop.devcluster.server.metrics_api import route_metrics
 
@@ -326,14 +335,15 @@ class ApiServer:
             return response
         if path in ("", "/index.html"):
             resources = (version.served.resource for version in self._definitions.versions())
-            groups = (f"{resource.group}/{resource.version}" for resource in resources)
-            return health_paths.root(groups, self._zpages, self._health_checks)
+            custom = [(resource.group, resource.version) for resource in resources]
+            versions = group_versions(self._api_gates) + custom
+            return health_paths.root(versions, self._zpages, self._health_checks)
         if request.path in self._zpages:
             from kubeloop.devcluster.server import zpages  # rarely requested
 
             if request.path == "/flagz":
                 return zpages.flagz(request, self._flags())
-            paths = health_paths.listed_paths((), self._zpages, self._health_checks)
+            paths = health_paths.listed_paths(group_versions(self._api_gates), self._zpages, self._health_checks)
             return zpages.statusz(request, self._began, self.clock.now(), paths)
         if path.startswith("/api/"):
             raise errors.path_not_found()

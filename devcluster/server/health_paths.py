@@ -12,7 +12,6 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import JSON_TYPE, KEY_SET_TYPE, Request, Response, json_response, text_response
-from kubeloop.devcluster.api.served_resources import VERSIONS
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
 from kubeloop.devcluster.serializer.negotiation import matches_accept
@@ -99,22 +98,21 @@ def _healthy(text: str) -> Response:
     return response
 
 
-def root(more_groups: Iterable[str], zpages: Iterable[str], checks: Checks) -> Response:
+def root(versions: Iterable[tuple[str, str]], zpages: Iterable[str], checks: Checks) -> Response:
     """Return the list of paths, at / and /index.html; arguments as of listed_paths()."""
-    return indented(200, {"paths": sorted(listed_paths(more_groups, zpages, checks))})
+    return indented(200, {"paths": sorted(listed_paths(versions, zpages, checks))})
 
 
-def listed_paths(more_groups: Iterable[str], zpages: Iterable[str], checks: Checks) -> set[str]:
+def listed_paths(versions: Iterable[tuple[str, str]], zpages: Iterable[str], checks: Checks) -> set[str]:
     """Return the paths that the server lists.
 
-    more_groups: "GROUP/VERSION" of custom resources. zpages: those of /flagz and /statusz that are enabled. checks: of
-    health_checks().
+    versions: group and version of all listed resources. zpages: those of /flagz and /statusz that are enabled. checks:
+    of health_checks().
     """
-    groups = {f"{group}/{version}" for group, versions in VERSIONS.items() if group for version in versions}
-    groups.update(more_groups)
     paths = {_CONFIGURATION, _KEYS, "/api", "/api/v1", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/version"}
-    for group_version in groups:
-        paths |= {f"/apis/{group_version}", f"/apis/{group_version.partition('/')[0]}"}
+    for group, version in versions:
+        if group:
+            paths |= {f"/apis/{group}", f"/apis/{group}/{version}"}
     paths |= {"/openapi/v3/", "/metrics", "/metrics/slis", *zpages}
     for path, names in checks.items():
         paths |= {path, *(f"{path}/{name}" for name in names)}

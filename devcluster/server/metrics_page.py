@@ -74,7 +74,7 @@ def _families(
     in_flight = {"mutating": 0, "readOnly": 1}
     yield _gauge("apiserver_current_inflight_requests", "Requests in flight.", "request_kind", in_flight)
     yield _open_watches(watched)
-    yield from _objects(store)
+    yield from _objects(store, gates)
     yield _deprecated_apis(series)
     attempts = Metric("authentication_attempts", "Authentication attempts by result.", "unknown")
     attempts.add_sample(attempts.name, {"result": "failure"}, metrics.unauthenticated)
@@ -161,9 +161,11 @@ def _deprecated_apis(series: list[Series]) -> Metric:
     return family
 
 
-def _objects(store: ObjectStore) -> Iterator[Metric]:
+def _objects(store: ObjectStore, gates: FeatureGates) -> Iterator[Metric]:
     served = {
-        info.resource.group_resource: 0 for info in BY_PATH.values() if info.is_stored and info.storage_resource is None
+        info.resource.group_resource: 0
+        for info in BY_PATH.values()
+        if info.is_stored and info.storage_resource is None and (not info.gate or gates.enabled(info.gate))
     }
     counts = dict(sorted((served | {name: len(table) for name, table in store.tables()}).items()))
     yield _gauge("apiserver_storage_objects", "Stored objects.", "resource", counts)

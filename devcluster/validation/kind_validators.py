@@ -282,12 +282,18 @@ def _coordination() -> Table:
 
 
 def _scheduling() -> Table:
-    from kubeloop.devcluster.validation import priority_class
+    from kubeloop.devcluster.validation import priority_class, workload
 
     return {
         "PriorityClass": KindValidators(
             create=priority_class.validate_priority_class, update=priority_class.validate_priority_class_update
         ),
+        "PodGroup": KindValidators(
+            create=workload.validate_pod_group,
+            update=workload.validate_pod_group_update,
+            status=workload.validate_pod_group_status_update,
+        ),
+        "Workload": KindValidators(create=workload.validate_workload, update=workload.validate_workload_update),
     }
 
 

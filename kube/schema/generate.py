@@ -43,7 +43,7 @@ SOURCES: tuple[Package, ...] = (
     *_api("", folder="core"),
     *_api("apps"),
     *_api("policy"),
-    *_api("scheduling.k8s.io"),
+    *_api("scheduling.k8s.io", "v1", "v1alpha2"),
     *_api("storage.k8s.io"),
     *_api("coordination.k8s.io"),
     *_api("batch"),
@@ -84,6 +84,7 @@ SINGLE_VALUES = frozenset({
 """Structs that are encoded as a single JSON value, as in `kube.schema.SCALARS`."""
 
 _STRUCT = re.compile(r"^type (\w+) struct ?\{(?:(\n.*?)^)?\}", re.M | re.S)
+_COMMENT = re.compile(r"//.*")
 _TYPE_LINE = re.compile(r"^type (\w+) (?:= )?(?!struct|interface)([\w\[\].*]+)$", re.M)
 _FIELD = re.compile(r"^\s*(?:(\w+)\s+)?([\w\[\].*]+)\s*`([^`]*)`")
 _TAG = re.compile(r'(\w+):"([^"]*)"')
@@ -92,7 +93,7 @@ _CONST = re.compile(
     re.M,
 )
 _REFERENCE = re.compile(r"ref\((\w+)\)")
-_KNOWN = re.compile(r"AddKnownTypes\(SchemeGroupVersion,(.*?)\n\t\)", re.S)
+_KNOWN = re.compile(r"AddKnownTypes\(\s*SchemeGroupVersion,(.*?)\n\t\)", re.S)
 _BUILT_IN = frozenset({"string", "bool", "byte", "int", "int32", "int64", "float64", "uint32", "uint64"})
 
 
@@ -241,7 +242,7 @@ def _read(tables: _Tables, package: Package, files: dict[str, str]) -> None:
                 continue
             body = match[2] or ""
             rows = _fields(body, package.name, imports)
-            if not rows and body.strip():
+            if not rows and _COMMENT.sub("", body).strip():
                 continue  # a Go type that is not part of the API
             tables.types[name] = rows
             if _comment_before(text, match.start()).get("structType") == "atomic":

@@ -22,6 +22,7 @@ from typing import Any
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE
 from kubeloop.devcluster.api.served_resources import BY_PATH
 from kubeloop.devcluster.serializer.protobuf.wire import wire_values
+from kubeloop.kube.feature_gates import GANG_SCHEDULING_GATES
 from support import custom_resource_requests, policy_cases, rule_cases
 from support.differential import SERVER_METADATA
 from support.http_api import HttpApi, response_when_initialized, response_when_served, wait_until_settled
@@ -97,7 +98,11 @@ def main() -> None:
     if (reason := why_missing("etcd", "kube-apiserver")) is not None:
         sys.exit(f"error: {reason}")
     for record in _RECORDERS:
-        flags = {"service-cluster-ip-range": "10.96.0.0/12"}  # the addresses of the recorded Services
+        flags = {
+            "service-cluster-ip-range": "10.96.0.0/12",  # the addresses of the recorded Services
+            "feature-gates": ",".join(f"{gate}=true" for gate in GANG_SCHEDULING_GATES),
+            "runtime-config": "scheduling.k8s.io/v1alpha2=true",
+        }
         with tempfile.TemporaryDirectory() as folder, real_apiserver(Path(folder), flags=flags) as kubernetes:
             context = ssl.create_default_context(cafile=str(kubernetes.ca))
             with closing(HttpApi(kubernetes.url, kubernetes.token, context, "tester/1")) as server:

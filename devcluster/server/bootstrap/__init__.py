@@ -165,8 +165,10 @@ class Bootstrap:
             yield stamp_object(obj, new_uid(self._rng), now)
 
     def _templates(self, resource: Resource[Any]) -> list[JSON]:
-        if resource in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS) and self._gates.values:
+        if resource in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS):
             return contents.roles_with_gates(_templates(resource), self._gates)
+        if resource is API_SERVICES:
+            return contents.services_with_gates(_templates(resource), self._gates)
         if resource in _SHARED:
             return _templates(resource)
         own = [] if resource is SERVICE_ACCOUNTS else [object_template(resource, self._own(resource))]

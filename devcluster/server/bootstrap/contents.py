@@ -16,7 +16,7 @@ from ipaddress import IPv4Network
 
 import msgspec
 
-from kubeloop.devcluster.api.served_resources import group_versions
+from kubeloop.devcluster.api.served_resources import all_api_gates, api_gates, group_versions
 from kubeloop.devcluster.registry.server_objects import ServerObject
 from kubeloop.devcluster.validation.priority_class import SYSTEM_PRIORITY_CLASSES
 from kubeloop.kube.feature_gates import FeatureGates
@@ -119,14 +119,28 @@ def role_objects(plural: str) -> Iterator[ServerObject]:
 
 
 _SCHEDULER, _CLAIM_CONTROLLER = "system:kube-scheduler", "system:controller:resource-claim-controller"
+_JOB_CONTROLLER = "system:controller:job-controller"
+_VIEW, _EDIT = "system:aggregate-to-view", "system:aggregate-to-edit"
+_READ, _WRITE = ("get", "list", "watch"), ("create", "delete", "deletecollection", "patch", "update")
 _CLAIMS, _CLAIM_BINDING = ("create", "delete", "resourceclaims"), ("patch", "update", "resourceclaims/binding")
+_GROUP_STATUS = ("patch", "update", "podgroups/status")
 _GATES_OF_RULES = {
     (_SCHEDULER, *_CLAIMS): "DRAExtendedResource",
     (_SCHEDULER, *_CLAIM_BINDING): "DRAResourceClaimGranularStatusAuthorization",
     (_CLAIM_CONTROLLER, *_CLAIM_BINDING): "DRAResourceClaimGranularStatusAuthorization",
+    (_CLAIM_CONTROLLER, *_READ, "podgroups"): "DRAWorkloadResourceClaims",
+    (_CLAIM_CONTROLLER, *_GROUP_STATUS): "DRAWorkloadResourceClaims",
+    (_SCHEDULER, *_READ, "podgroups"): "GenericWorkload",
+    (_SCHEDULER, *_GROUP_STATUS): "GenericWorkload",
+    (_VIEW, *_READ, "podgroups", "podgroups/status", "workloads"): "GenericWorkload",
+    (_EDIT, *_WRITE, "podgroups", "workloads"): "GenericWorkload",
+    (_JOB_CONTROLLER, "create", *_READ, "podgroups", "workloads"): "WorkloadWithJob",
 }
 """Feature gate by role, verbs and resources of a rule."""
-_GATES_OF_ROLES = {"system:controller:device-taint-eviction-controller": "DRADeviceTaints"}
+_GATES_OF_ROLES = {
+    "system:controller:device-taint-eviction-controller": "DRADeviceTaints",
+    "system:controller:podgroup-protection-controller": "GenericWorkload",
+}
 """Feature gate by role and binding."""
 _GATES_OF_URLS = {"/flagz": "ComponentFlagz", "/statusz": "ComponentStatusz"}
 
@@ -184,6 +198,7 @@ _VERSION_PRIORITIES = {
     ("autoscaling", "v2"): 30,
     ("flowcontrol.apiserver.k8s.io", "v1"): 21,
     ("resource.k8s.io", "v1"): 21,
+    ("scheduling.k8s.io", "v1alpha2"): 2,
 }
 
 
@@ -191,10 +206,17 @@ _CUSTOM_RESOURCE_PRIORITY = 1000
 
 
 def api_services() -> Iterator[ServerObject]:
-    for group, version in group_versions():
+    """Return the APIServices of all group versions; see services_with_gates()."""
+    for group, version in group_versions(all_api_gates()):
         if group != "apiregistration.k8s.io":  # served by the aggregator itself
             minimum = _PRIORITIES.get(group, _CUSTOM_RESOURCE_PRIORITY)
             yield api_service(group, version, minimum, _VERSION_PRIORITIES.get((group, version), 15), "onstart")
+
+
+def services_with_gates(services: Iterable[JSON], gates: FeatureGates) -> list[JSON]:
+    """Return the APIServices of a server with these feature gates."""
+    served = group_versions(api_gates(gates))
+    return [service for service in services if (service["spec"].get("group", ""), service["spec"]["version"]) in served]
 
 
 def api_service(

@@ -19,12 +19,15 @@ from kubeloop.kube.json_object import JSON
 def go_json(value: Any, type_name: str = "") -> str:
     """Return a value as Go's json.Marshal writes it inside kube-apiserver.
 
-    Types of meta/v1 have JSON tags. All others are in their internal version, which has no tags: fields carry their Go
-    names and are present even if they are empty.
+    Types of meta/v1 have JSON tags, and those of scheduling/v1alpha2 are validated in their own version. All others are
+    in their internal version, which has no tags: fields carry their Go names and are present even if they are empty.
     """
-    if type_name.startswith("meta/v1."):
+    if type_name.startswith(_VERSIONED):
         return _escaped(msgspec.json.encode(_versioned_value(value, type_name)))
     return _escaped(msgspec.json.encode(internal_value(value, type_name)))
+
+
+_VERSIONED = ("meta/v1.", "scheduling/v1alpha2.")
 
 
 def _escaped(text: bytes) -> str:

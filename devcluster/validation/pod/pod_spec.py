@@ -91,6 +91,8 @@ def _validate_pod_spec_fields(errors: ErrorList, path: str, spec: JSON, *, in_po
         containers.validate_resource_requirements(errors, f"{path}.overhead", {"limits": spec["overhead"]})
     if "os" in spec:
         security_context.validate_operating_system(errors, path, spec)
+    if (group := spec.get("schedulingGroup")) is not None:
+        _validate_scheduling_group(errors, f"{path}.schedulingGroup.podGroupName", group.get("podGroupName"))
     containers.validate_file_reference_volumes(errors, path, spec)
 
 
@@ -143,6 +145,13 @@ def _validate_hostname_override(errors: ErrorList, path: str, spec: JSON) -> Non
     if len(name.encode()) > 64:
         errors.too_long(path, 64)
     errors.invalid_each(path, name, dns_subdomain(name))
+
+
+def _validate_scheduling_group(errors: ErrorList, path: str, name: str | None) -> None:
+    if name is None:
+        errors.invalid(path, None, "must specify one of: `podGroupName`")
+    else:
+        errors.invalid_each(path, name, dns_subdomain(name))
 
 
 def _validate_host_network(errors: ErrorList, path: str, spec: JSON, *, in_pod: bool) -> None:

@@ -62,7 +62,10 @@ def test_the_kube_prefix_is_accepted():
             " [GracefulNodeShutdown], WindowsGracefulNodeShutdown is enabled, but depends on features that are"
             " disabled: [GracefulNodeShutdown]]",
         ),
-        ("GangScheduling=true", "cannot set feature gate GangScheduling to true: kubeloop has no pod groups"),
+        (
+            "NativeHistograms=true",
+            "cannot set feature gate NativeHistograms to true: kubeloop has no native histograms",
+        ),
     ],
     ids=["unknown", "no value", "no boolean", "locked", "other component", "mixed", "dependency", "refused"],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.admission.priority import check_single_default, set_priority
+from kubeloop.devcluster.admission.priority import check_single_default, set_group_priority, set_priority
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import PRIORITY_CLASSES
@@ -104,3 +104,19 @@ async def test_pod_request_with_a_missing_class_is_forbidden():
     pod = {"metadata": {"generateName": "g-"}, "spec": spec}
     _, content = InProcessApi()("POST", "/api/v1/namespaces/default/pods", pod)
     assert content["message"] == 'pods "g-" is forbidden: no PriorityClass with name none was found'
+
+
+def test_pod_group_has_the_priority_of_its_class():
+    pod_group = {"metadata": {"name": "g"}, "spec": {"priorityClassName": "high", "priority": 1000}}
+    set_group_priority(store_with(HIGH), pod_group)
+    assert pod_group["spec"] == {"priorityClassName": "high", "priority": 1000}
+    pod_group["spec"] = {}
+    set_group_priority(store_with(LOW, HIGH), pod_group)
+    assert pod_group["spec"] == {"priorityClassName": "low", "priority": 10}
+    pod_group["spec"] = {"priority": 7}
+    with pytest.raises(StatusError) as raised:
+        set_group_priority(store_with(), pod_group)
+    assert raised.value.status["message"] == (
+        'podgroups.scheduling.k8s.io "g" is forbidden: priority set in the pod group (7) must match the priority '
+        "computed (0) based on the priority class set in the spec"
+    )

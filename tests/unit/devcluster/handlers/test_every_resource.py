@@ -8,10 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.devcluster.api.served_resources import BY_PATH, CREATE_ONLY, ServedResource, resources_of_version
+from kubeloop.devcluster.api.served_resources import (
+    BY_PATH,
+    CREATE_ONLY,
+    ServedResource,
+    all_api_gates,
+    resources_of_version,
+)
 from kubeloop.devcluster.api.subresources import subresource_verbs
 from kubeloop.devcluster.openapi.discovery import get_discovery_document
 from kubeloop.devcluster.openapi.documents import get_openapi_document
+from kubeloop.devcluster.server.apiserver import ServingSettings
+from kubeloop.kube.feature_gates import FeatureGates
 from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
@@ -47,6 +55,10 @@ CONTENT: dict[str, JSON] = {
     "horizontalpodautoscalers.autoscaling": {"spec": SCALED},
     "poddisruptionbudgets.policy": {"spec": {"minAvailable": 1, "selector": SELECTOR}},
     "priorityclasses.scheduling.k8s.io": {"value": 5},
+    "workloads.scheduling.k8s.io": {
+        "spec": {"podGroupTemplates": [{"name": "t", "schedulingPolicy": {"gang": {"minCount": 2}}}]}
+    },
+    "podgroups.scheduling.k8s.io": {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}},
     "storageclasses.storage.k8s.io": {"provisioner": "example.com/disk"},
     "csinodes.storage.k8s.io": {"spec": {"drivers": []}},
     "csidrivers.storage.k8s.io": {"spec": {}},
@@ -121,7 +133,7 @@ STORED = [
 """CustomResourceDefinitions are tested in apiextensions/."""
 WITH_STATUS = [served for served in STORED if served.has_status]
 SCALABLE = [served for served in STORED if "scale" in served.resource.subresources]
-PROTECTED = ("Namespace", "PersistentVolume", "PersistentVolumeClaim", "VolumeAttributesClass")
+PROTECTED = ("Namespace", "PodGroup", "PersistentVolume", "PersistentVolumeClaim", "VolumeAttributesClass")
 PATCHES = {"json": "json-patch+json", "merge": "merge-patch+json", "strategic": "strategic-merge-patch+json"}
 
 
@@ -131,7 +143,9 @@ def resource_id(served: ServedResource) -> str:
 
 @pytest.fixture
 async def api() -> InProcessApi:
-    return InProcessApi(default_headers={"user_agent": "tests/1"})
+    gates = FeatureGates(dict.fromkeys(all_api_gates(), True))
+    settings = ServingSettings(feature_gates=gates)
+    return InProcessApi(default_headers={"user_agent": "tests/1"}, settings=settings)
 
 
 def collection(served: ServedResource) -> str:
@@ -321,18 +335,18 @@ async def test_scale_reads_and_writes_replicas(served: ServedResource, api: InPr
 async def test_discovery_and_openapi_list_exactly_the_served_verbs(served: ServedResource, api: InProcessApi):
     resource = served.resource
     root = f"apis/{resource.group}/{resource.version}" if resource.group else f"api/{resource.version}"
-    document = get_discovery_document(root, "")
+    document = get_discovery_document(root, "", all_api_gates())
     assert document is not None
     verbs_by_name = {entry["name"]: set(entry["verbs"]) for entry in document[0]["resources"]}
     assert set(verbs_by_name) == {
         name
-        for sibling in resources_of_version(resource.group, resource.version)
+        for sibling in resources_of_version(resource.group, resource.version, all_api_gates())
         for name in (
             sibling.resource.plural,
             *(f"{sibling.resource.plural}/{sub}" for sub in sibling.resource.subresources),
         )
     }
-    openapi = get_openapi_document(f"/openapi/v3/{root}", "application/json")
+    openapi = get_openapi_document(f"/openapi/v3/{root}", "application/json", gates=all_api_gates())
     assert openapi is not None
     paths = msgspec.json.decode(openapi[0])["paths"]
     methods = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.served_resources import BY_PATH
+from kubeloop.devcluster.api.served_resources import BY_PATH, all_api_gates
 from kubeloop.devcluster.openapi.discovery import get_discovery_document
 
 V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -66,8 +66,20 @@ def test_resource_list_has_resources_and_subresources():
 
 def test_every_served_resource_is_in_its_resource_list():
     for group, version, plural in BY_PATH:
-        resource_list = document(f"/apis/{group}/{version}" if group else f"/api/{version}")
-        assert find_entry(resource_list["resources"], plural)
+        path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        response = get_discovery_document(path, "application/json", all_api_gates())
+        assert response is not None
+        assert find_entry(response[0]["resources"], plural)
+
+
+def test_version_of_a_disabled_gate_is_not_listed():
+    path, scheduling = "/apis/scheduling.k8s.io/v1alpha2", "/apis/scheduling.k8s.io"
+    assert get_discovery_document(path, "application/json") is None
+    assert [version["version"] for version in document(scheduling)["versions"]] == ["v1"]
+    enabled = get_discovery_document(scheduling, "application/json", frozenset({"GenericWorkload"}))
+    assert enabled is not None
+    assert [version["version"] for version in enabled[0]["versions"]] == ["v1", "v1alpha2"]
+    assert enabled[0]["preferredVersion"]["version"] == "v1"
 
 
 def test_kubectl_accept_header_gets_aggregated_discovery():

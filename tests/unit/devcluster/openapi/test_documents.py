@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.devcluster.api.served_resources import BY_PATH
+from kubeloop.devcluster.api.served_resources import BY_PATH, all_api_gates, group_versions
 from kubeloop.devcluster.openapi.documents import get_openapi_document
 from kubeloop.devcluster.serializer.protobuf.wire import wire_values
 
@@ -16,8 +16,8 @@ JSON_TYPE = "application/json"
 PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
 
-def document(path: str, accept: str = JSON_TYPE) -> dict[str, Any]:
-    response = get_openapi_document(path, accept)
+def document(path: str, accept: str = JSON_TYPE, gates: frozenset[str] = frozenset()) -> dict[str, Any]:
+    response = get_openapi_document(path, accept, gates=gates)
     assert response is not None
     decoded: dict[str, Any] = msgspec.json.decode(response[0])
     return decoded
@@ -38,9 +38,10 @@ def references(value: Any) -> Iterator[str]:
             yield from references(item)
 
 
-def test_v3_index_links_every_document():
-    paths = document("/openapi/v3")["paths"]
-    versions = {f"apis/{group}/{version}" if group else f"api/{version}" for group, version, _ in BY_PATH}
+@pytest.mark.parametrize("gates", [frozenset(), all_api_gates()], ids=["default", "all gates"])
+def test_v3_index_links_every_document(gates: frozenset[str]):
+    paths = document("/openapi/v3", gates=gates)["paths"]
+    versions = {f"apis/{group}/{version}" if group else f"api/{version}" for group, version in group_versions(gates)}
     root_paths = {f"apis/{group}" for group, _, _ in BY_PATH if group} | {
         "api", "apis", "version", ".well-known/openid-configuration", "openid/v1/jwks"
     }  # fmt: skip
@@ -49,7 +50,7 @@ def test_v3_index_links_every_document():
         url, _, query = entry["serverRelativeURL"].partition("?")
         assert url == f"/openapi/v3/{path}"
         assert query.startswith("hash=")
-        assert get_openapi_document(url, JSON_TYPE) is not None
+        assert get_openapi_document(url, JSON_TYPE, gates=gates) is not None
 
 
 def test_patch_operation_has_kind_and_field_validation():
@@ -63,7 +64,7 @@ def test_patch_operation_has_kind_and_field_validation():
 def test_every_served_resource_has_paths():
     for (group, version, plural), served in BY_PATH.items():
         root = f"/apis/{group}/{version}" if group else f"/api/{version}"
-        paths = document("/openapi/v3" + root)["paths"]
+        paths = document("/openapi/v3" + root, gates=all_api_gates())["paths"]
         scope = "/namespaces/{namespace}" if served.resource.namespaced else ""
         assert f"{root}{scope}/{plural}" in paths
         if served.is_stored:

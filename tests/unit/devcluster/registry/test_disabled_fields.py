@@ -49,6 +49,19 @@ def test_stop_signal_is_dropped_from_pod_templates(kind: str, path: tuple[str, .
     assert containers == [{"lifecycle": {"preStop": {}}}, {}]
 
 
+def test_gated_fields_of_workload_templates_are_compared_by_index():
+    gated: JSON = {"priority": 1, "resourceClaims": [{"name": "c"}], "schedulingConstraints": {"topology": []}}
+    obj: JSON = {"spec": {"podGroupTemplates": [{"name": "a", **gated}, {"name": "b", **gated}]}}
+    DEFAULT_FIELDS.drop("workloads.scheduling.k8s.io", obj, {"spec": {"podGroupTemplates": [{"name": "x", **gated}]}})
+    assert obj["spec"]["podGroupTemplates"] == [{"name": "a", **gated}, {"name": "b", "schedulingConstraints": None}]
+
+
+def test_gated_fields_of_pod_groups_are_retained_one_by_one():
+    obj: JSON = {"spec": {"priority": 1, "disruptionMode": "Pod", "schedulingPolicy": {"basic": {}}}}
+    DEFAULT_FIELDS.drop("podgroups.scheduling.k8s.io", obj, {"spec": {"disruptionMode": "Pod"}})
+    assert obj == {"spec": {"disruptionMode": "Pod", "schedulingPolicy": {"basic": {}}}}
+
+
 def test_other_kinds_are_unchanged():
     obj = {"spec": {"schedulingGroup": {}}}
     DEFAULT_FIELDS.drop("widgets.example.com", obj)

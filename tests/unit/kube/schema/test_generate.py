@@ -54,11 +54,16 @@ type Part struct {
 }
 
 type Empty struct{}
+
+type Marker struct {
+	// Its presence is the value.
+}
 """
 REGISTER = """package v1
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(SchemeGroupVersion,
+	scheme.AddKnownTypes(
+		SchemeGroupVersion,
 		&Widget{},
 		&Elsewhere{},
 	)
@@ -103,6 +108,7 @@ def test_generator_reads_structs_kinds_enums_and_markers(clones: Path):
             ["Sort", "sort", "apps/v1.Sort", 2, "bytes", ""],
         ],
         "apps/v1.Empty": [],
+        "apps/v1.Marker": [],
     }
     assert json.loads(generate.render(tables))["types"] == tables.types
 

@@ -91,7 +91,7 @@ def type_meta(struct: schema.StructType) -> tuple[str, ...]:
 
 
 def without_type_meta(ref: schema.TypeRef, value: Any) -> Any:
-    if ref.kind == "struct" and ref.struct is not None:
+    if ref.kind == "struct" and ref.struct is not None and value is not None:
         omitted, fields = type_meta(ref.struct), ref.struct.json
         return {name: without_type_meta(fields[name].type, item) for name, item in value.items() if name not in omitted}
     if ref.kind == "list" and ref.element is not None:

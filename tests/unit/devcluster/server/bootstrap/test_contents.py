@@ -81,3 +81,24 @@ def test_roles_lack_the_rules_of_disabled_gates():
 def test_roles_of_disabled_controllers_do_not_exist(kind: str):
     removed = roles(kind).keys() - roles(kind, DRADeviceTaints=False).keys()
     assert removed == {"system:controller:device-taint-eviction-controller"}
+
+
+def test_gates_that_are_off_by_default_add_roles_and_rules():
+    gates = dict.fromkeys(("GenericWorkload", "WorkloadWithJob", "DRAWorkloadResourceClaims"), True)
+    default, enabled = roles("clusterroles"), roles("clusterroles", **gates)
+    assert enabled.keys() - default.keys() == {"system:controller:podgroup-protection-controller"}
+    changed = {name for name in default if default[name]["rules"] != enabled[name]["rules"]}
+    assert changed == {
+        "system:aggregate-to-edit", "system:aggregate-to-view", "system:controller:job-controller",
+        "system:controller:resource-claim-controller", "system:kube-scheduler",
+    }  # fmt: skip
+
+
+def test_api_services_are_those_of_the_served_versions():
+    services = [{"spec": service.content["spec"]} for service in contents.api_services()]
+    default = contents.services_with_gates(services, FeatureGates({}))
+    enabled = contents.services_with_gates(services, FeatureGates({"GenericWorkload": True}))
+    (added,) = [service["spec"] for service in enabled if service not in default]
+    assert added == {
+        "group": "scheduling.k8s.io", "version": "v1alpha2", "groupPriorityMinimum": 16600, "versionPriority": 2
+    }  # fmt: skip
