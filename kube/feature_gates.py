@@ -578,6 +578,12 @@ GANG_SCHEDULING_GATES = (
 )
 """Gates that the option --gang-scheduling enables."""
 
+
+def gang_scheduling_text() -> str:
+    """Return the value of --feature-gates that enables gang scheduling."""
+    return ",".join(f"{gate}=true" for gate in GANG_SCHEDULING_GATES)
+
+
 REFUSED: dict[str, str] = {
     **dict.fromkeys(
         (

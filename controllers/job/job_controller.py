@@ -9,6 +9,7 @@ import asyncio
 
 from kubeloop.controllers.job.job_fields import external_manager, has_tracking_finalizer
 from kubeloop.controllers.job.job_records import JobRecords
+from kubeloop.controllers.job.job_scheduling import JobScheduling
 from kubeloop.controllers.job.job_sync import BATCH_SECONDS, JobSync
 from kubeloop.controllers.job.metrics import JobMetrics
 from kubeloop.controllers.job.orphan_pods import OrphanPods
@@ -62,6 +63,7 @@ class JobController:
             self._jobs, JOBS.kind, self.queue, lambda job: job.spec.selector, batch_seconds=BATCH_SECONDS
         )
         self._controller = Controller("job", self.reconcile, self.queue, context.workers, context)
+        self._scheduling = JobScheduling(context) if context.feature_gates.enabled("WorkloadWithJob") else None
         self._orphans = OrphanPods(context, self._jobs, self._pods, _limiter())
         self._registrations = (
             jobs.add_handler(
@@ -83,6 +85,8 @@ class JobController:
         """Reconcile until cancelled, once the caches are synced. The informers are run by their factory."""
         for registration in self._registrations:
             await registration.wait_synced()
+        if self._scheduling is not None:
+            await self._scheduling.wait_synced()
         async with asyncio.TaskGroup() as workers:
             workers.create_task(self._controller.run(), name="job")
             workers.create_task(self._orphans.run(), name="job-orphan-pod")
@@ -198,7 +202,9 @@ class JobController:
         candidates = [pod for index_key in index_keys for pod in self._pods.by_index(CONTROLLER_INDEX, index_key)]
         with self._traces.reconcile("job", job.key, reason) as reconcile:
             reconcile.link(job.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
-            sync = JobSync(job, self._context, self._pod_control, self._records, reconcile, self._metrics)
+            sync = JobSync(
+                job, self._context, self._pod_control, self._records, reconcile, self._metrics, self._scheduling
+            )
             started_at, failed = self._context.seconds(), True
             try:
                 seconds = await sync.run(candidates, selector)

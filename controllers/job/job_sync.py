@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from kubeloop.controllers.job.conditions import SUCCESS, final_condition, new_condition, seconds_to_deadline
 from kubeloop.controllers.job.job_fields import TRACKING_FINALIZER, has_tracking_finalizer
 from kubeloop.controllers.job.job_records import JobRecords
+from kubeloop.controllers.job.job_scheduling import JobScheduling
 from kubeloop.controllers.job.job_state import JobState, observe
 from kubeloop.controllers.job.job_status import (
     finished_status,
@@ -56,8 +57,9 @@ class JobSync:
         records: JobRecords,
         reconcile: Reconcile,
         metrics: JobMetrics,
+        scheduling: JobScheduling | None = None,
     ) -> None:
-        """job: as cached."""
+        """job: as cached. scheduling: None if Jobs have no PodGroups."""
         self.action: SyncAction = "reconciling"
         self._metrics = metrics
         self._stored = job
@@ -68,6 +70,7 @@ class JobSync:
         self._pod_control = pod_control
         self._records = records
         self._reconcile = reconcile
+        self._scheduling = scheduling
         self._active = self._ready = self._terminating = 0
         self._failed_creations = 0
 
@@ -80,6 +83,9 @@ class JobSync:
         job = self._stored
         caught_up = self._records.expectations.met(job.key)  # before Pods are read: a new one may appear meanwhile
         pods = await self._claim(candidates, selector)
+        pod_group: str | None = None
+        if self._scheduling is not None:
+            pod_group = await self._scheduling.pod_group_of(job, pods, self._reconcile)
         now = self._clock.now()
         state = observe(
             job,
@@ -100,7 +106,7 @@ class JobSync:
             if manages:
                 plan = plan_pods(state, now)
                 self.action = _action(job, plan)
-                failure = await self._apply(plan, state)
+                failure = await self._apply(plan, state, pod_group)
             if self._is_complete(state):
                 target = new_condition(SUCCESS, "CompletionsReached", "Reached expected number of succeeded pods", now)
             elif manages:
@@ -150,8 +156,11 @@ class JobSync:
         )
         return [adopted.get(pod.key, pod) for pod in claimed] if adopted else claimed
 
-    async def _apply(self, plan: PodPlan, state: JobState) -> Exception | None:
-        """Create or delete Pods. Returns the first failure instead of raising it, since the status follows."""
+    async def _apply(self, plan: PodPlan, state: JobState, pod_group: str | None) -> Exception | None:
+        """Create or delete Pods; new ones belong to the PodGroup.
+
+        Returns the first failure instead of raising it, since the status follows.
+        """
         expectations, key = self._records.expectations, self._stored.key
         if plan.delete:
             expectations.expect_deletions(key, (pod.key for pod in plan.delete))
@@ -161,7 +170,7 @@ class JobSync:
         if plan.create:
             # Before the first request: the watch may show a Pod before our call returns.
             expectations.expect_creations(key, plan.create)
-            bodies = pod_bodies(state, plan)
+            bodies = pod_bodies(state, plan, pod_group)
             created, failure = await slow_start_batch(plan.create, lambda: self._create_pod(next(bodies)))
             for _ in range(plan.create - created):
                 expectations.creation_observed(key)  # not tried, or failed: no event will show them

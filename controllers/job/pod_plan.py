@@ -78,10 +78,12 @@ def plan_pods(state: JobState, now: datetime) -> PodPlan:
     return PodPlan(create=len(indexes), indexes=indexes)
 
 
-def pod_bodies(state: JobState, plan: PodPlan) -> Iterator[dict[str, JSONValue]]:
-    """Return the Pods to create, as JSON. They share values."""
+def pod_bodies(state: JobState, plan: PodPlan, pod_group: str | None = None) -> Iterator[dict[str, JSONValue]]:
+    """Return the Pods to create, as JSON. They share values. pod_group: name of their PodGroup."""
     job = state.job
     body = pod_from_template(job, job.spec.template)
+    if pod_group is not None:
+        body["spec"] = {**body["spec"], "schedulingGroup": {"podGroupName": pod_group}}
     metadata = body["metadata"]
     finalizers = metadata.get("finalizers") or []
     metadata["finalizers"] = finalizers if TRACKING_FINALIZER in finalizers else [*finalizers, TRACKING_FINALIZER]

@@ -7,6 +7,7 @@ are changed in place; they are the request's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from kubeloop.devcluster.registry import disabled_device_fields
 from kubeloop.devcluster.registry.disabled_device_fields import drop_fields
@@ -247,7 +248,7 @@ def _drop_from_templates(name: str) -> Drop:
     return drop
 
 
-_UNUSED = (None, "", [])
+_UNUSED: tuple[Any, ...] = (None, "", [])
 
 
 _OBJECTS: dict[str, tuple[tuple[str, Drop], ...]] = {

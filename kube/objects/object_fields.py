@@ -87,6 +87,14 @@ def is_ready(pod: Pod) -> bool:
     return False
 
 
+def pod_group_key(pod: Pod) -> str | None:
+    """Return the key of the PodGroup in spec.schedulingGroup, None for a Pod without one."""
+    group = pod.spec.scheduling_group
+    if group is None or group.pod_group_name is None:
+        return None
+    return f"{pod.metadata.namespace}/{group.pod_group_name}"
+
+
 def is_finished(pod: Pod) -> bool:
     """Return True if the Pod has the phase Succeeded or Failed."""
     return pod.status.phase in ("Succeeded", "Failed")

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from kubeloop import KUBERNETES_VERSION, __version__
 from kubeloop.cli.options import (
     FILE,
+    ClusterGateOptions,
     ControllerOptions,
     DevClusterOptions,
     DisplayOptions,
@@ -41,14 +42,14 @@ def commands() -> None:
 
 
 @commands.command()
-@with_options(UpOptions, DevClusterOptions, ProcessOptions, ControllerOptions, DisplayOptions, FeatureGateOptions)
+@with_options(UpOptions, DevClusterOptions, ProcessOptions, ControllerOptions, DisplayOptions, ClusterGateOptions)
 def up(
     files: UpOptions,
     cluster: DevClusterOptions,
     process: ProcessOptions,
     controllers: msgspec.Struct,
     display: DisplayOptions,
-    gates: FeatureGateOptions,
+    gates: ClusterGateOptions,
 ) -> int:
     """Start a development cluster with all controllers.
 
@@ -61,8 +62,8 @@ def up(
 
 
 @commands.command()
-@with_options(DevClusterOptions, ServeOptions, FeatureGateOptions)
-def apiserver(cluster: DevClusterOptions, server: ServeOptions, gates: FeatureGateOptions) -> int:
+@with_options(DevClusterOptions, ServeOptions, ClusterGateOptions)
+def apiserver(cluster: DevClusterOptions, server: ServeOptions, gates: ClusterGateOptions) -> int:
     """Start an API server with simulated nodes only."""
     with importing():
         from kubeloop.cli.apiserver import serve

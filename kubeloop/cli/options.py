@@ -131,6 +131,25 @@ class FeatureGateOptions(msgspec.Struct, frozen=True):
         return FeatureGates.parse(self.feature_gates)
 
 
+class ClusterGateOptions(FeatureGateOptions, frozen=True):
+    """Feature gates of a development cluster."""
+
+    gang_scheduling: Annotated[
+        bool,
+        option(
+            "Enable gang scheduling: the kinds Workload and PodGroup, and all feature gates for them"
+            " (docs/feature-gates.md). --feature-gates takes precedence.",
+            "--gang-scheduling/--no-gang-scheduling",
+        ),
+    ] = False
+
+    def parsed(self) -> "FeatureGates":
+        from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
+
+        texts = (gang_scheduling_text(),) if self.gang_scheduling else ()
+        return FeatureGates.parse((*texts, *self.feature_gates))
+
+
 _LogFormat = Annotated[
     LogFormat,
     option(

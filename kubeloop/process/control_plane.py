@@ -56,11 +56,12 @@ _SCHEDULER_MODULES = ("kubeloop.scheduler.scheduler", "kubeloop.scheduler.plugin
 class Settings(msgspec.Struct, frozen=True):
     """Configuration of a control plane.
 
-    controllers: names from CONTROLLERS. controller_options: values of the controllers' options by key, where they are
-    not the default. development: the API server is kubeloop's own. It is the only one, and controllers whose table row
-    says so start with the first object of their resources. root_ca: see ControllerContext. trace_tail_rules: rules for
-    traces that are exported although the sampler rejected them. trace_until_ready: a trace ends when the pod is Ready,
-    else when it is bound. trace_annotate: workloads are annotated with a trace context, as pods always are.
+    controllers: names from CONTROLLERS; those of a feature gate that is off do not run. controller_options: values of
+    the controllers' options by key, where they are not the default. development: the API server is kubeloop's own. It
+    is the only one, and controllers whose table row says so start with the first object of their resources. root_ca:
+    see ControllerContext. trace_tail_rules: rules for traces that are exported although the sampler rejected them.
+    trace_until_ready: a trace ends when the pod is Ready, else when it is bound. trace_annotate: workloads are
+    annotated with a trace context, as pods always are.
     """
 
     controllers: frozenset[str] = frozenset(CONTROLLERS)
@@ -108,6 +109,12 @@ def parse_controllers(text: str) -> frozenset[str]:
     return frozenset(enabled - disabled)
 
 
+def enabled_controllers(controllers: Set[str], gates: FeatureGates) -> frozenset[str]:
+    """Return those of `controllers` that have no feature gate, or one that is on."""
+    disabled = {row.name for row in CONTROLLER_TABLE if row.feature_gate and not gates.enabled(row.feature_gate)}
+    return frozenset(controllers - disabled)
+
+
 def import_components(controllers: Iterable[str]) -> None:
     """Import the modules of these controllers ahead of ControlPlane.run()."""
     for name in controllers:
@@ -151,7 +158,9 @@ class ControlPlane:
         registry: Registerer,
     ) -> None:
         self.client = client
-        self.settings = settings
+        self.settings = settings = msgspec.structs.replace(
+            settings, controllers=enabled_controllers(settings.controllers, settings.feature_gates)
+        )
         self.informers = InformerFactory(client, clock=clock, rng=rng)
         self.tracing = self._new_tracing(clock, rng, registry)
         self.lag = LoopLag(registry)

@@ -44,6 +44,7 @@ class ControllerDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     watches: the resources that the factory requests informers of, whose lists start before the module is imported.
     starts_with: resources whose first object starts the controller in development and test clusters; "" starts it with
       the process, as `kubeloop run` always does. starts_when: only an object for which it returns True counts.
+    feature_gate: the gate that must be on for the controller to run, "" for controllers that always run.
     development_server: True if kubeloop's API server itself does the work of this controller in such clusters.
     creates_pods_for: kind of the owner whose pods it creates, for their traces.
     event_component: source.component of its events, by default kubernetes_name.
@@ -60,6 +61,7 @@ class ControllerDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     starts_when: Callable[[Any], bool] | None = None
     creates_pods_for: str = ""
     event_component: str = ""
+    feature_gate: str = ""
     development_server: bool = False
     concurrency: ControllerOption | None = None
     options: tuple[ControllerOption, ...] = ()
@@ -421,6 +423,14 @@ CONTROLLER_TABLE = (
         concurrency=ControllerOption(
             "concurrent-resourceclaim-syncs", 50, "Number of concurrent reconciles of ResourceClaims and their pods."
         ),
+    ),
+    ControllerDescriptor(
+        name="podgroup-protection",
+        kubernetes_name="podgroup-protection-controller",
+        factory="podgroupprotection.pod_group_protection_controller:PodGroupProtectionController",
+        watches="podgroups.scheduling.k8s.io pods",
+        starts_with="podgroups.scheduling.k8s.io",
+        feature_gate="GenericWorkload",
     ),
 )
 """All controllers, in order of creation."""

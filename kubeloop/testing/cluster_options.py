@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
@@ -37,6 +37,7 @@ class Options(TypedDict, total=False):
     controllers: comma-separated names, "*" for all, "-name" to exclude one, as for `kubeloop run --controllers`.
     faults: faults that the API server injects into requests of the programs under test, as for `kubeloop apiserver
       --faults`, or as a mapping; in a `memory_cluster` also into those of its controllers.
+    gang_scheduling: True enables gang scheduling, as `kubeloop up --gang-scheduling` does.
     feature_gates: values of feature gates, as for `kubeloop up --feature-gates`, or as a mapping of names to booleans.
     seed: of all random decisions (names, delays); None: a different one each time.
     """
@@ -54,6 +55,7 @@ class Options(TypedDict, total=False):
     scheduler_config: str | Path | Mapping[str, Any]
     controllers: str | Sequence[str]
     faults: str | Mapping[str, float]
+    gang_scheduling: bool
     feature_gates: str | Mapping[str, bool]
     seed: int | None
 
@@ -74,6 +76,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     scheduler_config: str = ""
     controllers: str = "*"
     faults: str = ""
+    gang_scheduling: bool = False
     feature_gates: str = ""
     seed: int | None = None
 
@@ -117,7 +120,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def parsed_feature_gates(self) -> FeatureGates:
         """Return the feature gates. Raises UserError."""
-        return FeatureGates.parse([self.feature_gates])
+        return FeatureGates.parse([gang_scheduling_text() if self.gang_scheduling else "", self.feature_gates])
 
     def parsed_stages(self) -> list[Stage]:
         """Return the KWOK stages. Raises UserError."""

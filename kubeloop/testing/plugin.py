@@ -33,6 +33,7 @@ OPTIONS = {
     "scheduler_config": "KubeSchedulerConfiguration file; its plugins are imported with the tests' import path.",
     "controllers": "Comma-separated list of controllers to run; '*' for all, '-name' to exclude one (*).",
     "faults": "Faults to inject: error=0.02,throttle=0.02,conflict=0.02,drop-watch=0.05,latency=0.1.",
+    "gang_scheduling": "Enable gang scheduling, as kubeloop up --gang-scheduling does: true or false (false).",
     "feature_gates": "Feature gates to set: NAME=true,NAME=false.",
     "seed": "Seed of all random decisions in the cluster.",
 }

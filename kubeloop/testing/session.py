@@ -211,4 +211,8 @@ def _value(name: str, text: str) -> Any:
     except ValueError:
         option = f"kubeloop_{name}"
         raise UserError(f"{option} = {text}: not a number", hint=f"for example {option} = 3") from None
+    if type_ == "bool":
+        if text not in ("true", "false"):
+            raise UserError(f"kubeloop_{name} = {text}: not a boolean", hint="use true or false")
+        return text == "true"
     return text

@@ -318,6 +318,7 @@ def test_invalid_options_are_reported_in_one_line(folder: PytestFolder):
     folder.write("test_it.py", INVALID_MARKS)
     for arguments, message in (
         (["--kubeloop-nodes=many"], "ERROR: kubeloop: kubeloop_nodes = many: not a number\n  hint: for example"),
+        (["--kubeloop-gang-scheduling=on"], "ERROR: kubeloop: kubeloop_gang_scheduling = on: not a boolean"),
         (["--kubeloop-scheduler-config=none.yaml"], "ERROR: kubeloop: cannot read"),
         (["-k", "test_it", "--kubeloop-faults=eror=1"], "no fault named 'eror'"),
         (["-k", "test_it", "--kubeloop-controllers=deploymnt"], "no controller named 'deploymnt'"),

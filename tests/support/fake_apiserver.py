@@ -14,6 +14,7 @@ from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.status_delay import STATUS_DELAY_SECONDS
 from kubeloop.devcluster.api import request_info
 from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.served_resources import api_gates
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client.api_client import Client
@@ -166,7 +167,7 @@ class FakeApiServer:
 
     def _object(self, request: Request) -> JSON | None:
         """Return the object that the path names."""
-        info = request_info.route(request.path)
+        info = request_info.route(request.path, api_gates(self._gates))
         if info is None or not info.name:
             return None
         return self.store.get(info.served.resource, info.namespace, info.name)

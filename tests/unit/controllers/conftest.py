@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.kube.feature_gates import GANG_SCHEDULING_GATES, FeatureGates
 from kubeloop.kube.objects.resources import NAMESPACES
 from support.fake_apiserver import FakeApiServer
 from support.recorded_events import RecordedEvents
@@ -16,7 +17,17 @@ from support.recorded_events import RecordedEvents
 @pytest.fixture
 async def fake_apiserver() -> FakeApiServer:
     """Return an API server with the namespaces "ns" and "other" and the custom resource WIDGETS."""
-    server = FakeApiServer()
+    return _new_server()
+
+
+@pytest.fixture
+async def gang_apiserver() -> FakeApiServer:
+    """Return such a server with the feature gates of gang scheduling."""
+    return _new_server(gates=FeatureGates(dict.fromkeys(GANG_SCHEDULING_GATES, True)))
+
+
+def _new_server(**options: Any) -> FakeApiServer:
+    server = FakeApiServer(**options)
     server.define_widgets()
     for name in ("ns", "other"):
         server.add(NAMESPACES, name)

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from kubeloop.cli.main import commands
 from kubeloop.cli.options import (
+    ClusterGateOptions,
     DevClusterOptions,
     DisplayOptions,
     FeatureGateOptions,
@@ -19,6 +20,7 @@ from kubeloop.cli.options import (
     with_options,
 )
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.feature_gates import GANG_SCHEDULING_GATES
 
 
 def parsed(*arguments: str):
@@ -135,6 +137,14 @@ def test_feature_gate_options_round_trip_through_the_command_line():
         "--feature-gates=MemoryQoS=true",
         "--feature-gates=CRIListStreaming=true,SELinuxMount=true",
     ]
+
+
+def test_gang_scheduling_enables_its_gates_unless_they_are_set():
+    options = ClusterGateOptions(("WorkloadWithJob=false",), gang_scheduling=True)
+    assert arguments_of(options) == ["--feature-gates=WorkloadWithJob=false", "--gang-scheduling"]
+    gates = options.parsed()
+    assert {name for name in GANG_SCHEDULING_GATES if not gates.enabled(name)} == {"WorkloadWithJob"}
+    assert not ClusterGateOptions().parsed().enabled("GenericWorkload")
 
 
 @pytest.mark.parametrize("command", ["run", "up", "apiserver"])

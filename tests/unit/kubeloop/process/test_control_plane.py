@@ -17,10 +17,12 @@ from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICATION_CONTROLLERS
 from kubeloop.process.control_plane import (
     ControlPlane,
     Settings,
+    enabled_controllers,
     initial_components,
     parse_controllers,
     watched_resources,
@@ -203,6 +205,12 @@ def test_initial_components_leave_out_those_that_start_on_their_first_object():
     assert initial_components(every, development=False) == [*CONTROLLERS]
     assert initial_components(every, development=True) == [name for name in CONTROLLERS if name not in late]
     assert initial_components({"scheduler", "namespace"}, development=True) == ["namespace", "scheduler"]
+
+
+def test_controllers_of_disabled_gates_do_not_run():
+    every = frozenset(CONTROLLERS)
+    assert every - enabled_controllers(every, FeatureGates({})) == {"podgroup-protection"}
+    assert enabled_controllers(every, FeatureGates({"GenericWorkload": True})) == every
 
 
 def test_trace_of_a_pod_whose_job_another_process_created_names_the_cron_job():

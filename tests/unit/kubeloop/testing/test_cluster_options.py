@@ -43,6 +43,12 @@ def test_feature_gates_are_text_or_a_mapping(gates):
     assert options.settings().feature_gates.enabled("MemoryQoS")
 
 
+def test_gang_scheduling_enables_its_gates_unless_they_are_set():
+    options = cluster_options({"gang_scheduling": True, "feature_gates": {"WorkloadWithJob": False}})
+    gates = options.parsed_feature_gates()
+    assert [gates.enabled(name) for name in ("GangScheduling", "WorkloadWithJob")] == [True, False]
+
+
 def test_invalid_feature_gate_is_rejected_before_a_cluster_starts():
     with pytest.raises(UserError, match="unrecognized feature gate: NoSuchGate"):
         cluster_options({"feature_gates": {"NoSuchGate": True}})

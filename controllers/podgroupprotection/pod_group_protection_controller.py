@@ -1,0 +1,92 @@
+"""PodGroup protection: removes the finalizer of a PodGroup in deletion when all of its Pods have terminated.
+
+The API server adds the finalizer when a PodGroup is created. Source: v1.36
+pkg/controller/scheduling/podgroupprotection/podgroup_protection_controller.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.status_patch import versioned_merge_patch
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.object_fields import is_finished, pod_group_key
+from kubeloop.kube.objects.resources import POD_GROUPS, PODS
+from kubeloop.kube.objects.workload_types import PodGroup
+
+FINALIZER = "scheduling.k8s.io/podgroup-protection"
+_ACTIVE_PODS = "active pods by pod group"
+
+
+class PodGroupProtectionController:
+    """Reconciles PodGroups; `run()` works until cancelled."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        pod_groups, pods = context.informers.informer(POD_GROUPS), context.informers.informer(PODS)
+        self._pod_groups, self._pods = pod_groups.store, pods.store
+        self._pods.add_index(_ACTIVE_PODS, active_group_keys)
+        self._queue = context.new_queue("podgroupprotection")
+        self._controller = Controller("podgroupprotection", self.reconcile, self._queue, context.workers, context)
+        self._registrations = (
+            pod_groups.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda pod_group, _initial: self._add(pod_group),
+                    on_update=lambda _old, pod_group: self._add(pod_group),
+                )
+            ),
+            pods.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda pod, _initial: self._on_pod(pod),
+                    on_update=self._on_pod_update,
+                    on_delete=lambda pod, _unknown: self._add_group_of(pod),
+                )
+            ),
+        )
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        await self._controller.run(self._registrations)
+
+    def _add(self, pod_group: PodGroup) -> None:
+        if is_deletion_candidate(pod_group):
+            self._queue.add(pod_group.key)
+
+    def _on_pod(self, pod: Pod) -> None:
+        if is_finished(pod):
+            self._add_group_of(pod)
+
+    def _on_pod_update(self, old: Pod, new: Pod) -> None:
+        self._on_pod(new)
+        if old.metadata.uid != new.metadata.uid:
+            self._add_group_of(old)  # deleted and created again between two events
+
+    def _add_group_of(self, pod: Pod) -> None:
+        if (key := pod_group_key(pod)) is not None:
+            self._queue.add(key)
+
+    async def reconcile(self, key: str) -> float | None:
+        """Remove the finalizer of a PodGroup that is not used. An exception means: retry with backoff."""
+        pod_group = self._pod_groups.get(key)
+        if pod_group is None or not is_deletion_candidate(pod_group) or self._pods.by_index(_ACTIVE_PODS, key):
+            return None
+        metadata = pod_group.metadata
+        remaining = [finalizer for finalizer in metadata.finalizers if finalizer != FINALIZER]
+        body = versioned_merge_patch(metadata.resource_version, metadata={"finalizers": remaining})
+        await self._client.patch(POD_GROUPS, metadata.name, body, PatchType.MERGE, metadata.namespace)
+        return None
+
+
+def is_deletion_candidate(pod_group: PodGroup) -> bool:
+    """Return True for a PodGroup in deletion that has the finalizer."""
+    return pod_group.metadata.deletion_timestamp is not None and FINALIZER in pod_group.metadata.finalizers
+
+
+def active_group_keys(pod: Pod) -> Iterable[str]:
+    """Return the key of the PodGroup of a Pod that has not terminated, for an index."""
+    key = pod_group_key(pod)
+    return () if key is None or is_finished(pod) else (key,)
