@@ -7,17 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from kubeloop.controllers.resourceclaim.pod_claim_plan import is_done
 from kubeloop.kube.objects.api_types import JSONValue, OwnerReference, Pod, to_json
 from kubeloop.kube.objects.device_types import ResourceClaim, ResourceClaimConsumerReference
+from kubeloop.kube.objects.resources import POD_GROUPS, PODS, Resource
+from kubeloop.kube.objects.workload_types import PodGroup
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Finalizer that the scheduler adds when it allocates a claim."""
 
 FindPod = Callable[[str], Pod | None]
 """Returns the Pod of a name in the claim's namespace."""
+
+FindGroup = Callable[[str], PodGroup | None]
+"""Returns the PodGroup of a name in the claim's namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +33,36 @@ class ClaimRelease:
     removes_finalizer: bool
 
 
+def consumer_resource(consumer: ResourceClaimConsumerReference, *, groups: bool) -> Resource[Any] | None:
+    """Return the resource of a consumer, None for other kinds. groups: PodGroups are consumers, too."""
+    named = (consumer.api_group, consumer.resource)
+    if named == (PODS.group, PODS.plural):
+        return PODS
+    return POD_GROUPS if groups and named == (POD_GROUPS.group, POD_GROUPS.plural) else None
+
+
 def consumer_state(
-    consumer: ResourceClaimConsumerReference, find: FindPod, is_deleted: Callable[[str], bool]
+    consumer: ResourceClaimConsumerReference,
+    find: FindPod,
+    is_deleted: Callable[[str], bool],
+    find_group: FindGroup | None = None,
 ) -> Literal["active", "ended", "unknown"]:
     """Return whether a consumer may still use the claim; unknown: only the API server can tell.
 
-    is_deleted: returns True for the UID of a Pod whose deletion has been observed. Consumers of other kinds are active.
+    is_deleted: returns True for the UID of a consumer whose deletion has been observed. Consumers of other kinds, and
+    PodGroups without `find_group`, are active.
     """
-    if consumer.api_group or consumer.resource != "pods":
+    resource = consumer_resource(consumer, groups=find_group is not None)
+    if resource is None:
         return "active"
     if is_deleted(consumer.uid):
         return "ended"
+    if resource is POD_GROUPS:
+        assert find_group is not None
+        pod_group = find_group(consumer.name)
+        if pod_group is None:
+            return "unknown"
+        return "active" if pod_group.metadata.uid == consumer.uid else "ended"
     pod = find(consumer.name)
     if pod is None:
         return "unknown"

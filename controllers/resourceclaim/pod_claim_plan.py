@@ -1,37 +1,85 @@
-"""Plan of a Pod's ResourceClaims: claims to create from templates, the Pod's status, and reservations.
+"""Plan of the ResourceClaims of a Pod or PodGroup: claims to create, names for its status, and reservations.
 
 Pure functions. Source: v1.36 pkg/controller/resourceclaim/controller.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from kubeloop.kube.objects.api_types import JSONValue, Pod, PodResourceClaim, convert
-from kubeloop.kube.objects.device_types import DeviceClaim, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
-from kubeloop.kube.objects.object_fields import is_finished
-from kubeloop.kube.objects.pod_claims import ClaimNotCreated, claim_name, is_owned_by, is_reserved_for
+from kubeloop.kube.objects.api_types import JSONValue, Object, Pod, PodResourceClaim, convert
+from kubeloop.kube.objects.device_types import (
+    DeviceClaim,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimSpec,
+    ResourceClaimTemplate,
+)
+from kubeloop.kube.objects.object_fields import controller_of, is_finished
+from kubeloop.kube.objects.pod_claims import (
+    ClaimNotCreated,
+    claim_name,
+    group_claim_name,
+    is_owned_by,
+    is_owned_by_group,
+    is_reserved_for,
+    is_reserved_for_group,
+    is_shared,
+)
+from kubeloop.kube.objects.resources import POD_GROUPS, Resource
+from kubeloop.kube.objects.workload_types import PodGroup, PodGroupResourceClaim
 
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
-"""Name of the entry in spec.resourceClaims of the Pod for which a claim was created."""
+"""Name of the entry in spec.resourceClaims of the owner for which a claim was created."""
 
 _MAX_BASE = 57  # leaves room for a hyphen and five random characters in a name of 63
 
 FindClaim = Callable[[str], ResourceClaim | None]
 """Returns the claim of a name in the Pod's namespace."""
 
+ClaimEntry: TypeAlias = PodResourceClaim | PodGroupResourceClaim
+
 
 @dataclass(frozen=True, slots=True)
-class PodClaimPlan:
+class ClaimPlan:
     """names: claim of each entry whose claim exists, by name of the entry, for the entries with a template.
 
-    missing: entries whose claims have to be created. is_recorded: the status of the Pod has all of `names`.
+    missing: entries whose claims have to be created. is_recorded: the status of the owner has all of `names`.
     """
 
     names: dict[str, str]
-    missing: tuple[PodResourceClaim, ...]
+    missing: tuple[ClaimEntry, ...]
     is_recorded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The PodGroup of a Pod that may share claims with it.
+
+    key: of the PodGroup, None if the Pod has none or PodGroups share no claims. pod_group: None if it is not cached.
+    owned: the claims that were created for it.
+    """
+
+    key: str | None = None
+    pod_group: PodGroup | None = None
+    owned: Sequence[ResourceClaim] = ()
+
+    def shares(self, pod_claim: PodResourceClaim) -> bool:
+        """Return True if the PodGroup is the consumer of the claim of a Pod's entry."""
+        return self.pod_group is not None and is_shared(pod_claim, self.pod_group)
+
+    def is_owner(self, claim: ResourceClaim, pod: Pod) -> bool:
+        """Return True if the claim was created for the Pod or for its PodGroup."""
+        return is_owned_by(claim, pod) or (self.key is not None and is_owned_by_group(claim, pod))
+
+    def is_consumer(self, claim: ResourceClaim, pod: Pod) -> bool:
+        """Return True if the claim is reserved for the Pod or for its PodGroup."""
+        return is_reserved_for(claim, pod) or (self.key is not None and is_reserved_for_group(claim, pod))
+
+
+NO_GROUP = Membership()
 
 
 def is_done(pod: Pod) -> bool:
@@ -46,12 +94,12 @@ def used_claims(pod: Pod) -> list[str]:
     return [*names, extended["resourceClaimName"]] if extended else names
 
 
-def created_claims(pod: Pod) -> list[str]:
+def created_claims(owner: Pod | PodGroup) -> list[str]:
     """Return the names of the claims of spec.resourceClaims, without those that are not created yet."""
     names = []
-    for pod_claim in pod.spec.resource_claims:
+    for entry in owner.spec.resource_claims:
         try:
-            name = claim_name(pod, pod_claim)
+            name = _recorded_name(owner, entry)
         except ClaimNotCreated:
             continue
         if name is not None:
@@ -59,29 +107,47 @@ def created_claims(pod: Pod) -> list[str]:
     return names
 
 
-def needs_work(pod: Pod, find: FindClaim) -> bool:
+def _recorded_name(owner: Pod | PodGroup, entry: Any) -> str | None:
+    """Return claim_name() or group_claim_name()."""
+    return claim_name(owner, entry) if isinstance(owner, Pod) else group_claim_name(owner, entry)
+
+
+def needs_work(pod: Pod, find: FindClaim, membership: Membership = NO_GROUP) -> bool:
     """Return True if a claim of the Pod has to be created, recorded in its status or reserved for it.
 
     Unlike in Kubernetes, a finished Pod gets no new claim for the one that has been deleted because the Pod finished.
     """
     if pod.metadata.deletion_timestamp is not None or is_finished(pod):
         return False
-    for pod_claim in pod.spec.resource_claims:
+    return _lacks_claim(pod, find, membership) or bool(claims_to_reserve(pod, find, membership))
+
+
+def group_needs_work(pod_group: PodGroup, find: FindClaim) -> bool:
+    """Return True if a claim of the PodGroup has to be created or recorded in its status."""
+    return pod_group.metadata.deletion_timestamp is None and _lacks_claim(pod_group, find, NO_GROUP)
+
+
+def _lacks_claim(owner: Pod | PodGroup, find: FindClaim, membership: Membership) -> bool:
+    for entry in owner.spec.resource_claims:
         try:
-            name = claim_name(pod, pod_claim)
+            name = _recorded_name(owner, entry)
         except ClaimNotCreated:
             return True
-        if name is None:
+        if name is None or entry.resource_claim_template_name is None or find(name) is not None:
             continue
-        claim = find(name)
-        if claim is None and pod_claim.resource_claim_template_name is not None:
+        if not (isinstance(entry, PodResourceClaim) and membership.shares(entry)):
             return True
-    return bool(claims_to_reserve(pod, find))
+    return False
 
 
-def claims_to_reserve(pod: Pod, find: FindClaim) -> list[ResourceClaim]:
-    """Return the allocated claims that are not reserved for a Pod which the scheduler did not bind."""
-    claims: list[ResourceClaim] = []
+def claims_to_reserve(
+    pod: Pod, find: FindClaim, membership: Membership = NO_GROUP
+) -> list[tuple[ResourceClaim, ResourceClaimConsumerReference]]:
+    """Return the allocated claims that are not reserved for a Pod which the scheduler did not bind.
+
+    Each with the consumer for which it has to be reserved: the Pod, or its PodGroup if that shares the claim.
+    """
+    claims: list[tuple[ResourceClaim, ResourceClaimConsumerReference]] = []
     if not pod.spec.node_name:
         return claims  # the scheduler will reserve them
     for pod_claim in pod.spec.resource_claims:
@@ -90,54 +156,101 @@ def claims_to_reserve(pod: Pod, find: FindClaim) -> list[ResourceClaim]:
         except ClaimNotCreated:
             continue
         claim = find(name) if name is not None else None
-        if claim is None or (pod_claim.resource_claim_name is None and not is_owned_by(claim, pod)):
+        if claim is None or (pod_claim.resource_claim_name is None and not membership.is_owner(claim, pod)):
             continue
-        if claim.status.allocation is not None and not is_reserved_for(claim, pod):
-            claims.append(claim)
+        if claim.status.allocation is not None and not membership.is_consumer(claim, pod):
+            claims.append((claim, _consumer(pod, pod_claim, membership)))
     return claims
 
 
-def plan_pod_claims(pod: Pod, find: FindClaim, owned: Iterable[ResourceClaim]) -> PodClaimPlan:
+def _consumer(pod: Pod, pod_claim: PodResourceClaim, membership: Membership) -> ResourceClaimConsumerReference:
+    group = membership.pod_group
+    if group is not None and membership.shares(pod_claim):
+        return ResourceClaimConsumerReference(
+            api_group=POD_GROUPS.group,
+            resource=POD_GROUPS.plural,
+            name=group.metadata.name,
+            uid=group.metadata.uid,
+        )
+    return ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+
+
+def plan_pod_claims(
+    pod: Pod, find: FindClaim, owned: Iterable[ResourceClaim], membership: Membership = NO_GROUP
+) -> ClaimPlan:
     """Return the claims to create for a Pod. owned: the claims whose controller it is, with those just created.
 
-    A claim that the status names is created again if it is missing or belongs to another Pod.
+    A claim that the status names is created again if it is missing or belongs to another Pod. Claims that the PodGroup
+    shares are created for the PodGroup only.
     """
-    created: dict[str, str] = {}
-    for claim in owned:
+    shared = {entry.name for entry in pod.spec.resource_claims if membership.shares(entry)}
+    created = {name: claim for name, claim in _by_entry(owned).items() if name not in shared}
+    created |= {name: claim for name, claim in _by_entry(membership.owned).items() if name in shared}
+    return _plan(pod, find, created, lambda claim: membership.is_owner(claim, pod), shared)
+
+
+def plan_group_claims(pod_group: PodGroup, find: FindClaim, owned: Iterable[ResourceClaim]) -> ClaimPlan:
+    """Return the claims to create for a PodGroup, like plan_pod_claims()."""
+    uid = pod_group.metadata.uid
+
+    def is_owner(claim: ResourceClaim) -> bool:
+        owner = controller_of(claim.metadata)
+        return owner is not None and owner.uid == uid
+
+    return _plan(pod_group, find, _by_entry(owned), is_owner)
+
+
+def _by_entry(claims: Iterable[ResourceClaim]) -> dict[str, str]:
+    """Return the names of claims by the entry for which they were created."""
+    names: dict[str, str] = {}
+    for claim in claims:
         entry = claim.metadata.annotations.get(POD_CLAIM_ANNOTATION)
         if entry is not None:
-            created.setdefault(entry, claim.metadata.name)
+            names.setdefault(entry, claim.metadata.name)
+    return names
+
+
+def _plan(
+    owner: Pod | PodGroup,
+    find: FindClaim,
+    created: dict[str, str],
+    is_owner: Callable[[ResourceClaim], bool],
+    shared: Collection[str] = (),
+) -> ClaimPlan:
+    """created: existing claims by entry. shared: entries whose claims are not created for this owner."""
     names: dict[str, str] = {}
-    missing: list[PodResourceClaim] = []
+    missing: list[ClaimEntry] = []
     is_recorded = True
-    for pod_claim in pod.spec.resource_claims:
-        if pod_claim.resource_claim_template_name is None:
+    for entry in owner.spec.resource_claims:
+        if entry.resource_claim_template_name is None:
             continue
         try:
-            recorded = claim_name(pod, pod_claim)
+            recorded = _recorded_name(owner, entry)
         except ClaimNotCreated:
             recorded = ""
         if recorded is None:
             continue
         recorded_claim = find(recorded) if recorded else None
-        if recorded_claim is not None and is_owned_by(recorded_claim, pod):
-            names[pod_claim.name] = recorded
-        elif pod_claim.name in created:
-            names[pod_claim.name] = created[pod_claim.name]
-            is_recorded = is_recorded and names[pod_claim.name] == recorded
-        else:
-            missing.append(pod_claim)
-    return PodClaimPlan(names, tuple(missing), is_recorded and not missing)
+        if recorded_claim is not None and is_owner(recorded_claim):
+            names[entry.name] = recorded
+        elif entry.name in created:
+            names[entry.name] = created[entry.name]
+            is_recorded = is_recorded and names[entry.name] == recorded
+        elif entry.name not in shared:
+            missing.append(entry)
+    return ClaimPlan(names, tuple(missing), is_recorded and not missing)
 
 
-def claim_from_template(pod: Pod, pod_claim: PodResourceClaim, template: ResourceClaimTemplate) -> JSONValue:
-    """Return the ResourceClaim that a Pod's entry with a template gets."""
+def claim_from_template(
+    resource: Resource[Any], owner: Object, entry: ClaimEntry, template: ResourceClaimTemplate
+) -> JSONValue:
+    """Return the ResourceClaim that an entry with a template gets. owner: the Pod or PodGroup."""
     metadata = template.spec.metadata
-    owner = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": pod.metadata.name,
-        "uid": pod.metadata.uid,
+    reference = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": owner.metadata.name,
+        "uid": owner.metadata.uid,
         "controller": True,
     }
     return {
@@ -145,20 +258,20 @@ def claim_from_template(pod: Pod, pod_claim: PodResourceClaim, template: Resourc
         "kind": "ResourceClaim",
         "metadata": {
             **{name: metadata[name] for name in ("labels",) if metadata.get(name)},
-            "generateName": generate_name(pod.metadata.name, pod_claim.name),
-            "annotations": {**(metadata.get("annotations") or {}), POD_CLAIM_ANNOTATION: pod_claim.name},
-            "ownerReferences": [owner],
+            "generateName": generate_name(owner.metadata.name, entry.name),
+            "annotations": {**(metadata.get("annotations") or {}), POD_CLAIM_ANNOTATION: entry.name},
+            "ownerReferences": [reference],
         },
         "spec": template.spec.spec,
     }
 
 
-def generate_name(pod: str, pod_claim: str) -> str:
-    """Return "POD-CLAIM-"; parts of a name that is too long are cut in proportion to their lengths."""
-    name = f"{pod}-{pod_claim}-"
+def generate_name(owner: str, entry: str) -> str:
+    """Return "OWNER-CLAIM-"; parts of a name that is too long are cut in proportion to their lengths."""
+    name = f"{owner}-{entry}-"
     if len(name) <= _MAX_BASE:
         return name
-    return f"{pod[: len(pod) * _MAX_BASE // len(name)]}-{pod_claim[: len(pod_claim) * _MAX_BASE // len(name)]}"
+    return f"{owner[: len(owner) * _MAX_BASE // len(name)]}-{entry[: len(entry) * _MAX_BASE // len(name)]}"
 
 
 def devices_of(template: ResourceClaimTemplate) -> DeviceClaim:

@@ -1,8 +1,9 @@
 """Resource claim controller: the events that enqueue pods and claims, and their reconciles.
 
-    pod:KEY     creates the claims of the Pod's templates, records their names in its status, and reserves allocated
-                claims for a Pod that was bound without the scheduler
-    claim:KEY   removes reservations that have ended, deallocates the claim, and deletes that of a finished Pod
+    pod:KEY       creates the claims of the Pod's templates, records their names in its status, and reserves allocated
+                  claims for a Pod that was bound without the scheduler
+    podgroup:KEY  creates the claims that a PodGroup shares with its Pods, and records their names in its status
+    claim:KEY     removes reservations that have ended, deallocates the claim, and deletes that of a finished Pod
 
 Source: v1.36 pkg/controller/resourceclaim/controller.go.
 """
@@ -10,22 +11,31 @@ Source: v1.36 pkg/controller/resourceclaim/controller.go.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 from kubeloop.controllers.resourceclaim.claim_release import (
     FINALIZER,
+    consumer_resource,
     consumer_state,
     is_unused,
     plan_release,
 )
+from kubeloop.controllers.resourceclaim.group_events import GroupEvents, check_group_is_cached
 from kubeloop.controllers.resourceclaim.metrics import ResourceClaimMetrics
 from kubeloop.controllers.resourceclaim.pod_claim_plan import (
+    NO_GROUP,
+    ClaimEntry,
+    ClaimPlan,
     FindClaim,
+    Membership,
     claim_from_template,
     claims_to_reserve,
     created_claims,
     devices_of,
+    group_needs_work,
     is_done,
     needs_work,
+    plan_group_claims,
     plan_pod_claims,
     used_claims,
     uses_prioritized_list,
@@ -37,14 +47,15 @@ from kubeloop.informers.metadata_accessor import is_older
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
-from kubeloop.kube.objects.api_types import Pod, PodResourceClaim, to_json
+from kubeloop.kube.objects.api_types import Object, Pod, to_json
 from kubeloop.kube.objects.device_types import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate
-from kubeloop.kube.objects.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from kubeloop.kube.objects.resources import POD_GROUPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
+from kubeloop.kube.objects.workload_types import PodGroup
 
 _USED_CLAIM_INDEX = "resource-claim"
 _TEMPLATE_INDEX = "resource-claim-template"
 _APPLY = {"fieldManager": "ResourceClaimController", "force": "true"}
-_MAX_DELETED_PODS = 500
+_MAX_DELETED = 500
 
 
 class ResourceClaimController:
@@ -58,13 +69,16 @@ class ResourceClaimController:
         pods, claims = context.informers.informer(PODS), context.informers.informer(RESOURCE_CLAIMS)
         templates = context.informers.informer(RESOURCE_CLAIM_TEMPLATES)
         self._pods, self._claims, self._templates = pods.store, claims.store, templates.store
+        self._queue = context.new_queue("resource_claim")
+        self._groups: GroupEvents | None = None
+        if context.feature_gates.enabled("DRAWorkloadResourceClaims"):
+            self._groups = GroupEvents(context, add=self._queue.add, on_pod=self.on_pod, on_deleted=self._note_deletion)
         self._pods.add_index(_USED_CLAIM_INDEX, _claim_keys)
         self._pods.add_index(_TEMPLATE_INDEX, _template_keys)
         self._claims.add_index("owner")
         self._claim_informer = claims
-        self._created: dict[str, dict[str, ResourceClaim]] = {}  # UID of a pod -> claims that its cache may not show
-        self._deleted_pods: dict[str, None] = {}  # UIDs of the last deleted pods with claims
-        self._queue = context.new_queue("resource_claim")
+        self._created: dict[str, dict[str, ResourceClaim]] = {}  # UID of an owner -> claims that the cache may not show
+        self._deleted: dict[str, None] = {}  # UIDs of the last deleted pods and pod groups with claims
         self._controller = Controller("resourceclaim", self.reconcile, self._queue, context.workers, context)
         self._registrations = (
             pods.add_handler(
@@ -87,6 +101,7 @@ class ResourceClaimController:
                     on_update=lambda _old, template: self.on_template(template),
                 )
             ),
+            *(() if self._groups is None else (self._groups.registration,)),
         )
 
     async def run(self) -> None:
@@ -100,17 +115,20 @@ class ResourceClaimController:
             return
         if is_done(pod):
             self._enqueue_claims_of(pod)
-        if needs_work(pod, self._finder(pod)):
+        if needs_work(pod, self._finder(pod), self._membership_of(pod)):
             self._queue.add(f"pod:{pod.key}")
 
     def on_pod_delete(self, pod: Pod) -> None:
         if not _has_claims(pod):
             return
-        self._created.pop(pod.metadata.uid, None)
-        self._deleted_pods[pod.metadata.uid] = None
-        if len(self._deleted_pods) > _MAX_DELETED_PODS:
-            del self._deleted_pods[next(iter(self._deleted_pods))]
+        self._note_deletion(pod.metadata.uid)
         self._enqueue_claims_of(pod)
+
+    def _note_deletion(self, uid: str) -> None:
+        self._created.pop(uid, None)
+        self._deleted[uid] = None
+        if len(self._deleted) > _MAX_DELETED:
+            del self._deleted[next(iter(self._deleted))]
 
     def on_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         self._metrics.changed(old, new)
@@ -120,10 +138,14 @@ class ResourceClaimController:
             self._queue.add(f"claim:{new.key}")
         for pod in self._pods.by_index(_USED_CLAIM_INDEX, claim.key):
             self.on_pod(pod)
+        if self._groups is not None:
+            self._groups.on_claim(claim.key)
 
     def on_template(self, template: ResourceClaimTemplate) -> None:
         for pod in self._pods.by_index(_TEMPLATE_INDEX, template.key):
             self.on_pod(pod)
+        if self._groups is not None:
+            self._groups.on_template(template.key)
 
     def _enqueue_claims_of(self, pod: Pod) -> None:
         """Enqueue the claims that the Pod uses, and those created for it of which a lost response left several."""
@@ -134,36 +156,50 @@ class ResourceClaimController:
     # --- reconciles ------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: str) -> float | None:
-        """Reconcile "pod:KEY" or "claim:KEY". An exception means: retry with backoff."""
+        """Reconcile "pod:KEY", "podgroup:KEY" or "claim:KEY". An exception means: retry with backoff."""
         kind, _, object_key = key.partition(":")
-        if kind == "pod":
-            await self._reconcile_pod(object_key)
-        else:
-            await self._reconcile_claim(object_key)
+        match kind:
+            case "pod":
+                await self._reconcile_pod(object_key)
+            case "podgroup":
+                await self._reconcile_group(object_key)
+            case _:
+                await self._reconcile_claim(object_key)
         return None
 
     async def _reconcile_pod(self, key: str) -> None:
         pod = self._pods.get(key)
-        if pod is None or not needs_work(pod, find := self._finder(pod)):
+        if pod is None or not needs_work(pod, find := self._finder(pod), membership := self._membership_of(pod)):
             return
-        plan = plan_pod_claims(pod, find, self._claims_of(pod))
-        names = dict(plan.names)
-        for pod_claim in plan.missing:
-            try:
-                claim = await self._create_claim(pod, pod_claim)
-            except (ApiError, ServerUnreachable, ReconcileError) as error:
-                self._events.event(
-                    pod, "Warning", "FailedResourceClaimCreation", f"PodResourceClaim {pod_claim.name}: {error}"
-                )
-                raise
-            names[pod_claim.name] = claim.metadata.name
-        if not plan.is_recorded:
-            await self._record_names(pod, names)
-        for claim in claims_to_reserve(pod, find):
-            await self._reserve(claim, pod)
+        check_group_is_cached(pod, membership)
+        plan = plan_pod_claims(pod, find, self._claims_of(pod.metadata.uid), membership)
+        await self._carry_out(PODS, pod, plan)
+        for claim, consumer in claims_to_reserve(pod, find, membership):
+            await self._reserve(claim, consumer)
 
-    async def _create_claim(self, pod: Pod, pod_claim: PodResourceClaim) -> ResourceClaim:
-        namespace, name = pod.metadata.namespace, pod_claim.resource_claim_template_name
+    async def _reconcile_group(self, key: str) -> None:
+        assert self._groups is not None
+        group = self._groups.groups.get(key)
+        if group is None or not group_needs_work(group, find := self._groups.finder(group)):
+            return
+        await self._carry_out(POD_GROUPS, group, plan_group_claims(group, find, self._claims_of(group.metadata.uid)))
+
+    async def _carry_out(self, resource: Resource[Any], owner: Object, plan: ClaimPlan) -> None:
+        """Create the missing claims of a Pod or PodGroup, and record the names of all in its status."""
+        names = dict(plan.names)
+        for entry in plan.missing:
+            try:
+                claim = await self._create_claim(resource, owner, entry)
+            except (ApiError, ServerUnreachable, ReconcileError) as error:
+                message = f"{resource.kind}ResourceClaim {entry.name}: {error}"
+                self._events.event(owner, "Warning", "FailedResourceClaimCreation", message)
+                raise
+            names[entry.name] = claim.metadata.name
+        if not plan.is_recorded:
+            await self._record_names(resource, owner, names)
+
+    async def _create_claim(self, resource: Resource[Any], owner: Object, entry: ClaimEntry) -> ResourceClaim:
+        namespace, name = owner.metadata.namespace, entry.resource_claim_template_name
         template = self._templates.get(f"{namespace}/{name}")
         if template is None:
             raise ReconcileError(
@@ -172,33 +208,33 @@ class ResourceClaimController:
         devices = devices_of(template)
         if uses_prioritized_list(devices) and not self._prioritized_list:
             raise ReconcileError("template includes a prioritized list of subrequests, but the feature is disabled")
+        body = claim_from_template(resource, owner, entry, template)
         try:
-            claim = await self._client.create(RESOURCE_CLAIMS, claim_from_template(pod, pod_claim, template), namespace)
+            claim = await self._client.create(RESOURCE_CLAIMS, body, namespace)
         except ApiError as error:
             self._metrics.created(devices, succeeded=False)
             raise ReconcileError(f"create ResourceClaim : {error}") from error
         self._metrics.created(devices, succeeded=True)
-        self._created.setdefault(pod.metadata.uid, {})[claim.metadata.name] = claim
+        self._created.setdefault(owner.metadata.uid, {})[claim.metadata.name] = claim
         return claim
 
-    async def _record_names(self, pod: Pod, names: dict[str, str]) -> None:
-        """Apply the names of all created claims to the Pod's status: an apply removes those it leaves out.
+    async def _record_names(self, resource: Resource[Any], owner: Object, names: dict[str, str]) -> None:
+        """Apply the names of all created claims to the owner's status: an apply removes those it leaves out.
 
         The resourceVersion, which kube-controller-manager does not send, protects names that the cache does not show,
-        and a new Pod of the same name. Of two claims after a lost response, the Pod thus keeps the one it uses.
+        and a new owner of the same name. Of two claims after a lost response, the owner thus keeps the one it uses.
         """
-        namespace, name = pod.metadata.namespace, pod.metadata.name
+        namespace, name = owner.metadata.namespace, owner.metadata.name
         statuses = [{"name": entry, "resourceClaimName": claim} for entry, claim in names.items()]
         body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": namespace, "resourceVersion": pod.metadata.resource_version},
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": name, "namespace": namespace, "resourceVersion": owner.metadata.resource_version},
             "status": {"resourceClaimStatuses": statuses},
         }
-        await self._client.patch(PODS, name, body, PatchType.APPLY, namespace, subresource="status", query=_APPLY)
+        await self._client.patch(resource, name, body, PatchType.APPLY, namespace, subresource="status", query=_APPLY)
 
-    async def _reserve(self, claim: ResourceClaim, pod: Pod) -> None:
-        consumer = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+    async def _reserve(self, claim: ResourceClaim, consumer: ResourceClaimConsumerReference) -> None:
         reserved = [to_json(entry) for entry in (*claim.status.reserved_for, consumer)]
         await self._write_status(claim, {"reservedFor": reserved})
 
@@ -206,14 +242,17 @@ class ResourceClaimController:
         claim = self._claims.get(key)
         if claim is None:
             return
-        pods = self._pods
+        pods, groups = self._pods, None if self._groups is None else self._groups.groups
 
         def find(name: str) -> Pod | None:
             return pods.get(f"{claim.metadata.namespace}/{name}")
 
+        def find_group(name: str) -> PodGroup | None:
+            return None if groups is None else groups.get(f"{claim.metadata.namespace}/{name}")
+
         remaining = []
         for consumer in claim.status.reserved_for:
-            state = consumer_state(consumer, find, self._deleted_pods.__contains__)
+            state = consumer_state(consumer, find, self._deleted.__contains__, None if groups is None else find_group)
             if state == "active" or (state == "unknown" and await self._exists(consumer, claim.metadata.namespace)):
                 remaining.append(consumer)
         release = plan_release(claim, remaining)
@@ -228,12 +267,15 @@ class ResourceClaimController:
                 )
 
     async def _exists(self, consumer: ResourceClaimConsumerReference, namespace: str) -> bool:
-        """Read a Pod that the cache does not show: it may be newer than the cache."""
+        """Read a consumer that the cache does not show: it may be newer than the cache."""
+        resource = consumer_resource(consumer, groups=self._groups is not None)
+        assert resource is not None
         try:
-            pod = await self._client.get(PODS, consumer.name, namespace)
+            stored = await self._client.get(resource, consumer.name, namespace)
         except NotFound:
             return False
-        return pod.metadata.uid == consumer.uid
+        uid: str = stored.metadata.uid
+        return uid == consumer.uid
 
     async def _remove_finalizer(self, claim: ResourceClaim) -> None:
         finalizers = [name for name in claim.metadata.finalizers if name != FINALIZER]
@@ -254,9 +296,11 @@ class ResourceClaimController:
         claims, namespace = self._claims, pod.metadata.namespace
         return lambda name: claims.get(f"{namespace}/{name}")
 
-    def _claims_of(self, pod: Pod) -> list[ResourceClaim]:
-        """Return the claims that were created for the Pod, with those that the cache does not show yet."""
-        uid = pod.metadata.uid
+    def _membership_of(self, pod: Pod) -> Membership:
+        return NO_GROUP if self._groups is None else self._groups.membership_of(pod, self._claims_of)
+
+    def _claims_of(self, uid: str) -> list[ResourceClaim]:
+        """Return the claims that were created for the owner, with those that the cache does not show yet."""
         created = self._created.pop(uid, {})
         version = self._claim_informer.last_resource_version
         newer = {name: claim for name, claim in created.items() if is_older(version, claim.metadata.resource_version)}

@@ -111,8 +111,7 @@ class ServedResource:
     empty_status: status of a new object. columns: table columns as "Name=path"; () for those of `columns.json`.
     storage_resource: the resource as which objects are stored, if it differs. crd_version: rules of a custom resource.
     deprecated: see deprecation. compute_objects: returns the objects of a kind that is not stored, on each read.
-    resets_status: False if writes of the object itself change its status, too. gate: feature gate that must be on for
-    the resource to be served, "" for resources that every server serves.
+    resets_status: False if writes of the object itself change its status, too.
     """
 
     resource: Resource[Any]
@@ -129,7 +128,6 @@ class ServedResource:
     deprecated: str = ""
     compute_objects: Callable[[], list[JSON]] | None = None
     resets_status: bool = True
-    gate: str = ""
 
     @property
     def is_storage_version(self) -> bool:
@@ -140,6 +138,11 @@ class ServedResource:
     def deprecation(self) -> str:
         """Deprecation warning of every request for the resource, or ""."""
         return self.deprecated if self.crd_version is None else self.crd_version.deprecation
+
+    @property
+    def gate(self) -> str:
+        """Feature gate that must be on for the resource to be served, "" for resources that every server serves."""
+        return self.resource.gate
 
     @property
     def has_status(self) -> bool:
@@ -400,8 +403,8 @@ CUSTOM_RESOURCE_DEFINITIONS = declare(
 # --- scheduling.k8s.io, coordination.k8s.io, node.k8s.io, discovery.k8s.io --------------------------------------------
 
 serve(resources.PRIORITY_CLASSES, generation="spec")
-serve(resources.WORKLOADS, gate="GenericWorkload")
-serve(resources.POD_GROUPS, gate="GenericWorkload")
+serve(resources.WORKLOADS)
+serve(resources.POD_GROUPS)
 serve(resources.LEASES, create_on_update=True, unconditional_update=False)
 RUNTIME_CLASSES = declare(
     "node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, unconditional_update=False

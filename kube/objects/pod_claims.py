@@ -1,6 +1,8 @@
-"""ResourceClaims of a Pod: their names, owners and reservations.
+"""ResourceClaims of a Pod and of a PodGroup: their names, owners and reservations.
 
-Pure functions. Source: staging/src/k8s.io/dynamic-resource-allocation/resourceclaim/resourceclaim.go.
+A PodGroup shares a claim with a Pod whose entry in spec.resourceClaims equals its own (feature gate
+DRAWorkloadResourceClaims). Pure functions. Source:
+staging/src/k8s.io/dynamic-resource-allocation/resourceclaim/resourceclaim.go.
 """
 
 from __future__ import annotations
@@ -8,6 +10,9 @@ from __future__ import annotations
 from kubeloop.kube.objects.api_types import Pod, PodResourceClaim
 from kubeloop.kube.objects.device_types import ResourceClaim
 from kubeloop.kube.objects.object_fields import controller_of
+from kubeloop.kube.objects.workload_types import PodGroup, PodGroupResourceClaim
+
+_GROUP = "scheduling.k8s.io"
 
 
 class ClaimNotCreated(Exception):
@@ -28,6 +33,25 @@ def claim_name(pod: Pod, pod_claim: PodResourceClaim) -> str | None:
     raise ClaimNotCreated(f'pod "{pod.key}": ResourceClaim not created yet')
 
 
+def group_claim_name(pod_group: PodGroup, entry: PodGroupResourceClaim) -> str | None:
+    """Return the name of the ResourceClaim of a PodGroup's entry, as claim_name() does. Raises ClaimNotCreated."""
+    if entry.resource_claim_name is not None:
+        return entry.resource_claim_name
+    for status in pod_group.status.resource_claim_statuses:
+        if status.name == entry.name:
+            return status.resource_claim_name
+    raise ClaimNotCreated(f"PodGroup {pod_group.key}: ResourceClaim not created yet")
+
+
+def is_shared(pod_claim: PodResourceClaim, pod_group: PodGroup) -> bool:
+    """Return True if the PodGroup of a Pod, instead of the Pod, is the consumer of an entry's claim."""
+    return any(
+        (entry.name, entry.resource_claim_name, entry.resource_claim_template_name)
+        == (pod_claim.name, pod_claim.resource_claim_name, pod_claim.resource_claim_template_name)
+        for entry in pod_group.spec.resource_claims
+    )
+
+
 def is_owned_by(claim: ResourceClaim, pod: Pod) -> bool:
     """Return True if the claim was created for the Pod. A claim of a template with another owner must not be used."""
     owner = controller_of(claim.metadata)
@@ -36,3 +60,23 @@ def is_owned_by(claim: ResourceClaim, pod: Pod) -> bool:
 
 def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
     return any(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
+
+
+def is_owned_by_group(claim: ResourceClaim, pod: Pod) -> bool:
+    """Return True if the claim was created for the PodGroup of the Pod, whose UID the Pod does not have."""
+    owner, group = controller_of(claim.metadata), pod.spec.scheduling_group
+    return (
+        owner is not None
+        and group is not None
+        and (owner.kind, owner.name) == ("PodGroup", group.pod_group_name)
+        and owner.api_version.startswith(f"{_GROUP}/")
+    )
+
+
+def is_reserved_for_group(claim: ResourceClaim, pod: Pod) -> bool:
+    """Return True if the claim is reserved for the PodGroup of the Pod."""
+    group = pod.spec.scheduling_group
+    return group is not None and any(
+        (consumer.api_group, consumer.resource, consumer.name) == (_GROUP, "podgroups", group.pod_group_name)
+        for consumer in claim.status.reserved_for
+    )

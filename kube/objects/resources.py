@@ -12,7 +12,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
-    """One API resource. `type` is what its objects decode to; `dict` for plain JSON."""
+    """One API resource. `type` is what its objects decode to; `dict` for plain JSON.
+
+    gate: the feature gate that must be on for an API server to serve it, "" for those that every server has.
+    """
 
     group: str
     version: str
@@ -24,6 +27,7 @@ class Resource(Generic[T]):
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
+    gate: str = ""
 
     @property
     def api_version(self) -> str:
@@ -63,9 +67,10 @@ def new_resource(
     kind: str = "",
     *,
     namespaced: bool = True,
+    gate: str = "",
     **names: Unpack[Names],
 ) -> Resource[T]:
-    """Return a resource. kind: that of the type's name by default."""
+    """Return a resource. kind: that of the type's name by default. gate: see Resource."""
     group, _, version = group_version.rpartition("/")
     kind = kind or type_.__name__
     return Resource(
@@ -79,6 +84,7 @@ def new_resource(
         short_names=tuple(names.get("short", "").split()),
         categories=tuple(names.get("categories", "").split()),
         subresources=tuple(names.get("subresources", "").split()),
+        gate=gate,
     )
 
 
@@ -147,8 +153,10 @@ POD_DISRUPTION_BUDGETS = new_resource(
 PRIORITY_CLASSES = new_resource(
     api_types.PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False, short="pc"
 )
-WORKLOADS = new_resource(workload_types.Workload, "scheduling.k8s.io/v1alpha2", "workloads")
-POD_GROUPS = new_resource(workload_types.PodGroup, "scheduling.k8s.io/v1alpha2", "podgroups", subresources="status")
+WORKLOADS = new_resource(workload_types.Workload, "scheduling.k8s.io/v1alpha2", "workloads", gate="GenericWorkload")
+POD_GROUPS = new_resource(
+    workload_types.PodGroup, "scheduling.k8s.io/v1alpha2", "podgroups", gate="GenericWorkload", subresources="status"
+)
 STORAGE_CLASSES = new_resource(
     storage_types.StorageClass, "storage.k8s.io/v1", "storageclasses", namespaced=False, short="sc"
 )

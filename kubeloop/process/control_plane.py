@@ -263,7 +263,9 @@ class ControlPlane:
 
         Begins to watch before the garbage collector does, which then shares the informers.
         """
+        gates = self.settings.feature_gates
         resources = [BY_GROUP_RESOURCE[resource] for resource in row.starts_with.split()]
+        resources = [resource for resource in resources if not resource.gate or gates.enabled(resource.gate)]
         await self.informers.wait_for_object(resources, row.starts_when)
         await asyncio.to_thread(_import_component, row.name)
         await self._create_component(row.name).run()

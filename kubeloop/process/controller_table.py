@@ -13,6 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     from kubeloop.kube.objects.api_types import Node, Pod
     from kubeloop.kube.objects.device_types import ResourceClaim
+    from kubeloop.kube.objects.workload_types import PodGroup
 
 SCHEDULER = "scheduler"
 ROOT_CA_PUBLISHER = "root-ca-cert-publisher"
@@ -83,10 +84,12 @@ def _needs_lifecycle(node: Node) -> bool:
     )
 
 
-def _has_claims(obj: Pod | ResourceClaim) -> bool:
-    """Return True for a claim, and for a Pod with claims."""
+def _has_claims(obj: Pod | PodGroup | ResourceClaim) -> bool:
+    """Return True for a claim, and for a Pod or PodGroup with claims."""
     if obj.kind == "ResourceClaim":
         return True
+    if obj.kind == "PodGroup":
+        return bool(cast("PodGroup", obj).spec.resource_claims)
     pod = cast("Pod", obj)
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
@@ -417,7 +420,7 @@ CONTROLLER_TABLE = (
         kubernetes_name="resourceclaim-controller",
         factory="resourceclaim.resource_claim_controller:ResourceClaimController",
         watches="pods resourceclaims.resource.k8s.io resourceclaimtemplates.resource.k8s.io",
-        starts_with="pods resourceclaims.resource.k8s.io",
+        starts_with="pods podgroups.scheduling.k8s.io resourceclaims.resource.k8s.io",
         starts_when=_has_claims,
         event_component="resource_claim",
         concurrency=ControllerOption(

@@ -68,11 +68,18 @@ def resource_claim(
 ) -> ResourceClaim:
     """Return a claim. owner: UID of the Pod ns/web that it was created for. entry: of that Pod's spec."""
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": owner, "controller": True}] if owner else []
+    metadata = {"ownerReferences": owners, **metadata}
     annotations = {CLAIM_ANNOTATION: entry} if entry else {}
     names = {"name": name, "namespace": "ns", "uid": f"uid-of-{name}"}
     body = {
-        "metadata": {**names, "ownerReferences": owners, "annotations": annotations, **metadata},
+        "metadata": {**names, "annotations": annotations, **metadata},
         "spec": claim_spec(),
         "status": status or {},
     }
     return convert(ResourceClaim, body)
+
+
+def group_resource_claim(name: str, *, entry: str, status: JSON | None = None) -> ResourceClaim:
+    """Return a claim that was created for the PodGroup ns/gang with the UID "group-uid"."""
+    owner = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "name": "gang", "uid": "group-uid"}
+    return resource_claim(name, entry=entry, status=status, ownerReferences=[{**owner, "controller": True}])

@@ -7,6 +7,7 @@ import pytest
 from kubeloop.controllers.resourceclaim.claim_release import consumer_state, is_unused, plan_release
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.device_types import ResourceClaimConsumerReference
+from kubeloop.kube.objects.workload_types import PodGroup
 from support.resource_claims import ALLOCATION, FINALIZER, consumer, pod_with_claims, resource_claim
 
 NOW = "2026-01-02T03:04:05Z"
@@ -33,6 +34,25 @@ def reference(**fields: str) -> ResourceClaimConsumerReference:
 def test_state_of_a_consumer(fields, pod, deleted, state):
     pods = {} if pod is None else {"web": pod}
     assert consumer_state(reference(**fields), pods.get, deleted.__contains__) == state
+
+
+@pytest.mark.parametrize(
+    ("groups", "deleted", "state"),
+    [
+        pytest.param({"gang": "group-uid"}, [], "active", id="cached"),
+        pytest.param({"gang": "replaced"}, [], "ended", id="replaced"),
+        pytest.param({}, [], "unknown", id="not cached"),
+        pytest.param({}, ["group-uid"], "ended", id="deleted"),
+        pytest.param(None, ["group-uid"], "active", id="groups share no claims"),
+    ],
+)
+def test_state_of_a_group_as_consumer(groups, deleted, state):
+    reservation = reference(apiGroup="scheduling.k8s.io", resource="podgroups", name="gang", uid="group-uid")
+    find_group = None
+    if groups is not None:
+        cached = {name: convert(PodGroup, {"metadata": {"name": name, "uid": uid}}) for name, uid in groups.items()}
+        find_group = cached.get
+    assert consumer_state(reservation, {}.get, deleted.__contains__, find_group) == state
 
 
 USED = {"allocation": ALLOCATION, "reservedFor": [consumer(), consumer("other", "o")]}

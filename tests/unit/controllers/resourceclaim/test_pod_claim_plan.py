@@ -5,23 +5,31 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.controllers.resourceclaim.pod_claim_plan import (
+    Membership,
     claim_from_template,
     claims_to_reserve,
     devices_of,
     generate_name,
+    group_needs_work,
     is_done,
     needs_work,
+    plan_group_claims,
     plan_pod_claims,
     requests_admin_access,
     used_claims,
     uses_prioritized_list,
 )
+from kubeloop.kube.objects.api_types import convert
+from kubeloop.kube.objects.device_types import ResourceClaimConsumerReference
+from kubeloop.kube.objects.resources import POD_GROUPS, PODS
+from kubeloop.kube.objects.workload_types import PodGroup
 from support.resource_claims import (
     ALLOCATION,
     CLAIM_ANNOTATION,
     claim_spec,
     claim_template,
     consumer,
+    group_resource_claim,
     pod_claim_status,
     pod_with_claims,
     resource_claim,
@@ -37,6 +45,7 @@ RESERVED = resource_claim(
     "web-gpu-x", owner="pod-uid", entry="gpu", status={"allocation": ALLOCATION, "reservedFor": [consumer()]}
 )
 RECORDED = pod_claim_status(gpu="web-gpu-x")
+USER = convert(ResourceClaimConsumerReference, consumer())
 
 
 def finder(*claims):
@@ -100,7 +109,9 @@ def test_claim_that_the_user_has_to_create_needs_no_work():
 
 def test_bound_pod_reserves_shared_allocated_claims():
     shared = resource_claim("shared", status={"allocation": ALLOCATION, "reservedFor": [consumer("other", "o")]})
-    assert claims_to_reserve(pod_with_claims(SHARED, TEMPLATE, nodeName="n"), finder(shared, ALLOCATED)) == [shared]
+    assert claims_to_reserve(pod_with_claims(SHARED, TEMPLATE, nodeName="n"), finder(shared, ALLOCATED)) == [
+        (shared, USER)
+    ]
 
 
 def test_bound_pod_reserves_no_claim_of_another_pod():
@@ -135,7 +146,7 @@ def test_used_claims_include_that_of_extended_resources():
 def test_claim_from_template_has_owner_annotation_and_the_whole_spec():
     pod = pod_with_claims(TEMPLATE)
     template = claim_template(labels={"a": "b"}, annotations={"c": "d"})
-    assert claim_from_template(pod, pod.spec.resource_claims[0], template) == {
+    assert claim_from_template(PODS, pod, pod.spec.resource_claims[0], template) == {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {
@@ -168,3 +179,101 @@ def test_prioritized_list_and_admin_access_of_a_template():
     devices = [devices_of(claim_template(spec=spec)) for spec in specs]
     assert [uses_prioritized_list(entry) for entry in devices] == [True, False, False]
     assert [requests_admin_access(entry) for entry in devices] == [False, True, False]
+
+
+# --- claims that a PodGroup shares ------------------------------------------------------------------------------------
+
+GROUP_METADATA = {"name": "gang", "namespace": "ns", "uid": "group-uid"}
+GROUP = convert(PodGroup, {"metadata": GROUP_METADATA, "spec": {"resourceClaims": [TEMPLATE, SHARED]}})
+GROUP_CLAIM = group_resource_claim("gang-gpu-y", entry="gpu")
+MEMBER = {"schedulingGroup": {"podGroupName": "gang"}}
+GROUP_CONSUMER = convert(
+    ResourceClaimConsumerReference,
+    {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "gang", "uid": "group-uid"},
+)
+
+
+def membership(*owned):
+    return Membership("ns/gang", GROUP, owned)
+
+
+@pytest.mark.parametrize(
+    ("status", "owned", "group", "names", "missing", "is_recorded"),
+    [
+        pytest.param({}, [], membership(), {}, [], True, id="not created yet"),
+        pytest.param({}, [], membership(GROUP_CLAIM), {"gpu": "gang-gpu-y"}, [], False, id="created for the group"),
+        pytest.param({}, [OWNED], membership(), {}, [], True, id="created for the pod"),
+        pytest.param(
+            pod_claim_status(gpu="gang-gpu-y"), [], membership(GROUP_CLAIM), {"gpu": "gang-gpu-y"}, [], True,
+            id="recorded",
+        ),
+        pytest.param({}, [], Membership(), {}, ["gpu"], False, id="groups share no claims"),
+    ],
+)  # fmt: skip
+def test_plan_of_a_pod_whose_group_shares_the_claim(status, owned, group, names, missing, is_recorded):
+    pod = pod_with_claims(TEMPLATE, status=status, **MEMBER)
+    plan = plan_pod_claims(pod, finder(GROUP_CLAIM), owned, group)
+    assert (plan.names, [entry.name for entry in plan.missing], plan.is_recorded) == (names, missing, is_recorded)
+
+
+def test_group_does_not_share_an_entry_that_differs_from_its_own():
+    other = {"name": "gpu", "resourceClaimTemplateName": "other"}
+    plan = plan_pod_claims(pod_with_claims(other, **MEMBER), finder(GROUP_CLAIM), [], membership(GROUP_CLAIM))
+    assert [entry.name for entry in plan.missing] == ["gpu"]
+
+
+@pytest.mark.parametrize(
+    ("group", "cached", "works"),
+    [
+        pytest.param(membership(GROUP_CLAIM), [GROUP_CLAIM], False, id="recorded"),
+        pytest.param(membership(), [], False, id="deleted"),
+        pytest.param(Membership("ns/gang"), [], True, id="group not cached"),
+    ],
+)
+def test_pod_of_a_group_needs_work(group, cached, works):
+    pod = pod_with_claims(TEMPLATE, status=pod_claim_status(gpu="gang-gpu-y"), **MEMBER)
+    assert needs_work(pod, finder(*cached), group) is works
+
+
+@pytest.mark.parametrize("reserved", [True, False])
+def test_shared_claim_of_a_bound_pod_is_reserved_for_the_group(reserved: bool):
+    group = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "gang", "uid": "group-uid"}
+    claim = group_resource_claim(
+        "gang-gpu-y", entry="gpu", status={"allocation": ALLOCATION, "reservedFor": [group] if reserved else []}
+    )
+    pod = pod_with_claims(TEMPLATE, status=pod_claim_status(gpu="gang-gpu-y"), nodeName="n", **MEMBER)
+    expected = [] if reserved else [(claim, GROUP_CONSUMER)]
+    assert claims_to_reserve(pod, finder(claim), membership(claim)) == expected
+    assert claims_to_reserve(pod, finder(claim)) == []  # without the feature, the claim belongs to another owner
+
+
+@pytest.mark.parametrize(
+    ("recorded", "cached", "owned", "names", "missing"),
+    [
+        pytest.param("", [], [], {}, ["gpu"], id="new group"),
+        pytest.param("", [], [GROUP_CLAIM], {"gpu": "gang-gpu-y"}, [], id="created, not recorded"),
+        pytest.param("gang-gpu-y", [GROUP_CLAIM], [GROUP_CLAIM], {"gpu": "gang-gpu-y"}, [], id="recorded"),
+        pytest.param("web-gpu-x", [OWNED], [], {}, ["gpu"], id="recorded claim of another owner"),
+    ],
+)
+def test_plan_of_a_group(recorded, cached, owned, names, missing):
+    status = pod_claim_status(gpu=recorded) if recorded else {}
+    body = {"metadata": GROUP_METADATA, "spec": {"resourceClaims": [TEMPLATE, SHARED]}, "status": status}
+    group = convert(PodGroup, body)
+    plan = plan_group_claims(group, finder(*cached), owned)
+    assert (plan.names, [entry.name for entry in plan.missing]) == (names, missing)
+    assert group_needs_work(group, finder(*cached)) is (recorded == "")
+
+
+def test_claim_of_a_group_has_the_group_as_owner():
+    body = claim_from_template(POD_GROUPS, GROUP, GROUP.spec.resource_claims[0], claim_template())
+    assert body["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "scheduling.k8s.io/v1alpha2",
+            "kind": "PodGroup",
+            "name": "gang",
+            "uid": "group-uid",
+            "controller": True,
+        }
+    ]
+    assert body["metadata"]["generateName"] == "gang-gpu-"

@@ -12,6 +12,7 @@ import pytest
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Node, convert
 from kubeloop.kube.objects.resources import BY_GROUP_RESOURCE
+from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.process.controller_table import (
     CONTROLLER_TABLE,
     CONTROLLERS,
@@ -82,3 +83,10 @@ def test_node_lifecycle_controller_starts_with_a_node_that_needs_it(changes: JSO
     starts_when = CONTROLLERS_BY_NAME["nodelifecycle"].starts_when
     assert starts_when is not None
     assert starts_when(simulated_node(**changes)) is starts
+
+
+@pytest.mark.parametrize("claims", [[], [{"name": "gpu", "resourceClaimName": "shared"}]])
+def test_resource_claim_controller_starts_with_a_pod_group_that_has_claims(claims: list[JSON]):
+    starts_when = CONTROLLERS_BY_NAME["resource-claim-controller"].starts_when
+    assert starts_when is not None
+    assert starts_when(convert(PodGroup, {"kind": "PodGroup", "spec": {"resourceClaims": claims}})) is bool(claims)
