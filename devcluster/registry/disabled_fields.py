@@ -248,7 +248,7 @@ def _drop_from_templates(name: str) -> Drop:
     return drop
 
 
-_UNUSED: tuple[Any, ...] = (None, "", [])
+_UNUSED: tuple[Any, ...] = (None, [])
 
 
 _OBJECTS: dict[str, tuple[tuple[str, Drop], ...]] = {

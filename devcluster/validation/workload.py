@@ -176,10 +176,11 @@ def _validate_unique_names(errors: ErrorList, path: str, items: list[JSON], type
 
 def _is_allowed(errors: ErrorList, path: str, group: JSON, name: str) -> bool:
     """Return True if a gated field is set and may be set."""
-    if group.get(name) in (None, ""):
+    value = group.get(name)
+    if value is None or (name == "priorityClassName" and not value):
         return False
     if not errors.gates.enabled(_GATED_FIELDS[name]):
-        errors.forbidden(f"{path}.{name}", "")
+        errors.forbidden(f"{path}.{name}")
         return False
     return True
 

@@ -24,9 +24,9 @@ def apiserver_command(folder: Path, *flags: str) -> list[str]:
     ]  # fmt: skip
 
 
-def bare_apiserver_command(folder: Path) -> list[str]:
+def bare_apiserver_command(folder: Path, feature_gates: str = "") -> list[str]:
     """Return the command of an API server without nodes and controllers, see `bare_apiserver`."""
-    return [sys.executable, str(Path(__file__).with_name("bare_apiserver.py")), str(folder)]
+    return [sys.executable, str(Path(__file__).with_name("bare_apiserver.py")), str(folder), feature_gates]
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import re
 import ssl
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -95,22 +95,33 @@ def stable(value: Any) -> Any:
     return [stable(item) for item in value] if isinstance(value, list) else value
 
 
-def assert_same_state(folder: Path, controllers: tuple[str, str], state_of: Callable[[RealApiServer], JSON]) -> JSON:
+def assert_same_state(
+    folder: Path,
+    controllers: tuple[str, str],
+    state_of: Callable[[RealApiServer], JSON],
+    *,
+    feature_gates: str = "",
+    flags: Mapping[str, str] | None = None,
+) -> JSON:
     """Assert that both clusters end in the same state, and return it.
 
     controllers: names for --controllers of kube-controller-manager and of kubeloop. state_of: runs the scenario.
+    feature_gates: of all components. flags: additional ones of kube-apiserver.
     """
     needs_binaries("kube-controller-manager")
+    gates = f"--feature-gates={feature_gates}"
+    flags = {**(flags or {}), "feature-gates": feature_gates}
 
     def run_kubernetes() -> JSON:
-        with real_apiserver(folder / "kubernetes") as server:
-            server.start_component("kube-controller-manager", f"--controllers={controllers[0]}", "--leader-elect=false")
+        with real_apiserver(folder / "kubernetes", flags) as server:
+            selected = f"--controllers={controllers[0]}"
+            server.start_component("kube-controller-manager", selected, "--leader-elect=false", gates)
             return state_of(server)
 
     def run_kubeloop() -> JSON:
-        arguments = (f"--controllers={controllers[1]}", "--trace-journal=")
+        arguments = (f"--controllers={controllers[1]}", "--trace-journal=", gates)
         with (
-            real_apiserver(folder / "kubeloop") as server,
+            real_apiserver(folder / "kubeloop", flags) as server,
             Kubeloop(folder / "kubeloop").running("run", f"--kubeconfig={server.kubeconfig}", *arguments),
         ):
             return state_of(server)

@@ -126,14 +126,17 @@ class ServerPair(NamedTuple):
 
 @contextmanager
 def server_pair(folder: Path, flags: Mapping[str, str] | None = None, user_agent: str = "") -> Iterator[ServerPair]:
-    """Run both servers. flags: additional ones of kube-apiserver.
+    """Run both servers. flags: additional ones of kube-apiserver; both have its feature gates.
 
     Skips the test if the binaries are not installed. Fails it if the development API server logs a traceback.
     """
     needs_binaries()
     with (
         real_apiserver(folder / "real", flags=flags) as kubernetes,
-        running_apiserver_sync(bare_apiserver_command(folder)) as (url, read_log),
+        running_apiserver_sync(bare_apiserver_command(folder, (flags or {}).get("feature-gates", ""))) as (
+            url,
+            read_log,
+        ),
     ):
         tls_context = ssl.create_default_context(cafile=str(kubernetes.ca))
         with (

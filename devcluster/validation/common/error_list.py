@@ -54,8 +54,8 @@ class ErrorList(list[JSON]):
             "NotSupported", path, f"Unsupported value: {format_value(value, type_name)}: supported values: {choices}"
         )
 
-    def forbidden(self, path: str, detail: str) -> None:
-        self._add("Forbidden", path, f"Forbidden: {detail}")
+    def forbidden(self, path: str, detail: str = "") -> None:
+        self._add("Forbidden", path, f"Forbidden: {detail}" if detail else "Forbidden")
 
     def internal(self, path: str, detail: str) -> None:
         self.append({"reason": "InternalError", "message": f"Internal error: {detail}", "field": path})
