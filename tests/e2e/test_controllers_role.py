@@ -65,6 +65,15 @@ RARELY_USED: dict[Permission, str] = {
     ("", "nodes", "get"): "a write that conflicted",
     ("", "persistentvolumeclaims", "get"): "a claim that the cache does not show",
     ("", "configmaps", "patch"): "a changed ConfigMap kube-root-ca.crt",
+    **{
+        ("scheduling.k8s.io", resource, verb): "feature gates of gang scheduling"
+        for resource, verbs in (
+            ("workloads", ("list", "watch", "create")),
+            ("podgroups", ("get", "list", "watch", "create", "patch")),
+            ("podgroups/status", ("patch",)),
+        )
+        for verb in verbs
+    },
 }
 
 

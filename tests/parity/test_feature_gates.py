@@ -191,7 +191,11 @@ REQUESTS: dict[str, tuple[str, JSON]] = {
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
     needs_binaries()
-    with real_apiserver(tmp_path_factory.mktemp("real"), {"feature-gates": FeatureGates(SWITCHED).text()}) as server:
+    flags = {
+        "feature-gates": FeatureGates(SWITCHED).text(),
+        "runtime-config": "scheduling.k8s.io/v1alpha2=true",  # GenericWorkload requires it
+    }
+    with real_apiserver(tmp_path_factory.mktemp("real"), flags) as server:
         yield server
 
 
