@@ -16,6 +16,7 @@ from kubeloop.devcluster.api.request import PROTOBUF_TYPE
 from kubeloop.devcluster.api.served_resources import BY_PATH, ServedResource
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
+from kubeloop.kube.feature_gates import gang_scheduling_text
 from support.api_response import ApiResponse
 from support.differential import VALID
 from support.http_api import HttpApi, ServerPair, server_pair
@@ -38,7 +39,11 @@ _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory) -> Iterator[ServerPair]:
-    flags = {"service-cluster-ip-range": "10.0.0.0/24"}
+    flags = {
+        "service-cluster-ip-range": "10.0.0.0/24",
+        "feature-gates": gang_scheduling_text(),
+        "runtime-config": "scheduling.k8s.io/v1alpha2=true",
+    }
     with server_pair(tmp_path_factory.mktemp("protobuf"), flags) as servers:
         yield servers
 

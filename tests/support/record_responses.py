@@ -22,7 +22,7 @@ from typing import Any
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE
 from kubeloop.devcluster.api.served_resources import BY_PATH
 from kubeloop.devcluster.serializer.protobuf.wire import wire_values
-from kubeloop.kube.feature_gates import GANG_SCHEDULING_GATES
+from kubeloop.kube.feature_gates import gang_scheduling_text
 from support import custom_resource_requests, policy_cases, rule_cases
 from support.differential import SERVER_METADATA
 from support.http_api import HttpApi, response_when_initialized, response_when_served, wait_until_settled
@@ -100,7 +100,7 @@ def main() -> None:
     for record in _RECORDERS:
         flags = {
             "service-cluster-ip-range": "10.96.0.0/12",  # the addresses of the recorded Services
-            "feature-gates": ",".join(f"{gate}=true" for gate in GANG_SCHEDULING_GATES),
+            "feature-gates": gang_scheduling_text(),
             "runtime-config": "scheduling.k8s.io/v1alpha2=true",
         }
         with tempfile.TemporaryDirectory() as folder, real_apiserver(Path(folder), flags=flags) as kubernetes:
