@@ -45,7 +45,7 @@ def route(path: str, api_gates: frozenset[str] = NO_API_GATES) -> RequestInfo | 
         return None
     if group not in VERSIONS:
         return None
-    if version not in versions_of_group(group, api_gates):
+    if version not in VERSIONS[group] or (not rest and version not in versions_of_group(group, api_gates)):
         raise errors.path_not_found()
     if not rest:
         return None
@@ -53,9 +53,9 @@ def route(path: str, api_gates: frozenset[str] = NO_API_GATES) -> RequestInfo | 
     if rest[0] == "namespaces" and len(rest) >= 3 and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
         namespace, rest = rest[1], rest[2:]
     served = BY_PATH.get((group, version, rest[0]))
-    if (
-        served is None or (served.gate and served.gate not in api_gates) or (len(rest) > 3 and rest[2] != "proxy")
-    ):  # a proxied path may follow
+    if served is None or (served.gate and served.gate not in api_gates):
+        raise errors.path_not_found()
+    if len(rest) > 3 and rest[2] != "proxy":  # a proxied path may follow
         raise errors.path_not_found()
     name = rest[1] if len(rest) > 1 else ""
     subresource = rest[2] if len(rest) > 2 else ""

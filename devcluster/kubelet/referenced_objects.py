@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.resources import POD_GROUPS
 
 Kind = Literal["ConfigMap", "Secret", "ResourceClaim"]
 ReadObject = Callable[[Kind, str], JSON | None]
@@ -62,7 +63,7 @@ def unprepared_claim(pod: JSON, read: ReadObject) -> MissingObject | None:
             name = recorded[entry["name"]]
             if name is None:
                 continue  # not needed
-        message = _claim_problem(metadata, name, read("ResourceClaim", name))
+        message = _claim_problem(pod, name, read("ResourceClaim", name))
         if message:
             return MissingObject("ResourceClaim", name, message)
     return None
@@ -71,10 +72,19 @@ def unprepared_claim(pod: JSON, read: ReadObject) -> MissingObject | None:
 def _claim_problem(pod: JSON, name: str, claim: JSON | None) -> str:
     if claim is None:
         return f'fetch ResourceClaim {name}: resourceclaims.resource.k8s.io "{name}" not found'
-    status, uid = claim.get("status") or {}, claim["metadata"]["uid"]
-    if not any(consumer["uid"] == pod["uid"] for consumer in status.get("reservedFor") or ()):
-        return f"pod {pod['name']} ({pod['uid']}) is not allowed to use ResourceClaim {name} ({uid})"
+    status, uid, metadata = claim.get("status") or {}, claim["metadata"]["uid"], pod["metadata"]
+    if not any(_is_consumer(pod, consumer) for consumer in status.get("reservedFor") or ()):
+        return f"pod {metadata['name']} ({metadata['uid']}) is not allowed to use ResourceClaim {name} ({uid})"
     return "" if status.get("allocation") else f"ResourceClaim {name}: not allocated"
+
+
+def _is_consumer(pod: JSON, consumer: JSON) -> bool:
+    """Return True for a reservation of the pod or of its PodGroup, whose UID the pod does not have."""
+    if consumer["uid"] == pod["metadata"]["uid"]:
+        return True
+    group = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    kind = (consumer.get("apiGroup"), consumer["resource"], consumer["name"])
+    return group is not None and kind == (POD_GROUPS.group, POD_GROUPS.plural, group)
 
 
 def _missing_for_volume(volume: JSON, read: ReadObject) -> Iterator[MissingObject]:

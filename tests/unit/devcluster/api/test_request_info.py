@@ -43,6 +43,16 @@ def test_path_without_a_resource_gets_404(path: str):
     assert (raised.value.code, raised.value.message) == (404, "the server could not find the requested resource")
 
 
+@pytest.mark.parametrize("path", ["", "/namespaces/ns/podgroups", "/namespaces/ns/podgroups/g/status"])
+def test_paths_of_a_disabled_gate_get_404(path: str):
+    path = f"/apis/scheduling.k8s.io/v1alpha2{path}"
+    with pytest.raises(StatusError) as raised:
+        route(path)
+    assert raised.value.code == 404
+    info = route(path, frozenset({"GenericWorkload"}))
+    assert (info is not None) == ("podgroups" in path)  # that of the version itself is left to discovery
+
+
 @pytest.mark.parametrize(
     ("method", "path", "verb"),
     [

@@ -258,6 +258,7 @@ CLAIM: JSON = {
 }
 BY_NAME = {"name": "gpu", "resourceClaimName": "gpu-x"}
 BY_TEMPLATE = {"name": "gpu", "resourceClaimTemplateName": "gpus"}
+GROUP_CONSUMER = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "gang", "uid": "uid-gang"}
 NAMED = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "gpu-x"}]}
 
 
@@ -297,6 +298,15 @@ def test_claim_that_a_pod_must_not_use_yet(entry, status, claim, message):
     claims = {"gpu-x": claim}
     missing = unprepared_claim(pod, lambda kind, name: claims[name])
     assert (None if missing is None else missing.message) == message
+
+
+@pytest.mark.parametrize(("group", "is_allowed"), [("gang", True), ("other", False)])
+def test_pod_uses_a_claim_that_is_reserved_for_its_group(group: str, is_allowed: bool):
+    metadata = {"name": "web", "namespace": "default", "uid": "uid-web"}
+    spec = {"resourceClaims": [BY_NAME], "schedulingGroup": {"podGroupName": group}}
+    claim = {**CLAIM, "status": {"allocation": {"devices": {}}, "reservedFor": [GROUP_CONSUMER]}}
+    missing = unprepared_claim({"metadata": metadata, "spec": spec}, lambda kind, name: claim)
+    assert (missing is None) is is_allowed
 
 
 async def test_pod_starts_when_its_claim_is_named_allocated_and_reserved():

@@ -12,6 +12,8 @@ from kubeloop.devcluster.managedfields.field_sets import (
     sorted_entries,
     subtract,
 )
+from kubeloop.devcluster.server.apiserver import ServingSettings
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import DEPLOYMENTS
 from support.api_requests import InProcessApi
@@ -220,3 +222,17 @@ def test_entries_of_applies_come_first_then_by_time():
 def test_entries_of_other_versions_are_dropped(api_version: str, entries: int | None):
     known = entries_of_known_versions(DEPLOYMENTS, [entry(apiVersion=api_version)])
     assert (None if known is None else len(known)) == entries
+
+
+async def test_status_of_a_pod_group_is_owned_and_its_metadata_is_not():
+    api = InProcessApi(settings=ServingSettings(feature_gates=FeatureGates({"GenericWorkload": True})))
+    path = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+    api.create(path, {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": {"basic": {}}}})
+    times = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    condition = {"type": "Ready", "status": "True", "reason": "R", "message": "", **times}
+    patch = {"metadata": {"labels": {"a": "b"}}, "status": {"conditions": [condition]}}
+    (entry,) = api.succeed("PATCH", f"{path}/g", patch)["metadata"]["managedFields"]
+    assert set(entry["fieldsV1"]) == {"f:metadata", "f:spec", "f:status"}
+    patch["metadata"]["labels"] = {"c": "d"}
+    entries = api.succeed("PATCH", f"{path}/g/status", patch)["metadata"]["managedFields"]
+    assert [set(entry["fieldsV1"]) for entry in entries if entry.get("subresource")] == [{"f:status"}]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.registry.strategies import (
     prepare_for_pod_subresource_update,
     prepare_for_status_update,
     prepare_for_update,
 )
-from kubeloop.kube.objects.resources import CSI_DRIVERS, PODS, VOLUME_ATTACHMENTS
+from kubeloop.kube.objects.resources import CSI_DRIVERS, POD_GROUPS, PODS, VOLUME_ATTACHMENTS
 
 JSON = dict[str, Any]
 
@@ -23,6 +25,14 @@ def test_generation_and_status_metadata_depend_on_the_kind():
     labelled = {"metadata": {"name": "a", "labels": {"a": "b"}}, "status": {"attached": True}}
     written = prepare_for_status_update(get_served_resource(VOLUME_ATTACHMENTS), labelled, old)
     assert (written["metadata"], written["status"]) == ({"name": "a"}, {"attached": True})
+
+
+@pytest.mark.parametrize(("claims", "retained"), [([], False), ([{"name": "gpu"}], True)])
+def test_claims_of_a_pod_group_status_need_claims_in_the_spec(claims: list[JSON], retained: bool):
+    old: JSON = {"metadata": {"name": "g"}, "spec": {"resourceClaims": claims}}
+    labelled = {"metadata": {"name": "g", "labels": {"a": "b"}}, "status": {"resourceClaimStatuses": [{"name": "gpu"}]}}
+    written = prepare_for_status_update(get_served_resource(POD_GROUPS), labelled, old)
+    assert (written["metadata"], "resourceClaimStatuses" in written["status"]) == ({"name": "g"}, retained)
 
 
 def test_resize_drops_absent_pod_level_resources():
