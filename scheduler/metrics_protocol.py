@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, Protocol
 
 AttemptResult = Literal["scheduled", "unschedulable", "error"]
+GroupAttemptResult = Literal["scheduled", "unschedulable", "waiting_on_preemption", "error"]
 CallResult = Literal["success", "error"]
 BackgroundCall = Literal["pod_status_patch", "pod_binding"]
 VolumeStage = Literal["predicate", "assume", "bind"]
@@ -96,6 +97,14 @@ class SchedulerMetrics(Protocol):
 
     def permit_wait(self, result: str, seconds: float) -> None:
         """scheduler_permit_wait_duration_seconds{result}."""
+        ...
+
+    def pod_group_attempt(self, result: GroupAttemptResult, profile: str, seconds: float) -> None:
+        """scheduler_podgroup_schedule_attempts_total, scheduler_podgroup_scheduling_attempt_duration_seconds."""
+        ...
+
+    def pod_group_algorithm(self, seconds: float) -> None:
+        """scheduler_podgroup_scheduling_algorithm_duration_seconds: from the snapshot to the chosen nodes."""
         ...
 
     def cache_size(self, *, nodes: int, pods: int, assumed_pods: int) -> None:
