@@ -60,6 +60,7 @@ class ReservePoints:
         In the cycle of a pod group, no pod waits yet: Code.WAIT says that it would.
         """
         waits: dict[str, float] = {}
+        reasons: tuple[str, ...] = ()  # of the last plugin that waits
         for plugin in self._permit:
             seconds = 0.0
             try:
@@ -72,11 +73,9 @@ class ReservePoints:
                 continue
             if status.code is not Code.WAIT:
                 return failure("Permit", plugin, status)
-            waits[plugin.name] = seconds
+            waits[plugin.name], reasons = seconds, status.reasons
         if not waits:
             return None
         if state.pod_group_cycle is None:
             self._waiting_pods.add(pod, waits)
-        return Status(
-            Code.WAIT, (f'one or more plugins asked to wait and no plugin rejected pod "{pod.pod.metadata.name}"',)
-        )
+        return Status(Code.WAIT, (*reasons, "one or more plugins asked to wait and no plugin rejected pod"))
