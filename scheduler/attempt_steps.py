@@ -99,7 +99,7 @@ class AttemptSteps:
     def assume_and_reserve(self, attempt: Attempt, node: str) -> bool:
         """Assume the pod on `node` and reserve it. True: the pod is to be bound. False: the attempt ended."""
         pod = attempt.queued.pod
-        assumed = with_node(attempt.pod, node)
+        assumed = with_node(attempt, node)
         try:
             self._cache.assume_pod(assumed)
         except CacheError as error:
@@ -120,10 +120,10 @@ class AttemptSteps:
         return True
 
 
-def with_node(info: PodInfo, node: str) -> PodInfo:
+def with_node(attempt: Attempt, node: str) -> PodInfo:
     """Return the PodInfo of the pod as it will be once it is bound."""
-    pod = info.pod
-    return info.with_pod(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node)))
+    pod = attempt.pod.pod
+    return attempt.pod.with_pod(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node)))
 
 
 def _log_slow_cycle(attempt: Attempt, end_ns: int) -> None:

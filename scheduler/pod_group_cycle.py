@@ -280,7 +280,7 @@ class PodGroupCycle:
             return "", Failure(str(error))
 
     def _assume(self, attempt: Attempt, node: str, state: PodGroupCycleState) -> None:
-        assumed = with_node(attempt.pod, node)
+        assumed = with_node(attempt, node)
         self._snapshot.assume_pod(assumed)
         state.pods.assume(assumed.pod)
         self._queue.nominator.remove(assumed.uid)

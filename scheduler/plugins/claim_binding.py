@@ -154,11 +154,16 @@ class ClaimBinding:
 
     # --- undoing -----------------------------------------------------------------------------------------------------
 
-    def unreserve(self, devices: PodDevices, pod: Pod) -> None:
-        """Free the devices that were reserved, and remove the pod's reservations in the background."""
+    def release(self, devices: PodDevices) -> None:
+        """Free the devices that were reserved."""
         for claim in devices.claims:
             if self._devices.claims.remove_pending(claim):
                 self._devices.claims.restore(claim.key)
+
+    def unreserve(self, devices: PodDevices, pod: Pod) -> None:
+        """Free the devices that were reserved, and remove the pod's reservations in the background."""
+        self.release(devices)
+        for claim in devices.claims:
             if claim.status.allocation is not None and is_reserved_for(claim, pod):
                 self._handle.spawn(self._remove_reservation(claim, pod), f"unreserve {claim.key}")
 

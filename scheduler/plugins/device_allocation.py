@@ -51,9 +51,9 @@ class PodDevices:
 
     claims: in the order of the pod's spec; replaced by newer states as they are written. selectors: by number of an
     allocated claim, the nodes on which it is available. to_allocate: numbers of the claims without an allocation.
-    unavailable: numbers of allocated claims that some node cannot use. reserved: allocation by number of the claim.
-    results: None if there is nothing to allocate. search_seconds, search_steps, searched_nodes: duration and size of
-    the searches in this cycle.
+    unavailable: numbers of allocated claims that some node cannot use. reserved: allocation by number of the claim, on
+    the node reserved_on; the cycle of a pod group reserves, unreserves and reserves again. results: None if there is
+    nothing to allocate. search_seconds, search_steps, searched_nodes: duration and size of the searches in this cycle.
     """
 
     def __init__(self, claims: list[ResourceClaim]) -> None:
@@ -62,6 +62,7 @@ class PodDevices:
         self.to_allocate = [number for number, claim in enumerate(claims) if claim.status.allocation is None]
         self.unavailable: set[int] = set()
         self.reserved: dict[int, AllocationResult] = {}
+        self.reserved_on = ""
         self.requests: list[ClaimRequests] = []
         self.results: NodeResults | None = None
         self.search_seconds = 0.0
@@ -269,6 +270,10 @@ class DeviceAllocation:
         """Mark the chosen devices as allocated, so that no other pod gets them."""
         if not devices.to_allocate:
             return None
+        if devices.reserved_on == node:  # other pods of the group may have replaced the shared results since
+            for number, result in devices.reserved.items():
+                self._devices.claims.add_pending(devices.claims[number].metadata.uid, result)
+            return None
         allocation = devices.results.allocations.get(node) if devices.results is not None else None
         if allocation is None or devices.results is None:
             return failed(self._plugin, "claim allocation not found for node")
@@ -281,6 +286,7 @@ class DeviceAllocation:
         for number, result in zip(devices.to_allocate, results, strict=True):
             devices.reserved[number] = result
             self._devices.claims.add_pending(devices.claims[number].metadata.uid, result)
+        devices.reserved_on = node
         return None
 
     # --- hints -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.attempt_steps import AttemptSteps, with_node
 from kubeloop.scheduler.background_calls import BackgroundCalls
-from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.failed_attempts import FailedAttempts
 from kubeloop.scheduler.framework.fit_error import FitError
@@ -142,8 +141,8 @@ async def test_pod_that_reserve_rejects_is_requeued(clock, rejected):
     assert steps.attempt.reserve.error == status.message
 
 
-def test_pod_with_its_node():
-    info = PodInfo(make_pod("p", cpu="1"))
-    assumed = with_node(info, "n")
-    assert (assumed.pod.spec.node_name, info.pod.spec.node_name) == ("n", "")
-    assert assumed.requests is info.requests
+async def test_pod_with_its_node(clock):
+    attempt = Steps(clock).attempt
+    assumed = with_node(attempt, "n")
+    assert (assumed.pod.spec.node_name, attempt.pod.pod.spec.node_name) == ("n", "")
+    assert assumed.requests is attempt.pod.requests
