@@ -16,6 +16,7 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.failed_attempts import Failure
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 
+_UNSCHEDULABLE = "pod group is unschedulable"
 _WAITS_FOR_PREEMPTION = "pod group is waiting for preemption to complete"
 
 
@@ -76,13 +77,13 @@ def group_result(members: Sequence[MemberResult]) -> GroupResult:
         if member.failure is not None and member.is_error:
             message = f"failed to schedule other pod from a pod group: {member.failure.message}"
             return GroupResult(members, Status(Code.ERROR, (message,)))
-    result = GroupResult(members, Status(Code.UNSCHEDULABLE))
+    result = GroupResult(members, Status(Code.UNSCHEDULABLE, (_UNSCHEDULABLE,)))
     requires_preemption = False
     for member in members:
         requires_preemption = requires_preemption or member.requires_preemption
         if member.node and member.permit is None:
             if requires_preemption:
-                result = GroupResult(members, Status(Code.UNSCHEDULABLE, (_WAITS_FOR_PREEMPTION,)), True)
+                result = GroupResult(members, Status(Code.UNSCHEDULABLE, (_UNSCHEDULABLE, _WAITS_FOR_PREEMPTION)), True)
             else:
                 result = GroupResult(members)
     return result
@@ -103,10 +104,11 @@ def member_failure(group: GroupResult, member: MemberResult | None, snapshot: Sn
         return None
     if group.waits_for_preemption and status is not None:
         return Failure(status.message, no_reasons, member.node)
-    return Failure(member.permit.message if member.permit is not None else "", no_reasons)
+    permit_message = member.permit.message if member.permit is not None else ""
+    return Failure(f"{_UNSCHEDULABLE}, {permit_message}", no_reasons)
 
 
 def none_of_placements(first: GroupResult, placements: int) -> GroupResult:
     """Return the result of a group that can be scheduled in none of its placements; `first` is that of the first."""
-    message = f"0/{placements} placements are available, first placement status: pod group is unschedulable"
+    message = f"0/{placements} placements are available, first placement status: {_UNSCHEDULABLE}"
     return GroupResult(first.members, Status(Code.UNSCHEDULABLE, (message,)))

@@ -17,13 +17,15 @@ from kubeloop.scheduler.config.types import default_configuration
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.spans.pod_record import Phase, PodRecord, SchedulingAttempt
+from kubeloop.tracing.spans.pod_spans import pod_trace
 from support.scheduler_cluster import SchedulerCluster
 
 pytestmark = pytest.mark.virtual_time
 
 GANGS = {"GenericWorkload": True, "GangScheduling": True}
+NO_QUORUM = "pod group is unschedulable"
 WAITS = (
-    "waiting for minCount pods from a gang to be scheduled, "
+    f"{NO_QUORUM}, waiting for minCount pods from a gang to be scheduled, "
     "one or more plugins asked to wait and no plugin rejected pod"
 )
 TOPOLOGY = GANGS | {"TopologyAwareWorkloadScheduling": True}
@@ -101,7 +103,7 @@ async def test_gang_that_does_not_fit_binds_no_pod(cluster: Any, scheduling: Any
     async with scheduling(**default_profiles(GANGS)) as scheduler:
         await asyncio.sleep(3)
         assert nodes_of(cluster, "a b c") == ["", "", ""]
-        assert condition(cluster, "g") == ("False", "Unschedulable", "")
+        assert condition(cluster, "g") == ("False", "Unschedulable", NO_QUORUM)
         assert messages(cluster, "a")[0] == WAITS
         assert messages(cluster, "c")[0].startswith("0/1 nodes are available: 1 Insufficient cpu.")
         assert scheduler.cache.sizes() == (1, 0, 0)
@@ -208,7 +210,7 @@ async def test_group_waits_for_preemption(cluster: Any, scheduling: Any) -> None
     metrics = GroupMetrics()
     async with scheduling(**default_profiles(GANGS), metrics=metrics):
         await asyncio.sleep(0.5)
-        waiting = "pod group is waiting for preemption to complete"
+        waiting = f"{NO_QUORUM}, pod group is waiting for preemption to complete"
         assert condition(cluster, "g") == ("False", "Unschedulable", waiting)
         assert messages(cluster, "a") == [waiting]
         assert messages(cluster, "b")[0].startswith("0/1 nodes are available: 1 Insufficient cpu.")
@@ -497,6 +499,7 @@ async def test_trace_facts_of_members(cluster: Any, scheduling: Any, clock: Any)
             traces.observed(pod)
     assert {record.name: record.node for record in finished} == {"a": "n", "b": "n", "c": "n"}
     for record in finished:
+        pod_trace(record).check()
         attempts = [fact for fact in record.facts if isinstance(fact, SchedulingAttempt)]
         assert [attempt.number for attempt in attempts] == list(range(1, len(attempts) + 1))
         assert all(attempt.end_ns for attempt in attempts)

@@ -27,7 +27,7 @@ from kubeloop.testing.virtual_time import VirtualClock
 from support.devices import claim, device, device_class, device_slice, request
 from support.scheduler_cluster import SchedulerCluster
 
-GATES = FeatureGates({"GenericWorkload": True, "GangScheduling": True, "TopologyAwareWorkloadScheduling": True})
+GATES = {"GenericWorkload": True, "GangScheduling": True, "TopologyAwareWorkloadScheduling": True}
 GPU = "example.com/gpu"
 LIMIT_SECONDS = 3600  # more than all gangs take one after the other, with the longest backoff between two of them
 
@@ -69,10 +69,14 @@ RACKS = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1
 
 
 class GangCluster:
-    """Gangs on a cluster of racks of nodes. claims: pods request devices by ResourceClaims, not as a resource."""
+    """Gangs on a cluster of racks of nodes.
 
-    def __init__(self, racks: list[list[int]], gangs: list[Gang], seed: int, *, claims: bool) -> None:
-        self.cluster = SchedulerCluster(VirtualClock(), GATES)
+    claims: pods request devices by ResourceClaims, not as a resource. batching: the feature gate OpportunisticBatching.
+    """
+
+    def __init__(self, racks: list[list[int]], gangs: list[Gang], seed: int, *, claims: bool, batching: bool) -> None:
+        self._gates = FeatureGates(GATES | {"OpportunisticBatching": batching})
+        self.cluster = SchedulerCluster(VirtualClock(), self._gates)
         self.cluster.before_bind = self._delay
         self._rng = random.Random(seed)
         self._racks = racks
@@ -149,7 +153,7 @@ class GangCluster:
 
     async def run(self) -> None:
         self._create_nodes()
-        scheduler = self.cluster.scheduler(default_configuration(GATES), feature_gates=GATES)
+        scheduler = self.cluster.scheduler(default_configuration(self._gates), feature_gates=self._gates)
         tasks = [asyncio.create_task(part.run()) for part in (self.cluster.server.informers, scheduler)]
         tasks += [asyncio.create_task(self._run_gang(name, gang)) for name, gang in self._gangs.items()]
         feasible = {name for name, gang in self._gangs.items() if gang.fits(self._racks)}
@@ -172,9 +176,11 @@ class GangCluster:
         scheduler.cache.check()
 
 
-def run_gangs(racks: list[list[int]], gangs: list[Gang], seed: int, *, claims: bool) -> None:
+def run_gangs(
+    racks: list[list[int]], gangs: list[Gang], seed: int, *, claims: bool = False, batching: bool = True
+) -> None:
     async def main() -> None:
-        await GangCluster(racks, gangs, seed, claims=claims).run()
+        await GangCluster(racks, gangs, seed, claims=claims, batching=batching).run()
 
     virtual_time.run(main())
 
@@ -190,12 +196,18 @@ def half_each(pods: int, devices: int) -> list[Gang]:
 
 
 @settings(max_examples=40)
-@example(racks=[[4]], gangs=half_each(4, 1), seed=0, claims=False)
-@example(racks=[[4]], gangs=half_each(4, 1), seed=0, claims=True)
-@example(racks=[[2, 2], [2, 2]], gangs=half_each(4, 2) + half_each(2, 2), seed=0, claims=True)
-@given(racks=RACKS, gangs=st.lists(gangs(), min_size=2, max_size=4), seed=st.integers(0, 2**32), claims=st.booleans())
-def test_every_gang_that_fits_runs_in_the_end(racks, gangs, seed, claims):
-    run_gangs(racks, gangs, seed, claims=claims)
+@example(racks=[[4]], gangs=half_each(4, 1), seed=0, claims=False, batching=True)
+@example(racks=[[4]], gangs=half_each(4, 1), seed=0, claims=True, batching=False)
+@example(racks=[[2, 2], [2, 2]], gangs=half_each(4, 2) + half_each(2, 2), seed=0, claims=True, batching=True)
+@given(
+    racks=RACKS,
+    gangs=st.lists(gangs(), min_size=2, max_size=4),
+    seed=st.integers(0, 2**32),
+    claims=st.booleans(),
+    batching=st.booleans(),
+)
+def test_every_gang_that_fits_runs_in_the_end(racks, gangs, seed, claims, batching):
+    run_gangs(racks, gangs, seed, claims=claims, batching=batching)
 
 
 def test_the_check_finds_gangs_that_hold_half_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,4 +218,4 @@ def test_the_check_finds_gangs_that_hold_half_each(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Scheduler, "_new_group_cycle", schedule_each_pod)
     with pytest.raises(AssertionError, match="gang-"):
-        run_gangs([[4]], half_each(4, 1), 0, claims=False)
+        run_gangs([[4]], half_each(4, 1), 0)

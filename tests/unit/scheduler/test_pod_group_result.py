@@ -31,7 +31,8 @@ REJECTED = MemberResult(ATTEMPT, "", NO_FIT)
 FAILED = MemberResult(ATTEMPT, "", BROKEN)
 PREEMPTING = MemberResult(ATTEMPT, "n", PREEMPTS)
 PREEMPTING_AND_WAITING = MemberResult(ATTEMPT, "n", PREEMPTS, WAIT)
-PREEMPTION = "pod group is waiting for preemption to complete"
+NO_QUORUM = "pod group is unschedulable"
+PREEMPTION = f"{NO_QUORUM}, pod group is waiting for preemption to complete"
 
 
 @pytest.mark.parametrize(
@@ -41,19 +42,21 @@ PREEMPTION = "pod group is waiting for preemption to complete"
         pytest.param([WAITS, WAITS, ALLOWED], None, False, id="quorum reached by the last"),
         pytest.param([WAITS, ALLOWED, REJECTED], None, False, id="more than minCount pods, one does not fit"),
         pytest.param([REJECTED, WAITS, ALLOWED], None, False, id="another one does not fit"),
-        pytest.param([WAITS, REJECTED, WAITS], (Code.UNSCHEDULABLE, ""), False, id="no quorum"),
-        pytest.param([REJECTED], (Code.UNSCHEDULABLE, ""), False, id="no node"),
+        pytest.param([WAITS, REJECTED, WAITS], (Code.UNSCHEDULABLE, NO_QUORUM), False, id="no quorum"),
+        pytest.param([REJECTED], (Code.UNSCHEDULABLE, NO_QUORUM), False, id="no node"),
         pytest.param([WAITS, PREEMPTING], (Code.UNSCHEDULABLE, PREEMPTION), True, id="the last preempts"),
         pytest.param([PREEMPTING_AND_WAITING, ALLOWED], (Code.UNSCHEDULABLE, PREEMPTION), True, id="one preempts"),
         pytest.param([ALLOWED, PREEMPTING], (Code.UNSCHEDULABLE, PREEMPTION), True, id="one beyond minCount preempts"),
-        pytest.param([PREEMPTING_AND_WAITING, WAITS], (Code.UNSCHEDULABLE, ""), False, id="preempts, but no quorum"),
+        pytest.param(
+            [PREEMPTING_AND_WAITING, WAITS], (Code.UNSCHEDULABLE, NO_QUORUM), False, id="preempts, but no quorum"
+        ),
         pytest.param(
             [PREEMPTING, FAILED],
             (Code.ERROR, "failed to schedule other pod from a pod group: broken"),
             False,
             id="an error",
         ),
-        pytest.param([], (Code.UNSCHEDULABLE, ""), False, id="no members"),
+        pytest.param([], (Code.UNSCHEDULABLE, NO_QUORUM), False, id="no members"),
     ],
 )
 def test_group_can_be_scheduled_if_permit_allows_a_member(members, status, waits_for_preemption):
@@ -78,10 +81,13 @@ ERROR = GroupResult(status=Status(Code.ERROR, ("failed to schedule other pod",))
         pytest.param(SCHEDULED, ALLOWED, None, id="scheduled: fits"),
         pytest.param(SCHEDULED, WAITS, None, id="scheduled: fits, waits on permit"),
         pytest.param(SCHEDULED, REJECTED, (NO_FIT.message, True, ""), id="scheduled: does not fit"),
-        pytest.param(UNSCHEDULABLE, WAITS, (WAIT.message, True, ""), id="unschedulable: fits"),
+        pytest.param(UNSCHEDULABLE, WAITS, (f"{NO_QUORUM}, {WAIT.message}", True, ""), id="unschedulable: fits"),
         pytest.param(UNSCHEDULABLE, REJECTED, (NO_FIT.message, True, ""), id="unschedulable: does not fit"),
         pytest.param(
-            UNSCHEDULABLE, PREEMPTING_AND_WAITING, (WAIT.message, True, ""), id="unschedulable: preemption is no use"
+            UNSCHEDULABLE,
+            PREEMPTING_AND_WAITING,
+            (f"{NO_QUORUM}, {WAIT.message}", True, ""),
+            id="unschedulable: preemption is no use",
         ),
         pytest.param(UNSCHEDULABLE, None, ("no feasible placements found", True, None), id="unschedulable: not tried"),
         pytest.param(PREEMPTS_FIRST, WAITS, (PREEMPTION, True, "n"), id="preemption: fits"),
