@@ -46,6 +46,7 @@ from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.full_objects import FullObjects
 from kubeloop.scheduler.lister_resources import lister_resources
 from kubeloop.scheduler.plugin_handle import PluginHandle, SharedState
+from kubeloop.scheduler.plugins.gang_scheduling import completes_gang
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
 from kubeloop.scheduler.pod_group_conditions import PodGroupConditions
 from kubeloop.scheduler.pod_group_cycle import PodGroupCycle
@@ -246,7 +247,7 @@ class Scheduler:
             durations=durations,
             request_rules=self.request_rules,
             sync_calls=self._patches.sync if self._api_dispatcher is not None else None,
-            gangs=self.feature_gates.enabled("GangScheduling"),
+            completes_gang=self._completes_gang if self.feature_gates.enabled("GangScheduling") else None,
         )
         declared_features = self.feature_gates.enabled("NodeDeclaredFeatures")
         node_events = NodeEvents(self.cache, self.queue, durations, declared_features=declared_features)
@@ -255,6 +256,10 @@ class Scheduler:
             self._informers.informer(PODS).add_handler(pod_events),
             *self._register_others(name for name in self._event_actions if name not in DEVICE_EVENTS),
         ]
+
+    def _completes_gang(self, pod: Pod) -> bool:
+        assert self.cache.pod_groups is not None
+        return completes_gang(pod, self.listers.pod_groups, self.cache.pod_groups)
 
     def _register_others(self, names: Iterable[str]) -> list[HandlerRegistration[Any]]:
         """Add the event handlers of other resources, named as in events_to_register."""
