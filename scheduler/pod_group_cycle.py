@@ -19,9 +19,17 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.cycle_state import PodGroupCycleState
-from kubeloop.scheduler.api.extension_points import Placement, PodGroupAssignments, PodGroupInfo
+from kubeloop.scheduler.api.extension_points import (
+    Placement,
+    PodGroupAssignments,
+    PodGroupInfo,
+    PodGroupPostFilterPlugin,
+)
+from kubeloop.scheduler.api.listers import Lister
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.api.results import failed, unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.attempt_steps import AttemptSteps, with_node
@@ -39,6 +47,7 @@ from kubeloop.scheduler.pod_group_conditions import GroupCondition, PodGroupCond
 from kubeloop.scheduler.pod_group_result import (
     GroupResult,
     MemberResult,
+    after_preemption,
     group_result,
     member_failure,
     none_of_placements,
@@ -70,6 +79,7 @@ class PodGroupCycle:
         steps: AttemptSteps,
         failed_attempts: FailedAttempts,
         conditions: PodGroupConditions,
+        pod_groups: Lister[PodGroup],
         bind: Callable[[Attempt], None],
     ) -> None:
         """frameworks: by scheduler name. bind(attempt): starts the binding cycle of an assumed pod."""
@@ -79,6 +89,7 @@ class PodGroupCycle:
         self._rng = context.rng
         self._now_ns = context.clock.time_ns
         self._topology_aware = context.feature_gates.enabled("TopologyAwareWorkloadScheduling")
+        self._preempts = context.feature_gates.enabled("WorkloadAwarePreemption")
         self._frameworks = frameworks
         self._queue = queue
         self._cache = cache
@@ -86,6 +97,7 @@ class PodGroupCycle:
         self._snapshot = steps.snapshot
         self._failed_attempts = failed_attempts
         self._conditions = conditions
+        self._pod_groups = pod_groups
         self._bind = bind
         self._attempts = 0  # of members, in all cycles
         self._turn_end_ns = 0
@@ -155,15 +167,37 @@ class PodGroupCycle:
         try:
             self._cache.update_snapshot(self._snapshot)
             result = await self.find_nodes(group, state)
+            if self._metrics is not None:
+                self._metrics.pod_group_algorithm((self._now_ns() - start_ns) / 1e9)
+            if self._preempts and result.status is not None and result.status.code is Code.UNSCHEDULABLE:
+                result = after_preemption(result, await self._preempt(group, state))
         except CacheError as error:
             result = GroupResult(status=Status(Code.ERROR, (str(error),)))
         except Exception as error:  # a mistake of ours: it costs this attempt, not the scheduler
             log.exception("scheduling a pod group failed", extra={"pod_group": group.info.key})
             result = GroupResult(status=Status(Code.ERROR, (f"{type(error).__name__}: {error}",)))
-        if self._metrics is not None:
-            self._metrics.pod_group_algorithm((self._now_ns() - start_ns) / 1e9)
         await self._submit(group, result)
         self._report(group, result, start_ns)
+
+    async def _preempt(self, group: SchedulingGroup, state: PodGroupCycleState) -> Status | None:
+        """Preempt for the whole group; return why that does not help. None: victims are being evicted."""
+        plugin = group.framework.plugins.get("DefaultPreemption")
+        if not isinstance(plugin, PodGroupPostFilterPlugin):
+            message = "default preemption plugin is not registered, workload aware preemption is disabled"
+            return unschedulable("", message)
+        pod_group = self._pod_groups.get(group.info.key)
+        if pod_group is None:
+            message = f'failed to get pod group object: podgroup.scheduling.k8s.io "{group.info.name}" not found'
+            return failed("", message)
+        constraints = pod_group.spec.scheduling_constraints
+        if constraints is not None and constraints.topology:
+            message = "workload aware preemption is not supported for pod groups with scheduling constraints"
+            return unschedulable("", message)
+
+        async def schedule() -> Status | None:
+            return (await self.find_nodes(group, state, post_filters=False)).status
+
+        return await plugin.pod_group_post_filter(pod_group, [queued.pod for queued in group.members], schedule)
 
     async def find_nodes(
         self, group: SchedulingGroup, state: PodGroupCycleState, *, post_filters: bool = True

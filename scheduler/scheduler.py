@@ -199,6 +199,7 @@ class Scheduler:
             self._steps,
             self._failed_attempts,
             PodGroupConditions(context.client, context.clock, self.listers.pod_groups, self._spawn),
+            self.listers.pod_groups,
             self._start_binding,
         )
 
