@@ -12,7 +12,7 @@ import msgspec
 
 from kubeloop.kube.objects.api_types import ObjectMeta, OwnerReference, Pod
 from kubeloop.kube.objects.object_fields import controller_of
-from kubeloop.tracing.spans.owners import deployment_name, owner_text
+from kubeloop.tracing.spans.owners import POD_GROUP, deployment_name, owner_text
 from kubeloop.tracing.spans.pod_milestones import Edge, EdgeSource, PodMilestones
 from kubeloop.tracing.spans.trace import Span
 from kubeloop.tracing.spans.traceparent import TraceContext
@@ -150,6 +150,8 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     template_hash: str = ""
     top_owner_kind: str = ""  # topmost owner, such as CronJob, if it is known; a Deployment only for an observed pod
     top_owner_name: str = ""
+    group_name: str = ""  # pod group of the pod, if any
+    group_link: str = ""  # traceparent of the group's trace
     scheduler: str = ""  # schedulerName, if no scheduler of this process schedules the pod
     create_start_ns: int = 0
     create_end_ns: int = 0
@@ -240,8 +242,10 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
         return self.traceparent
 
     def set_pod(self, pod: Pod) -> None:
-        metadata = pod.metadata
+        metadata, group = pod.metadata, pod.spec.scheduling_group
         self._set_pod(metadata, metadata.labels.get("pod-template-hash", ""), controller_of(metadata))
+        if group is not None:
+            self.group_name = group.pod_group_name or ""
 
     def set_observed_pod(self, pod: ObservedPod) -> None:
         self._set_pod(pod.metadata, pod.metadata.labels.pod_template_hash, controller_of(pod.metadata))
@@ -267,8 +271,9 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
 
     @property
     def owners(self) -> list[str]:
-        """Known owners as "deployment/web", the topmost first, the pod's controller last."""
-        return [*dict.fromkeys(owner_text(kind, name) for kind, name in self._owner_chain() if name)]
+        """Known owners as "deployment/web", the topmost first, then the pod's controller, then its pod group."""
+        chain = (*self._owner_chain(), (POD_GROUP, self.group_name))
+        return [*dict.fromkeys(owner_text(kind, name) for kind, name in chain if name)]
 
     @property
     def topmost_owner_kind(self) -> str:

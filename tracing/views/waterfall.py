@@ -80,6 +80,8 @@ class Waterfall:
             heading.append(f", on {attributes['k8s.node.name']}")
         if line is not None and line.is_open:
             heading.append(f"  {line.stage}, in progress", style="yellow")
+        elif attributes.get("kubeloop.pod_group.outcome") == "open":
+            heading.append("  in progress", style="yellow")
         if _is_error(root):
             heading.append(f"  {root['status'].get('message', 'failed')}", style="red")
         if attributes.get("kubeloop.continued"):
