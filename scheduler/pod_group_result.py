@@ -52,11 +52,13 @@ class GroupResult(msgspec.Struct, frozen=True):
     members: in the order of the group; fewer than those if the cycle ended early.
     status: None: the members that fit are to be bound. Otherwise none of them is.
     waits_for_preemption: the group can be scheduled once preemption has made room.
+    placement: the name of the placement of a group that can be scheduled; "" without topology constraints.
     """
 
     members: Sequence[MemberResult] = ()
     status: Status | None = None
     waits_for_preemption: bool = False
+    placement: str = ""
 
     @property
     def is_error(self) -> bool:

@@ -129,13 +129,13 @@ class Scheduler:
             for extender in sorted(config.extenders, key=lambda extender: extender.ignorable)
         ]
         nominator = Nominator(self._pods.get)
-        self._waiting_pods = WaitingPods()
+        self.waiting_pods = WaitingPods()
         shared = SharedState(
             snapshot=self.snapshot,
             listers=self.listers,
             extenders=self.extenders,
             nominator=nominator,
-            waiting_pods=self._waiting_pods,
+            waiting_pods=self.waiting_pods,
             spawn=self._spawn,
             activate=self._activate,
             cluster_devices=self._cluster_devices,
@@ -173,16 +173,16 @@ class Scheduler:
             context, self.queue, self.cache, self.snapshot, self._pods, self._patches
         )
         self._steps = AttemptSteps(context, self.queue, self.cache, self.algorithm, self._failed_attempts)
-        self._group_cycle = self._new_group_cycle(context) if self._with_groups else None
+        self.pod_group_cycle = self._new_group_cycle(context) if self._with_groups else None
         self._scheduling_cycle = SchedulingCycle(
-            context, self.frameworks, self.queue, self.cache, self._steps, self._failed_attempts, self._group_cycle
+            context, self.frameworks, self.queue, self.cache, self._steps, self._failed_attempts, self.pod_group_cycle
         )
         self._binding_cycle = BindingCycle(
             context,
             self.cache,
             self.queue,
             self._patches,
-            self._waiting_pods,
+            self.waiting_pods,
             self.extenders,
             config.max_bindings_in_flight,
         )
@@ -244,7 +244,7 @@ class Scheduler:
             self.cache,
             self.queue,
             scheduler_names=self.frameworks,
-            reject_waiting_pod=self._waiting_pods.reject_removed,
+            reject_waiting_pod=self.waiting_pods.reject_removed,
             durations=durations,
             request_rules=self.request_rules,
             sync_calls=self._patches.sync if self._api_dispatcher is not None else None,
@@ -298,7 +298,7 @@ class Scheduler:
 
         The snapshot must not change then.
         """
-        return self._steps.awaits_call or (self._group_cycle is not None and self._group_cycle.is_active)
+        return self._steps.awaits_call or (self.pod_group_cycle is not None and self.pod_group_cycle.is_active)
 
     @property
     def is_running(self) -> bool:

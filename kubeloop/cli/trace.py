@@ -20,6 +20,8 @@ from kubeloop.tracing.views.pod_lines import PodLine
 if TYPE_CHECKING:
     from kubeloop.cli.options import TraceOptions
 
+_MAX_GROUP_ROWS = 40  # a group that does not fit has many attempts; --json has all
+
 
 def show(target: str | None, options: TraceOptions) -> int:
     """Run the command and return its exit code. Raises UserError for invalid input."""
@@ -77,7 +79,7 @@ def _draw(traces: Traces, selected: Target) -> int:
     summary = rollout(str(selected), traced)
     group = _group_trace(traces, lines) if selected.kind == POD_GROUP_KIND else None
     if group is not None:
-        console.print(waterfall(group))
+        console.print(waterfall(group, max_rows=_MAX_GROUP_ROWS))
         console.print()
     console.print(rollout_view(summary) if selected.kind else rollout_view(summary, max_lines=0))
     if len(lines) > len(traced):

@@ -352,6 +352,7 @@ class ControlPlane:
             traces=self.tracing.pods,
             metrics=PrometheusSchedulerMetrics(self._registry, self.settings.feature_gates),
             feature_gates=self.settings.feature_gates,
+            group_traces=self.tracing.groups,
         )
         scheduler = Scheduler(context, self.informers, self.settings.scheduler, IN_TREE_PLUGINS)
         self._registry.register(ScrapeTimeCollector(scheduler.gauges))

@@ -22,7 +22,6 @@ from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.pod_group_record import (
     MAX_LINKED_PODS,
-    MAX_PLACEMENTS,
     PodGroupAttempt,
     PodGroupAttemptFacts,
     PodGroupRecord,
@@ -162,8 +161,6 @@ class PodGroupRecorder:
         attempt = record.last_attempt if record is not None else None
         if record is None or attempt is None or attempt.facts is not None:
             return
-        facts.placement_count = max(facts.placement_count, len(facts.placements))
-        del facts.placements[MAX_PLACEMENTS:]
         attempt.end_ns, attempt.facts = self._time_ns(), facts
         self._save(record)
 

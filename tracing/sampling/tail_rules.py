@@ -32,7 +32,7 @@ def matching_group_tail_rule(record: PodGroupRecord, rules: TailRules) -> str:
         return f"slower-than={limit_seconds:g}s"
     if rules.failed and (record.outcome != "bound" or any(attempt.has_failed for attempt in attempts)):
         return "failed"
-    if rules.preempted and any(attempt.facts is not None and attempt.facts.victims for attempt in attempts):
+    if rules.preempted and any(fact.facts is not None and fact.facts.result == "preempting" for fact in attempts):
         return "preempted"
     return ""
 

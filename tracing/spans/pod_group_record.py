@@ -21,6 +21,7 @@ class PlacementFacts(msgspec.Struct, gc=False, array_like=True):
     """Evaluation of one placement: the nodes of one topology domain. Times in ns.
 
     feasible_pods: number of the group's pods for which it has a node. message: why it was rejected; "": it was not.
+    unfit_pod: name of the first pod for which it has no node; "" if there is none.
     """
 
     name: str
@@ -28,6 +29,7 @@ class PlacementFacts(msgspec.Struct, gc=False, array_like=True):
     end_ns: int
     feasible_pods: int = 0
     message: str = ""
+    unfit_pod: str = ""
 
 
 class PodGroupAttemptFacts(msgspec.Struct, gc=False, array_like=True):
@@ -35,10 +37,12 @@ class PodGroupAttemptFacts(msgspec.Struct, gc=False, array_like=True):
 
     result     "preempting": the group waits until preempted pods have ended
     pods       number of pods in the attempt; scheduled_pods: those that go on to binding
-    message    reason for failure, as in the group's condition PodGroupScheduled
+    message    reason for failure
     placement  name of the selected placement; "" without topology constraints
-    placements those evaluated, the first MAX_PLACEMENTS of placement_count
+    placements those evaluated, the first MAX_PLACEMENTS of placement_count; none without topology constraints
     victims    number of preempted pods
+    unfit_pod  name of the first pod without a node, in the first placement; "" if there is none
+    preemption why preemption does not make room for that pod; "" if it was not tried
     """
 
     result: Literal["scheduled", "unschedulable", "preempting", "error"]
@@ -49,6 +53,8 @@ class PodGroupAttemptFacts(msgspec.Struct, gc=False, array_like=True):
     placements: list[PlacementFacts] = []
     placement_count: int = 0
     victims: int = 0
+    unfit_pod: str = ""
+    preemption: str = ""
 
 
 class PodGroupAttempt(msgspec.Struct, gc=False, array_like=True, tag=0):

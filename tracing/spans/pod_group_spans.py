@@ -182,7 +182,7 @@ class _SpanBuilder:
         bound: Attributes = {"kubeloop.bound_pods": attempt.bound_pods}
         is_binding = attempt.bound_pods + attempt.permit_rejections < facts.scheduled_pods
         end_ns = limit_ns if is_binding else min(attempt.bound_ns or self._until_ns, limit_ns)
-        if end_ns > self._until_ns:
+        if end_ns > self._until_ns or attempt.bound_pods:
             self._add("group binding", end_ns, bound, kind="client")
         if attempt.bound_ns and not is_binding:
             self._event("last pod bound", attempt.bound_ns, bound)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from kubeloop.kube.objects.api_types import ObjectMeta, OwnerReference, Pod
+from kubeloop.kube.objects.api_types import ObjectMeta, OwnerReference, Pod, PodSchedulingGroup
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.tracing.spans.owners import POD_GROUP, deployment_name, owner_text
 from kubeloop.tracing.spans.pod_milestones import Edge, EdgeSource, PodMilestones
@@ -242,13 +242,17 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
         return self.traceparent
 
     def set_pod(self, pod: Pod) -> None:
-        metadata, group = pod.metadata, pod.spec.scheduling_group
+        metadata = pod.metadata
         self._set_pod(metadata, metadata.labels.get("pod-template-hash", ""), controller_of(metadata))
-        if group is not None:
-            self.group_name = group.pod_group_name or ""
+        self._set_group(pod.spec.scheduling_group)
 
     def set_observed_pod(self, pod: ObservedPod) -> None:
         self._set_pod(pod.metadata, pod.metadata.labels.pod_template_hash, controller_of(pod.metadata))
+        self._set_group(pod.spec.scheduling_group)
+
+    def _set_group(self, group: PodSchedulingGroup | None) -> None:
+        if group is not None:
+            self.group_name = group.pod_group_name or ""
 
     def _set_pod(
         self,

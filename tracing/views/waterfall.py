@@ -69,7 +69,7 @@ class Waterfall:
             details.append(
                 f"{_SHADED_BEFORE} and {_SHADED_END}: an edge lies in here; ±: the uncertainty of a duration"
             )
-        yield Group(*(Padding(Text(detail, style="dim"), (0, 0, 0, 2)) for detail in details))
+        yield Group(*(Padding(Text(detail, style="dim"), (0, 0, 0, 2)) for detail in dict.fromkeys(details)))
 
     def _title(self) -> Text:
         root = pod_span(self._document) or self._spans[0]

@@ -236,3 +236,34 @@ def test_trace_of_a_pod_whose_job_another_process_created_names_the_cron_job():
 
     root = virtual_time.run(scenario())["spans"][0]
     assert [root["attributes"].get(f"k8s.{kind}.name") for kind in ("job", "cronjob")] == ["load-1", "load"]
+
+
+def test_pod_group_has_a_trace_that_its_pods_link_to():
+    async def scenario() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        async with memory_cluster(clock=VirtualClock(), nodes=1, node_cpu="1", gang_scheduling=True) as cluster:
+            group = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+            container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": "1"}}}
+            spec = {"containers": [container], "schedulingGroup": {"podGroupName": "train"}}
+            version = "scheduling.k8s.io/v1alpha2"
+            await cluster.apply(
+                {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": "train"}, "spec": group},
+                *({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec} for name in ("a", "b")),
+            )
+            await cluster.wait_for("podgroup/train", "PodGroupScheduled=False")
+            await cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "second"}})
+            await cluster.wait_for("podgroup/train", "complete", timeout=60)
+            for name in ("a", "b"):
+                await cluster.wait_for(f"pod/{name}", "Ready")
+            pods = [await cluster.trace(name) for name in ("a", "b")]
+            trace_id = pods[0]["spans"][0]["links"][-1]["traceId"]
+            trace = cluster.plane.tracing.recent.find_linked_trace(trace_id)
+            assert trace is not None
+            return trace, pods
+
+    trace, pods = virtual_time.run(scenario())
+    assert {link["traceId"] for link in trace["spans"][0]["links"]} == {pod["traceId"] for pod in pods}
+    names = [span["name"] for span in trace["spans"]]
+    assert names[0] == "pod group"
+    assert names.count("group attempt") >= 2
+    assert "group binding" in names
+    assert trace["spans"][0]["attributes"]["kubeloop.pod_group.outcome"] == "bound"

@@ -9,7 +9,6 @@ import pytest
 from kubeloop.tracing.recording import pod_group_recorder
 from kubeloop.tracing.recording.pod_group_recorder import PodGroupRecorder
 from kubeloop.tracing.sampling.samplers import parse_tail_rules
-from kubeloop.tracing.spans.pod_group_record import MAX_PLACEMENTS, PlacementFacts
 from support.pod_traces import MS
 from support.traced_groups import TracedGroup, pod_group
 
@@ -193,19 +192,6 @@ async def test_timeout_on_permit_is_recorded(tracing, group, manual_clock, expor
     assert (permit.end_ns - permit.start_ns) / MS == 300_000
     (rejected,) = (event for event in trace.root.events if event.name == "permit rejected")
     assert rejected.attributes == {"kubeloop.rejected_pods": 2, "kubeloop.message": "rejected due to timeout"}
-
-
-async def test_placements_are_limited(tracing, group, exporter):
-    tracing.groups.group_observed(pod_group())
-    group.observe(0, 1)
-    now_ns = group.clock.ns
-    placements = [PlacementFacts(f"rack={number}", now_ns, now_ns, 1, "too small") for number in range(60)]
-    group.attempt("unschedulable", placements=placements, message="0/60 placements are available")
-    group.delete(0, 1)
-    (trace,) = await group.finished(exporter)
-    assert sum(span.name == "placement" for span in trace.spans) == MAX_PLACEMENTS
-    (attempt,) = (span for span in trace.spans if span.name == "group attempt")
-    assert attempt.attributes["kubeloop.placements"] == 60
 
 
 @pytest.mark.parametrize(
