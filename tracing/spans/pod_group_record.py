@@ -14,6 +14,7 @@ from kubeloop.tracing.spans.traceparent import TraceContext
 
 MAX_FACTS = 150  # of a longer history the first and last facts are stored
 MAX_PLACEMENTS = 50  # recorded of one attempt; further ones are only counted
+ATTEMPTS_WITH_PLACEMENTS = 10  # the last ones: the journal writes the whole record after each attempt
 MAX_LINKED_PODS = 128  # OTEL_SPAN_LINK_COUNT_LIMIT's default
 
 
@@ -131,9 +132,13 @@ class PodGroupRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
         return self.end_ns - self.start_ns
 
     def add(self, fact: PodGroupFact) -> None:
-        """Append a fact. Beyond MAX_FACTS, a gap replaces the middle third."""
+        """Append a fact. Beyond MAX_FACTS, a gap replaces the middle third; older attempts lose their placements."""
         facts = self.facts
         facts.append(fact)
+        if len(facts) > ATTEMPTS_WITH_PLACEMENTS:
+            older = facts[-ATTEMPTS_WITH_PLACEMENTS - 1]
+            if type(older) is PodGroupAttempt and older.facts is not None:
+                older.facts.placements = []
         if len(facts) > MAX_FACTS:
             first, last = MAX_FACTS // 3, 2 * (MAX_FACTS // 3)
             reason = "only the first and last attempts are recorded"

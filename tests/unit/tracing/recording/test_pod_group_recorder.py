@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubeloop.tracing.recording import pod_group_recorder
 from kubeloop.tracing.recording.pod_group_recorder import PodGroupRecorder
 from kubeloop.tracing.sampling.samplers import parse_tail_rules
+from kubeloop.tracing.spans.pod_group_spans import pod_group_trace
 from support.pod_traces import MS
 from support.traced_groups import TracedGroup, pod_group
 
@@ -274,3 +278,59 @@ def test_groups_without_pods_and_podgroup_are_forgotten(tracing, group):
     tracing.groups.group_observed(pod_group())
     tracing.groups.group_deleted(pod_group())
     assert tracing.groups._groups == {}
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["observe", "bind", "delete", "finish", "group", "no group", "attempt", "permit", "wait", "lead"]
+        ),
+        st.integers(0, 3),
+    ),
+    max_size=40,
+)
+
+
+@given(steps=STEPS, min_count=st.integers(0, 3))
+def test_any_sequence_of_events_gives_valid_traces(steps, min_count, make_tracing, make_clock, make_exporter, pod):
+    async def run():
+        clock, exporter = make_clock(), make_exporter()
+        tracing = make_tracing(clock, exporter)
+        group = TracedGroup(tracing, pod, clock)
+        bound = set()
+        for step, number in steps:
+            clock.pass_ms(1)
+            match step:
+                case "observe" if number not in bound:
+                    group.observe(number)
+                case "bind":
+                    group.observe(number, node="n1")
+                    bound.add(number)
+                case "delete":
+                    group.delete(number)
+                    bound.discard(number)
+                case "finish":
+                    group.observe(number, node="n1", phase="Succeeded")
+                case "group":
+                    tracing.groups.group_observed(pod_group(min_count=min_count, uid=f"uid-{number}"))
+                case "no group":
+                    tracing.groups.group_deleted(pod_group())
+                case "attempt":
+                    group.attempt(["scheduled", "unschedulable", "preempting", "error"][number], pods=1)
+                case "permit":
+                    tracing.groups.permit_started(group.pod(number))
+                    tracing.groups.permit_finished(group.pod(number), "timeout" if number else None)
+                case "wait":
+                    clock.pass_ms(2_000)
+                    await tracing.flush()
+                case "lead":
+                    tracing.start_leading()
+            tracing.groups.check()
+            for record in tracing.groups.open_records():
+                pod_group_trace(record, now_ns=clock.ns).check()
+        tracing.groups.group_deleted(pod_group())
+        for trace in await group.finished(exporter):
+            assert trace.root.attributes["kubeloop.pod_group.outcome"] in ("bound", "deleted")
+        assert [*tracing.groups.open_records()] == []
+
+    asyncio.run(run())

@@ -32,6 +32,15 @@ def test_long_history_has_a_gap_in_the_middle():
     assert starts == sorted(starts)
 
 
+def test_only_the_last_attempts_have_their_placements():
+    group = record()
+    for number in range(1, 20):
+        facts = PodGroupAttemptFacts("unschedulable", placements=[PlacementFacts("rack=a", 1, 2)], placement_count=1)
+        group.add(PodGroupAttempt(number, number, number, facts))
+    counts = [(len(attempt.facts.placements), attempt.facts.placement_count) for attempt in group.facts]
+    assert counts == [(0, 1)] * 9 + [(1, 1)] * 10
+
+
 def test_last_attempt_is_the_one_that_no_gap_follows():
     group = record()
     assert group.last_attempt is None
