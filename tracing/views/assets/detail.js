@@ -143,11 +143,11 @@ Kubeloop.Detail = class {
 
   /* The trace of a pod group, the newest one of its pods, above them. */
   drawGroup(rollout) {
-    if (!rollout.owner.startsWith(Kubeloop.GROUP) || this.fetching) return;
+    const isRecent = this.fetchedAt && performance.now() - this.fetchedAt < Kubeloop.Detail.REFRESH_MS;
+    if (!rollout.owner.startsWith(Kubeloop.GROUP) || this.fetching || isRecent) return;
     const newest = rollout.lines.filter((line) => line.groupTraceId).sort((a, b) => b.startUs - a.startUs)[0];
     const isSame = this.trace && this.trace.traceId === newest?.groupTraceId;
-    const isOpen = isSame && this.trace.spans[0].attributes["kubeloop.pod_group.outcome"] === "open";
-    if (!newest || (isSame && (!isOpen || performance.now() - this.fetchedAt < Kubeloop.Detail.REFRESH_MS))) return;
+    if (!newest || (isSame && this.trace.spans[0].attributes["kubeloop.pod_group.outcome"] !== "open")) return;
     this.fetchTrace(() => this.source.trace(newest.groupTraceId), () => {
       if (!this.waterfall) {
         this.waterfall = new Kubeloop.Waterfall();

@@ -41,6 +41,8 @@ Kubeloop.line = (line) => {
   const complete = { segments: [], edgeUncertainties: [], owner: "", lowerOwners: [], groupTraceId: "", node: "", attempts: 0, reason: "", isOpen: false, isReconstructed: false, traceId: "", ...line };
   complete.owners = complete.owner ? [complete.owner, ...complete.lowerOwners] : [];
   complete.group = complete.owners.find((owner) => owner.startsWith(Kubeloop.GROUP)) || "";
+  /* keys of the rollouts that it belongs to: of its topmost owner and of its group */
+  complete.rollouts = [...new Set([complete.owner, complete.group])].filter(Boolean).map((owner) => `${complete.namespace}/${owner}`);
   complete.text = `${complete.namespace}/${complete.name} ${complete.owners.join(" ")} ${complete.node} ${complete.stage} ${complete.reason} ${complete.traceId}`.toLowerCase();
   return complete;
 };
@@ -111,17 +113,13 @@ Kubeloop.percentiles = (values, uncertainties) => {
 Kubeloop.rollouts = (lines, pods) => {
   const byOwner = new Map();
   for (const line of lines) {
-    for (const key of Kubeloop.rolloutKeys(line)) {
+    for (const key of line.rollouts) {
       const own = byOwner.get(key);
       if (own) own.push(line); else byOwner.set(key, [line]);
     }
   }
   return [...byOwner].map(([key, own]) => Kubeloop.rollout(key, own, pods));
 };
-
-/* Keys of the rollouts that a pod belongs to: of its topmost owner and of its group. */
-Kubeloop.rolloutKeys = (line) =>
-  [...new Set([line.owner, line.group])].filter(Boolean).map((owner) => `${line.namespace}/${owner}`);
 
 Kubeloop.rollout = (key, lines, pods) => {
   const slash = key.indexOf("/");
