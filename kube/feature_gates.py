@@ -502,6 +502,7 @@ OBEYED: frozenset[str] = frozenset(
         "CrossNamespaceVolumeDataSource",
         "DRAConsumableCapacity",
         "DRADeviceBindingConditions",
+        "DRADeviceTaintRules",
         "DRADeviceTaints",
         "DRAExtendedResource",
         "DRAPartitionableDevices",
@@ -598,7 +599,6 @@ REFUSED: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "DRADeviceTaintRules",
             "DRAListTypeAttributes",
             "DRANodeAllocatableResources",
             "DRAResourcePoolStatus",

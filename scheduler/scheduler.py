@@ -59,6 +59,7 @@ from kubeloop.scheduler.scheduling_cycle import SchedulingCycle
 from kubeloop.scheduler.status_patches import StatusPatches
 
 if TYPE_CHECKING:
+    from kubeloop.kube.objects.device_types import ResourceSlice
     from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,8 @@ log = logging.getLogger(__name__)
 # controllers, which create more of them in each turn.
 _TURN_NS = 3_000_000
 _DEVICE_CLASS = "resource.k8s.io/DeviceClass"
-DEVICE_EVENTS = ("resource.k8s.io/ResourceClaim", _DEVICE_CLASS, "resource.k8s.io/ResourceSlice")
+_RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
+DEVICE_EVENTS = ("resource.k8s.io/ResourceClaim", _DEVICE_CLASS, _RESOURCE_SLICE)
 """Resources whose informers start with the first pod that needs devices."""
 
 
@@ -280,10 +282,14 @@ class Scheduler:
         if self._devices is None:
             from kubeloop.scheduler.devices.cluster_devices import ClusterDevices  # only for pods with claims
 
-            self._devices = ClusterDevices(self._informers, self.feature_gates)
+            self._devices = ClusterDevices(self._informers, self.feature_gates, self._taints_changed)
             self._register_others(name for name in self._event_actions if name in DEVICE_EVENTS)
             self._devices_needed.set()
         return self._devices
+
+    def _taints_changed(self, old: ResourceSlice, new: ResourceSlice) -> None:
+        """Queue pods after a DeviceTaintRule has changed the taints of a slice, as if its driver had."""
+        self.queue.move_all_to_active_or_backoff(events.cluster_event(_RESOURCE_SLICE, events.UPDATE), old, new)
 
     async def _follow_devices(self) -> None:
         """Queue the pods with claims once the caches of claims and devices are complete."""

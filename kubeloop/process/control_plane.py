@@ -138,7 +138,13 @@ def watched_resources(name: str, gates: FeatureGates) -> list[Resource[Any]]:
     """Return the resources that a component watches: their informers can start before its modules are imported."""
     if name == SCHEDULER:
         return [NODES, PODS, *lister_resources(gates).values()]
-    return [BY_GROUP_RESOURCE[resource] for resource in CONTROLLERS_BY_NAME[name].watches.split()]
+    return _served_resources(CONTROLLERS_BY_NAME[name].watches, gates)
+
+
+def _served_resources(names: str, gates: FeatureGates) -> list[Resource[Any]]:
+    """Return the resources of these names without those whose feature gate is disabled."""
+    resources = [BY_GROUP_RESOURCE[name] for name in names.split()]
+    return [resource for resource in resources if not resource.gate or gates.enabled(resource.gate)]
 
 
 class ControlPlane:
@@ -268,9 +274,7 @@ class ControlPlane:
 
         Begins to watch before the garbage collector does, which then shares the informers.
         """
-        gates = self.settings.feature_gates
-        resources = [BY_GROUP_RESOURCE[resource] for resource in row.starts_with.split()]
-        resources = [resource for resource in resources if not resource.gate or gates.enabled(resource.gate)]
+        resources = _served_resources(row.starts_with, self.settings.feature_gates)
         await self.informers.wait_for_object(resources, row.starts_when)
         await asyncio.to_thread(_import_component, row.name)
         await self._create_component(row.name).run()

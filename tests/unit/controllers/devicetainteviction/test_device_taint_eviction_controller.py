@@ -1,0 +1,185 @@
+"""Device taint eviction controller on the development API server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from kubeloop.controllers.devicetainteviction.device_taint_eviction_controller import DeviceTaintEvictionController
+from kubeloop.devcluster.api import errors
+from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.objects.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from support.devices import device, device_slice
+from support.fake_apiserver import FakeApiServer
+from support.resource_claims import claim_spec, consumer, pod_body
+
+pytestmark = pytest.mark.virtual_time
+TAINT = {"key": "example.com/broken", "effect": "NoExecute"}
+ONE_MINUTE = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
+MARKED = ("DeviceTaintManagerEviction", "Marking for deletion")
+CANCELLED = ("DeviceTaintManagerEviction", "Cancelling deletion")
+
+
+@pytest.fixture
+async def controller(fake_apiserver, recorded_events, start) -> DeviceTaintEvictionController:
+    controller = DeviceTaintEvictionController(structs.replace(fake_apiserver.context, events=recorded_events))
+    await start(fake_apiserver.informers, controller)
+    return controller
+
+
+def publish(server: FakeApiServer, *taints: Any, pool: str = "a") -> None:
+    """Create or replace the slice of a pool with one device, gpu-0."""
+    body = device_slice(None, device("gpu-0", taints=list(taints)), pool=pool, allNodes=True)
+    del body["metadata"]["resourceVersion"]
+    name = body["metadata"]["name"]
+    if server.store.get(RESOURCE_SLICES, "", name) is None:
+        server.api.create(RESOURCE_SLICES.path(), body)
+    else:
+        server.api.succeed("PUT", RESOURCE_SLICES.path(name=name), body)
+
+
+def start_pod(server: FakeApiServer, name: str = "web", *, pool: str = "a", tolerations: Any = (), **spec: Any) -> Any:
+    """Create a bound Pod with the claim NAME-gpu, which has the device of the pool and is reserved for the Pod."""
+    entry = {"name": "gpu", "resourceClaimName": f"{name}-gpu"}
+    pod = server.api.create(PODS.path("ns"), pod_body(name, entry, **{"nodeName": "a", **spec}))
+    result = {"request": "gpu", "driver": "gpu.example.com", "pool": pool, "device": "gpu-0"}
+    allocation = {"devices": {"results": [{**result, "tolerations": list(tolerations)}]}}
+    head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+    body = {**head, "metadata": {"name": f"{name}-gpu", "namespace": "ns"}, "spec": claim_spec()}
+    claim = server.api.create(RESOURCE_CLAIMS.path("ns"), body)
+    reserved = [consumer(name, pod["metadata"]["uid"])]
+    server.store.update(RESOURCE_CLAIMS, {**claim, "status": {"allocation": allocation, "reservedFor": reserved}})
+    return pod
+
+
+def is_deleted(server: FakeApiServer, name: str = "web") -> bool:
+    pod = server.store.get(PODS, "ns", name)
+    return pod is None or "deletionTimestamp" in pod["metadata"]
+
+
+def messages(recorded_events: Any) -> list[tuple[str, str]]:
+    return [(event.reason, event.message) for event in recorded_events.events]
+
+
+async def test_tainted_device_evicts_its_pod(fake_apiserver, controller, recorded_events):
+    publish(fake_apiserver)
+    publish(fake_apiserver, pool="b")
+    start_pod(fake_apiserver)
+    start_pod(fake_apiserver, "other", pool="b")
+    await asyncio.sleep(5)
+    publish(fake_apiserver, TAINT)
+    await asyncio.sleep(1)
+    assert is_deleted(fake_apiserver)
+    assert not is_deleted(fake_apiserver, "other")
+    pod = fake_apiserver.store.get(PODS, "ns", "web")
+    (condition,) = [entry for entry in pod["status"]["conditions"] if entry["type"] == "DisruptionTarget"]
+    assert (condition["status"], condition["reason"]) == ("True", "DeletionByDeviceTaintManager")
+    assert "observedGeneration" not in condition
+    assert messages(recorded_events) == [MARKED]
+    assert fake_apiserver.metrics.values("device_taint_eviction_controller_pod_deletion") == {
+        "s_total": 1,
+        "_duration_seconds_count": 1,
+    }
+    (delete,) = [body for method, _, body in fake_apiserver.requests if method == "DELETE"]
+    assert delete["preconditions"]["uid"] == pod["metadata"]["uid"]
+
+
+async def test_pod_is_evicted_when_its_toleration_ends(fake_apiserver, controller):
+    publish(fake_apiserver, TAINT)
+    start_pod(fake_apiserver, tolerations=[ONE_MINUTE])
+    start_pod(fake_apiserver, "tolerant", tolerations=[{"operator": "Exists", "effect": "NoExecute"}])
+    await asyncio.sleep(55)
+    assert not is_deleted(fake_apiserver)
+    await asyncio.sleep(10)
+    assert is_deleted(fake_apiserver)
+    assert not is_deleted(fake_apiserver, "tolerant")
+
+
+@pytest.mark.parametrize("ended_by", ["taint", "slice", "reservation", "allocation"])
+async def test_eviction_is_cancelled_when_its_reason_ends(fake_apiserver, controller, recorded_events, ended_by):
+    publish(fake_apiserver, TAINT)
+    start_pod(fake_apiserver, tolerations=[ONE_MINUTE])
+    await asyncio.sleep(30)
+    claim = fake_apiserver.store.get(RESOURCE_CLAIMS, "ns", "web-gpu")
+    if ended_by == "taint":
+        publish(fake_apiserver)
+    elif ended_by == "slice":
+        fake_apiserver.api.succeed("DELETE", RESOURCE_SLICES.path(name="a-gpu.example.com"))
+    else:
+        status = {"allocation": claim["status"]["allocation"]} if ended_by == "reservation" else {}
+        fake_apiserver.store.update(RESOURCE_CLAIMS, {**claim, "status": status})
+    await asyncio.sleep(300)
+    assert not is_deleted(fake_apiserver)
+    assert messages(recorded_events) == [CANCELLED]
+
+
+async def test_deleted_pod_ends_its_eviction_without_an_event(fake_apiserver, controller, recorded_events):
+    publish(fake_apiserver, TAINT)
+    start_pod(fake_apiserver, tolerations=[ONE_MINUTE])
+    await asyncio.sleep(5)
+    fake_apiserver.store.delete(PODS, "ns", "web")
+    await asyncio.sleep(300)
+    assert messages(recorded_events) == []
+
+
+async def test_pod_is_evicted_when_it_is_bound(fake_apiserver, controller):
+    publish(fake_apiserver, TAINT)
+    pod = start_pod(fake_apiserver, nodeName="")
+    await asyncio.sleep(60)
+    assert not is_deleted(fake_apiserver)
+    fake_apiserver.store.update(PODS, {**pod, "spec": {**pod["spec"], "nodeName": "a"}})
+    await asyncio.sleep(1)
+    assert is_deleted(fake_apiserver)
+
+
+async def test_claim_that_is_reserved_later_evicts_its_pod(fake_apiserver, controller):
+    publish(fake_apiserver, TAINT)
+    start_pod(fake_apiserver)
+    claim = fake_apiserver.store.get(RESOURCE_CLAIMS, "ns", "web-gpu")
+    fake_apiserver.store.update(RESOURCE_CLAIMS, {**claim, "status": {}})
+    await asyncio.sleep(60)
+    assert not is_deleted(fake_apiserver)
+    later = fake_apiserver.store.get(RESOURCE_CLAIMS, "ns", "web-gpu")
+    fake_apiserver.store.update(RESOURCE_CLAIMS, {**later, "status": claim["status"]})
+    await asyncio.sleep(1)
+    assert is_deleted(fake_apiserver)
+
+
+async def test_failed_eviction_is_retried(fake_apiserver, controller, recorded_events):
+    publish(fake_apiserver)
+    start_pod(fake_apiserver)
+    fake_apiserver.transport.reject = lambda method, path: (
+        errors.forbidden(PODS, "", "no") if method == "DELETE" else None
+    )
+    publish(fake_apiserver, TAINT)
+    await asyncio.sleep(30)
+    assert not is_deleted(fake_apiserver)
+    fake_apiserver.transport.reject = lambda method, path: None
+    await asyncio.sleep(1000)
+    assert is_deleted(fake_apiserver)
+    patches = [path for path in fake_apiserver.written("PATCH") if path.startswith(PODS.path("ns", "web"))]
+    assert len(patches) == 1  # the condition is already set when the deletion is retried
+
+
+async def test_pod_of_the_same_name_is_not_evicted_for_the_former_one(fake_apiserver, controller):
+    publish(fake_apiserver, TAINT)
+    start_pod(fake_apiserver, tolerations=[ONE_MINUTE])
+    await asyncio.sleep(30)
+    fake_apiserver.transport.watch_delay_seconds = 100.0
+    fake_apiserver.store.delete(PODS, "ns", "web")
+    fake_apiserver.api.create(PODS.path("ns"), pod_body("web", nodeName="a", resourceClaims=[]))
+    await asyncio.sleep(300)
+    assert not is_deleted(fake_apiserver)
+    assert fake_apiserver.metrics.values("device_taint_eviction_controller_pod_deletions_total") == {"": 0}
+
+
+async def test_taint_of_the_past_evicts_at_once_after_a_restart(fake_apiserver, recorded_events, start):
+    publish(fake_apiserver, {**TAINT, "timeAdded": rfc3339(fake_apiserver.clock.now())})
+    start_pod(fake_apiserver, tolerations=[ONE_MINUTE])
+    await asyncio.sleep(120)
+    await start(fake_apiserver.informers, DeviceTaintEvictionController(fake_apiserver.context))
+    await asyncio.sleep(1)
+    assert is_deleted(fake_apiserver)
