@@ -202,6 +202,7 @@ _VERSION_PRIORITIES = {
     ("autoscaling", "v2"): 30,
     ("flowcontrol.apiserver.k8s.io", "v1"): 21,
     ("resource.k8s.io", "v1"): 21,
+    ("resource.k8s.io", "v1beta2"): 15,
     ("scheduling.k8s.io", "v1alpha2"): 2,
 }
 

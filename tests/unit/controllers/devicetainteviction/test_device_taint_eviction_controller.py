@@ -11,8 +11,9 @@ from msgspec import structs
 from kubeloop.controllers.devicetainteviction.device_taint_eviction_controller import DeviceTaintEvictionController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.clock import rfc3339
-from kubeloop.kube.objects.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from support.devices import device, device_slice
+from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.objects.resources import DEVICE_TAINT_RULES, NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from support.devices import device, device_slice, taint_rule
 from support.fake_apiserver import FakeApiServer
 from support.resource_claims import claim_spec, consumer, pod_body
 
@@ -183,3 +184,123 @@ async def test_taint_of_the_past_evicts_at_once_after_a_restart(fake_apiserver, 
     await start(fake_apiserver.informers, DeviceTaintEvictionController(fake_apiserver.context))
     await asyncio.sleep(1)
     assert is_deleted(fake_apiserver)
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def rule_server(recorded_events, start) -> FakeApiServer:
+    """A server that serves DeviceTaintRules, and the controller on it."""
+    server = FakeApiServer(gates=FeatureGates({"DRADeviceTaintRules": True}))
+    server.add(NAMESPACES, "ns")
+    await start(
+        server.informers, DeviceTaintEvictionController(structs.replace(server.context, events=recorded_events))
+    )
+    return server
+
+
+def create_rule(server: FakeApiServer, name: str = "rule", effect: str = "NoExecute", **selector: str) -> None:
+    body = taint_rule(name, effect, **selector)
+    del body["metadata"]["uid"]
+    server.api.create(DEVICE_TAINT_RULES.path(), body)
+
+
+def rule_condition(server: FakeApiServer, name: str = "rule") -> tuple[str, str, str]:
+    """Return status, reason and message of the only condition."""
+    (condition,) = server.store.get(DEVICE_TAINT_RULES, "", name)["status"]["conditions"]
+    assert condition["type"] == "EvictionInProgress"
+    return condition["status"], condition["reason"], condition["message"]
+
+
+async def test_rule_evicts_the_pods_of_the_devices_that_it_selects(rule_server):
+    for pool, name in (("a", "web"), ("b", "other")):
+        publish(rule_server, pool=pool)
+        start_pod(rule_server, name, pool=pool)
+    start_pod(rule_server, "tolerant", tolerations=[{"operator": "Exists", "effect": "NoExecute"}])
+    create_rule(rule_server, pool="a")
+    await asyncio.sleep(1)
+    assert [is_deleted(rule_server, name) for name in ("web", "other", "tolerant")] == [True, False, False]
+    await asyncio.sleep(30)
+    message = "1 pod evicted since starting the controller."
+    assert rule_condition(rule_server) == ("False", "Completed", message)
+    managers = rule_server.store.get(DEVICE_TAINT_RULES, "", "rule")["metadata"]["managedFields"]
+    assert ("device-taint-eviction-controller", "Apply", "status") in {
+        (entry["manager"], entry["operation"], entry.get("subresource", "")) for entry in managers
+    }
+
+
+async def test_status_counts_the_pods_that_will_be_evicted(rule_server):
+    publish(rule_server)
+    for name in ("web", "other"):
+        start_pod(rule_server, name, tolerations=[ONE_MINUTE])
+    await asyncio.sleep(1)
+    create_rule(rule_server)
+    await asyncio.sleep(1)
+    pending = "2 pods need to be evicted in 1 namespace."
+    assert rule_condition(rule_server) == ("True", "PodsPendingEviction", pending)
+    await asyncio.sleep(100)
+    assert rule_condition(rule_server)[1:] == ("Completed", "2 pods evicted since starting the controller.")
+
+
+async def test_status_of_a_rule_is_written_at_most_every_10_seconds(rule_server):
+    publish(rule_server)
+    create_rule(rule_server)
+    for number in range(20):
+        start_pod(rule_server, f"web-{number}", tolerations=[ONE_MINUTE])
+        await asyncio.sleep(1)
+    await asyncio.sleep(20)
+    assert rule_condition(rule_server)[2] == "20 pods need to be evicted in 1 namespace."
+    writes = [path for path in rule_server.written("PATCH") if "devicetaintrules" in path]
+    assert 2 <= len(writes) <= 5
+
+
+async def test_deleted_or_changed_rule_cancels_evictions(rule_server, recorded_events):
+    publish(rule_server)
+    start_pod(rule_server, tolerations=[ONE_MINUTE])
+    create_rule(rule_server)
+    await asyncio.sleep(30)
+    path = DEVICE_TAINT_RULES.path(name="rule")
+    rule_server.api.succeed("PATCH", path, {"spec": {"taint": {"effect": "NoSchedule"}}})
+    await asyncio.sleep(1)
+    assert rule_condition(rule_server) == (
+        "False",
+        "OtherEffect",
+        "Eviction only happens for the NoExecute effect.",
+    )
+    rule_server.api.succeed("PATCH", path, {"spec": {"taint": {"effect": "NoExecute"}}})
+    await asyncio.sleep(50)
+    assert not is_deleted(rule_server)  # the toleration counts from the new time of the effect
+    rule_server.api.succeed("DELETE", path)
+    await asyncio.sleep(300)
+    assert not is_deleted(rule_server)
+    assert messages(recorded_events) == [CANCELLED, CANCELLED]
+
+
+async def test_rule_without_effect_shows_what_it_would_evict(rule_server):
+    publish(rule_server)
+    publish(rule_server, pool="b")
+    start_pod(rule_server)
+    start_pod(rule_server, "tolerant", tolerations=[{"operator": "Exists", "effect": "NoExecute"}])
+    await asyncio.sleep(1)
+    create_rule(rule_server, effect="None", driver="gpu.example.com")
+    await asyncio.sleep(1)
+    status, reason, message = rule_condition(rule_server)
+    assert (status, reason) == ("False", "NoEffect")
+    assert message.startswith(
+        "2 published devices selected. 2 allocated devices selected. 1 pod would be evicted in 1 namespace"
+    )
+    await asyncio.sleep(60)
+    assert not is_deleted(rule_server)
+
+
+async def test_rule_of_the_same_name_starts_its_own_count(rule_server):
+    publish(rule_server)
+    start_pod(rule_server)
+    create_rule(rule_server)
+    await asyncio.sleep(30)
+    assert rule_condition(rule_server)[1] == "Completed"
+    rule_server.api.succeed("DELETE", DEVICE_TAINT_RULES.path(name="rule"))
+    create_rule(rule_server)
+    await asyncio.sleep(30)
+    assert rule_condition(rule_server) == ("False", "NotStarted", "")
