@@ -18,7 +18,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICATION_CONTROLLERS
+from kubeloop.kube.objects.resources import DEPLOYMENTS, DEVICE_TAINT_RULES, PODS, REPLICATION_CONTROLLERS
 from kubeloop.process.control_plane import (
     ControlPlane,
     Settings,
@@ -101,6 +101,16 @@ async def test_watched_resources_match_those_of_the_component(api, name):
     plane._create_component(name)
     watched = watched_resources(name, DEFAULT_FEATURE_GATES)
     assert {informer.resource for informer in plane.informers.informers} == {PODS, *watched}
+
+
+async def test_resources_of_a_disabled_gate_are_not_watched(api):
+    name = "device-taint-eviction"
+    assert DEVICE_TAINT_RULES not in watched_resources(name, DEFAULT_FEATURE_GATES)
+    gates = FeatureGates({"DRADeviceTaintRules": True})
+    assert DEVICE_TAINT_RULES in watched_resources(name, gates)
+    plane = plane_over(api, Settings(controllers=frozenset({name}), feature_gates=gates))
+    plane._create_component(name)
+    assert {informer.resource for informer in plane.informers.informers} == {PODS, *watched_resources(name, gates)}
 
 
 @pytest.mark.parametrize("import_in_background", [False, True])
