@@ -10,6 +10,7 @@ from kubeloop.devcluster.simulation.device_files import DevicePool
 from kubeloop.devcluster.storage.store import Change
 from kubeloop.kube.objects.resources import (
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     NODES,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
@@ -163,18 +164,29 @@ def _claims(cluster: Cluster) -> list[str]:
 
 
 def _untainted(cluster: Cluster) -> list[str]:
-    """No pod uses a device with a taint."""
+    """No pod uses a device with a taint, and rules have evicted what they select."""
+    rules = cluster.all(DEVICE_TAINT_RULES)
+    pools = {rule["spec"]["deviceSelector"]["pool"] for rule in rules}
     tainted = {
         (slice_["spec"]["driver"], slice_["spec"]["pool"]["name"], device["name"])
         for slice_ in cluster.all(RESOURCE_SLICES)
         for device in slice_["spec"].get("devices", ())
-        if device.get("taints")
+        if device.get("taints") or slice_["spec"]["pool"]["name"] in pools
     }
-    return _claims(cluster) + [
-        f"claim {name_of(claim)} has tainted devices"
-        for claim in cluster.all(RESOURCE_CLAIMS)
-        if _devices_of(claim) & tainted
+    problems = [
+        f"DeviceTaintRule {name_of(rule)} has the conditions {rule.get('status', {}).get('conditions', [])}"
+        for rule in rules
+        if [condition["status"] for condition in rule.get("status", {}).get("conditions", ())] != ["False"]
     ]
+    return (
+        problems
+        + _claims(cluster)
+        + [
+            f"claim {name_of(claim)} has tainted devices"
+            for claim in cluster.all(RESOURCE_CLAIMS)
+            if _devices_of(claim) & tainted
+        ]
+    )
 
 
 def _end_use_of_shared_claim(cluster: Cluster) -> None:
@@ -194,6 +206,7 @@ def _taint_devices(node: str, *taints: JSON) -> Callable[[Cluster], object]:
 
 
 _BROKEN = {"key": f"{_DRIVER}/broken", "effect": "NoExecute"}
+_RULE = manifest(DEVICE_TAINT_RULES, "broken", spec={"deviceSelector": {"pool": "node-1"}, "taint": _BROKEN})
 
 SCENARIOS = (
     Scenario(
@@ -229,11 +242,12 @@ SCENARIOS = (
             Step("taint the devices of a node", _taint_devices("node-0", _BROKEN), UNTIL_SETTLED),
             Step("create pods of the shared claim again", create(*_READERS), UNTIL_SETTLED),
             Step("remove the taint", _taint_devices("node-0"), 5.0),
-            Step("taint the devices of the other node", _taint_devices("node-1", _BROKEN), UNTIL_SETTLED),
+            Step("taint the devices of the other node by a rule", create(_RULE), UNTIL_SETTLED),
         ),
         nodes={"count": 2, "devices": _pools(4)},
         exact=(),
         desired=_untainted,
         invariants=(_Allocations,),
+        gates={"DRADeviceTaintRules": True},
     ),
 )
