@@ -45,13 +45,14 @@ from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import Condition, Pod, to_json
 from kubeloop.kube.objects.device_types import DeviceTaintRule, ResourceClaim, ResourceSlice
-from kubeloop.kube.objects.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from kubeloop.kube.objects.resources import DEVICE_TAINT_RULES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE
 
 NAME = "device-taint-eviction-controller"
 
 _APPLY = {"fieldManager": NAME, "force": "true"}
 _REASON, _MESSAGE = "DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint"
+_GROUP_INDEX = "pod-group"
 _MAX_EVICTED_PODS = 500
 
 ClaimEvictions = dict[str, tuple[ResourceClaim, Eviction | None]]
@@ -78,6 +79,9 @@ class DeviceTaintEvictionController:
         pods, claims = context.informers.informer(PODS), context.informers.informer(RESOURCE_CLAIMS)
         slices = context.informers.informer(RESOURCE_SLICES)
         self._pods = pods.store
+        self._groups = context.feature_gates.enabled("DRAWorkloadResourceClaims")
+        if self._groups:
+            self._pods.add_index(_GROUP_INDEX)
         self._devices = TaintedDevices()
         self._claims: ClaimEvictions = {}
         self._evicting_rules: dict[str, DeviceTaintRule] = {}  # by name
@@ -174,13 +178,16 @@ class DeviceTaintEvictionController:
             self._plan(pod)
 
     def _pods_of(self, claim: ResourceClaim) -> Iterable[Pod]:
-        """Yield the Pods that a claim is reserved for, as the cache shows them."""
+        """Yield the Pods that a claim is reserved for, directly or by their PodGroup, as the cache shows them."""
         for consumer in claim.status.reserved_for:
-            if consumer.api_group or consumer.resource != "pods":
-                continue
-            pod = self._pods.get(f"{claim.metadata.namespace}/{consumer.name}")
-            if pod is not None and pod.metadata.uid == consumer.uid:
-                yield pod
+            key = f"{claim.metadata.namespace}/{consumer.name}"
+            named = (consumer.api_group, consumer.resource)
+            if named == (PODS.group, PODS.plural):
+                pod = self._pods.get(key)
+                if pod is not None and pod.metadata.uid == consumer.uid:
+                    yield pod
+            elif self._groups and named == (POD_GROUPS.group, POD_GROUPS.plural):
+                yield from self._pods.by_index(_GROUP_INDEX, key)
 
     def on_pod(self, pod: Pod) -> None:
         if pod.spec.resource_claims:
@@ -205,7 +212,7 @@ class DeviceTaintEvictionController:
 
     def _plan(self, pod: Pod) -> None:
         """Plan, change or cancel the eviction of a Pod."""
-        eviction, uid = pod_eviction(pod, self._claims.get), pod.metadata.uid
+        eviction, uid = pod_eviction(pod, self._claims.get, groups=self._groups), pod.metadata.uid
         if eviction is None:
             if self._planned.pop(uid, None) is not None:
                 self._events.event(pod, "Normal", "DeviceTaintManagerEviction", "Cancelling deletion")
@@ -304,7 +311,9 @@ class DeviceTaintEvictionController:
             if eviction is None or reference not in eviction.rules:
                 continue
             for pod in self._pods_of(claim):
-                of_pod = pod_eviction(pod, claims.get) if pod.metadata.deletion_timestamp is None else None
+                if pod.metadata.deletion_timestamp is not None:
+                    continue
+                of_pod = pod_eviction(pod, claims.get, groups=self._groups)
                 if of_pod is not None and reference in of_pod.rules:
                     pods[pod.metadata.uid] = pod.metadata.namespace
         published = allocated = 0

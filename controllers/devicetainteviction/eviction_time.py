@@ -20,7 +20,14 @@ from kubeloop.kube.objects.device_types import (
     DeviceToleration,
     ResourceClaim,
 )
-from kubeloop.kube.objects.pod_claims import ClaimNotCreated, claim_name, is_owned_by, is_reserved_for
+from kubeloop.kube.objects.pod_claims import (
+    ClaimNotCreated,
+    claim_name,
+    is_owned_by,
+    is_owned_by_group,
+    is_reserved_for,
+    is_reserved_for_group,
+)
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE
 
 _MAX_SECONDS = 100 * 365 * 86400  # datetime ends in the year 9999
@@ -93,10 +100,13 @@ def _tolerated_seconds(taint: DeviceTaint, tolerations: Iterable[DeviceToleratio
     return min(limits, default=0)
 
 
-def pod_eviction(pod: Pod, find: Callable[[str], tuple[ResourceClaim, Eviction | None] | None]) -> Eviction | None:
+def pod_eviction(
+    pod: Pod, find: Callable[[str], tuple[ResourceClaim, Eviction | None] | None], *, groups: bool = False
+) -> Eviction | None:
     """Return when a Pod is evicted: the earliest time of its claims. A Pod without a node is not.
 
     find: returns an allocated claim by key with its eviction. A claim counts if it is reserved for the Pod.
+    groups: that of its PodGroup counts, too.
     """
     if not pod.spec.node_name:
         return None
@@ -110,8 +120,14 @@ def pod_eviction(pod: Pod, find: Callable[[str], tuple[ResourceClaim, Eviction |
         if claim_with_eviction is None:
             continue
         claim, eviction = claim_with_eviction
-        is_own = entry.resource_claim_name is not None or is_owned_by(claim, pod)
-        if eviction is not None and is_own and is_reserved_for(claim, pod):
+        if eviction is None:
+            continue
+        is_own = (
+            entry.resource_claim_name is not None
+            or is_owned_by(claim, pod)
+            or (groups and is_owned_by_group(claim, pod))
+        )
+        if is_own and (is_reserved_for(claim, pod) or (groups and is_reserved_for_group(claim, pod))):
             evictions.append(eviction)
     if not evictions:
         return None

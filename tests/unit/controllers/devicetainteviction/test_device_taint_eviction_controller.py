@@ -304,3 +304,22 @@ async def test_rule_of_the_same_name_starts_its_own_count(rule_server):
     create_rule(rule_server)
     await asyncio.sleep(30)
     assert rule_condition(rule_server) == ("False", "NotStarted", "")
+
+
+async def test_taint_evicts_the_pods_of_a_group_that_shares_the_claim(start):
+    gates = FeatureGates({"GenericWorkload": True, "DRAWorkloadResourceClaims": True})
+    server = FakeApiServer(gates=gates)
+    server.add(NAMESPACES, "ns")
+    await start(server.informers, DeviceTaintEvictionController(server.context))
+    publish(server)
+    for name in ("web", "other"):
+        start_pod(server, name, schedulingGroup={"podGroupName": "workers"})
+    claim = server.store.get(RESOURCE_CLAIMS, "ns", "web-gpu")
+    reserved = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "workers", "uid": "group-uid"}
+    server.store.update(RESOURCE_CLAIMS, {**claim, "status": {**claim["status"], "reservedFor": [reserved]}})
+    pod = server.store.get(PODS, "ns", "other")
+    entry = {"name": "gpu", "resourceClaimName": "web-gpu"}
+    server.store.update(PODS, {**pod, "spec": {**pod["spec"], "resourceClaims": [entry]}})
+    publish(server, TAINT)
+    await asyncio.sleep(1)
+    assert [is_deleted(server, name) for name in ("web", "other")] == [True, True]

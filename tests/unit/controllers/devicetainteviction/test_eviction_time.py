@@ -147,3 +147,12 @@ def test_claims_that_are_not_created_or_not_needed_do_not_count():
     assert pod_eviction(pod_with_claims(TEMPLATED, nodeName="a"), find_in()) is None
     pod = pod_with_claims(TEMPLATED, nodeName="a", status=pod_claim_status(gpu=None))
     assert pod_eviction(pod, find_in()) is None
+
+
+@pytest.mark.parametrize("groups", [True, False])
+def test_claim_of_the_pod_group_counts_with_its_gate(groups):
+    reserved = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "workers", "uid": "group-uid"}
+    claimed = resource_claim("shared", status={"reservedFor": [reserved]})
+    pod = pod_with_claims(SHARED, nodeName="a", schedulingGroup={"podGroupName": "workers"})
+    evicted = pod_eviction(pod, find_in(shared=(claimed, Eviction(T0))), groups=groups)
+    assert (evicted is not None) == groups

@@ -27,7 +27,7 @@ from kubeloop.process.control_plane import (
     parse_controllers,
     watched_resources,
 )
-from kubeloop.process.controller_table import CONTROLLER_TABLE, CONTROLLERS
+from kubeloop.process.controller_table import CONTROLLER_TABLE, CONTROLLERS, CONTROLLERS_BY_NAME
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import memory_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
@@ -97,10 +97,11 @@ def plane_over(api: ApiServer, settings: Settings) -> ControlPlane:
 
 @pytest.mark.parametrize("name", [name for name in CONTROLLERS if name != "garbagecollector"])
 async def test_watched_resources_match_those_of_the_component(api, name):
-    plane = plane_over(api, Settings(controllers=frozenset({name})))
+    gate = CONTROLLERS_BY_NAME[name].feature_gate if name in CONTROLLERS_BY_NAME else ""
+    gates = FeatureGates({gate: True} if gate else {})
+    plane = plane_over(api, Settings(controllers=frozenset({name}), feature_gates=gates))
     plane._create_component(name)
-    watched = watched_resources(name, DEFAULT_FEATURE_GATES)
-    assert {informer.resource for informer in plane.informers.informers} == {PODS, *watched}
+    assert {informer.resource for informer in plane.informers.informers} == {PODS, *watched_resources(name, gates)}
 
 
 async def test_resources_of_a_disabled_gate_are_not_watched(api):
