@@ -1,5 +1,4 @@
-"""Device taint eviction controller: plans the deletion of Pods by the NoExecute taints of their devices, and carries it
-out; reports in the status of DeviceTaintRules how many Pods they evict.
+"""Device taint eviction controller: evicts Pods by the taints of their devices, and counts them in DeviceTaintRules.
 
     slice, rule or claim changed --> eviction of the claim --> Pods that the claim is reserved for
     Pod's node or claims changed -----------------------------> the Pod --> None: cancel | evict at a time
@@ -48,9 +47,9 @@ from kubeloop.kube.objects.device_types import DeviceTaintRule, ResourceClaim, R
 from kubeloop.kube.objects.resources import DEVICE_TAINT_RULES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE
 
-NAME = "device-taint-eviction-controller"
+_NAME = "device-taint-eviction-controller"
 
-_APPLY = {"fieldManager": NAME, "force": "true"}
+_APPLY = {"fieldManager": _NAME, "force": "true"}
 _REASON, _MESSAGE = "DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint"
 _GROUP_INDEX = "pod-group"
 _MAX_EVICTED_PODS = 500
@@ -89,7 +88,7 @@ class DeviceTaintEvictionController:
         self._evicted: dict[str, None] = {}  # UIDs of the Pods evicted last
         self._evicted_pods: Counter[RuleReference] = Counter()
         self._rules: Store[DeviceTaintRule] | None = None
-        self._queue = context.new_queue(NAME)
+        self._queue = context.new_queue(_NAME)
         self._controller = Controller("devicetainteviction", self.reconcile, self._queue, context.workers, context)
         self._registrations: list[HandlerRegistration[Any]] = [
             claims.add_handler(

@@ -65,10 +65,6 @@ def pool_key(slice_: ResourceSlice) -> PoolKey:
     return slice_.spec.driver, slice_.spec.pool.name
 
 
-def has_no_execute_taint(slice_: ResourceSlice) -> bool:
-    return any(taint.effect == NO_EXECUTE for device in slice_.spec.devices for taint in device.taints)
-
-
 def _current_devices(slices: dict[str, ResourceSlice]) -> Iterator[Device]:
     """Yield the devices of the newest generation of a pool."""
     generation = max((slice_.spec.pool.generation for slice_ in slices.values()), default=0)
