@@ -85,7 +85,7 @@ class DeviceTaintEvictionController:
         self._claims: ClaimEvictions = {}
         self._evicting_rules: dict[str, DeviceTaintRule] = {}  # by name
         self._planned: dict[str, Eviction] = {}  # by UID of the Pod
-        self._evicted: dict[str, None] = {}  # UIDs of the Pods evicted last
+        self._evicted: dict[str, Eviction] = {}  # by UID, of the Pods evicted last
         self._evicted_pods: Counter[RuleReference] = Counter()
         self._rules: Store[DeviceTaintRule] | None = None
         self._queue = context.new_queue(_NAME)
@@ -195,6 +195,8 @@ class DeviceTaintEvictionController:
     def on_pod_update(self, old: Pod, new: Pod) -> None:
         if not new.spec.resource_claims:
             return
+        if old.metadata.deletion_timestamp is None and new.metadata.deletion_timestamp is not None:
+            self._update_status_of(new)
         if old.metadata.uid != new.metadata.uid:
             self.on_pod_delete(old)
         elif (
@@ -205,6 +207,7 @@ class DeviceTaintEvictionController:
         self._plan(new)
 
     def on_pod_delete(self, pod: Pod) -> None:
+        self._update_status_of(pod)
         self._planned.pop(pod.metadata.uid, None)
 
     # --- plans -----------------------------------------------------------------------------------------------------
@@ -213,12 +216,21 @@ class DeviceTaintEvictionController:
         """Plan, change or cancel the eviction of a Pod."""
         eviction, uid = pod_eviction(pod, self._claims.get, groups=self._groups), pod.metadata.uid
         if eviction is None:
+            self._update_status_of(pod)
             if self._planned.pop(uid, None) is not None:
                 self._events.event(pod, "Normal", "DeviceTaintManagerEviction", "Cancelling deletion")
             return
         self._planned[uid] = eviction
         self._queue.add_after(f"pod:{pod.key}/{uid}", self._seconds_until(eviction))
-        for rule in eviction.rules:
+        self._update_status_of(pod)
+
+    def _update_status_of(self, pod: Pod) -> None:
+        """Update the status of the rules that evict or have evicted a Pod, later: more Pods may change.
+
+        In v1.36, a Pod whose end the cache shows late, or that a user deletes, may stay in the count.
+        """
+        eviction = self._planned.get(pod.metadata.uid) or self._evicted.get(pod.metadata.uid)
+        for rule in eviction.rules if eviction is not None else ():
             self._queue.add_after(f"rule:{rule.name}", STATUS_PERIOD_SECONDS)
 
     def _seconds_until(self, eviction: Eviction) -> float:
@@ -245,7 +257,7 @@ class DeviceTaintEvictionController:
             if await self._evict(namespace, name, uid):
                 self._count(eviction)
         self._planned.pop(uid, None)
-        self._evicted[uid] = None
+        self._evicted[uid] = eviction
         if len(self._evicted) > _MAX_EVICTED_PODS:
             del self._evicted[next(iter(self._evicted))]
         return None

@@ -323,3 +323,45 @@ async def test_taint_evicts_the_pods_of_a_group_that_shares_the_claim(start):
     publish(server, TAINT)
     await asyncio.sleep(1)
     assert [is_deleted(server, name) for name in ("web", "other")] == [True, True]
+
+
+async def test_pod_that_its_user_deletes_is_no_longer_counted(rule_server):
+    publish(rule_server)
+    for name in ("web", "other"):
+        start_pod(rule_server, name, tolerations=[{**ONE_MINUTE, "tolerationSeconds": 3600}])
+    create_rule(rule_server)
+    await asyncio.sleep(30)
+    assert rule_condition(rule_server)[2] == "2 pods need to be evicted in 1 namespace."
+    rule_server.store.delete(PODS, "ns", "other")
+    await asyncio.sleep(30)
+    assert rule_condition(rule_server)[2] == "1 pod needs to be evicted in 1 namespace."
+
+
+async def test_pod_whose_deletion_was_not_confirmed_is_no_longer_counted(rule_server):
+    publish(rule_server)
+    start_pod(rule_server, tolerations=[ONE_MINUTE])
+    create_rule(rule_server)
+    await asyncio.sleep(30)
+
+    def delete_first(method: str, path: str) -> Any:
+        if method != "DELETE":
+            return None
+        if rule_server.store.get(PODS, "ns", "web") is not None:
+            rule_server.store.delete(PODS, "ns", "web")
+        return errors.not_found(PODS, "web")
+
+    rule_server.transport.reject = delete_first
+    await asyncio.sleep(100)
+    assert rule_condition(rule_server) == ("False", "NotStarted", "")
+
+
+async def test_evicted_pod_whose_end_the_cache_shows_late_is_no_longer_counted(rule_server):
+    publish(rule_server)
+    start_pod(rule_server)
+    await asyncio.sleep(1)
+    create_rule(rule_server)
+    rule_server.transport.watch_delay_seconds = 25.0
+    await asyncio.sleep(30)
+    rule_server.transport.watch_delay_seconds = 0.0
+    await asyncio.sleep(60)
+    assert rule_condition(rule_server)[1] == "Completed"
