@@ -110,6 +110,8 @@ class NodeToStatus:
 
     def plugins(self) -> dict[str, int]:
         """Return plugin -> number of nodes that it rejected. Computes statuses only if a node was rejected twice."""
+        if not (self._set or self._unexplained or self._overridden or len(self._codes)):
+            return {}
         counts: Counter[str] = Counter()
         if len(self._codes) or self._overridden or (self._set and self._unexplained):
             self._compute_codes()
