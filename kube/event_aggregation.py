@@ -62,7 +62,6 @@ class PendingEvent(msgspec.Struct):
         reference = (target.kind, target.namespace, target.name, target.uid, target.api_version)
         return (self.component, *reference, self.type)
 
-
     def body(self) -> dict[str, Any]:
         """Return the v1 Event to create."""
         target = self.involved_object
