@@ -376,7 +376,10 @@ class Http2Connection(asyncio.Protocol):
     def _flush(self) -> None:
         frames, self._unsent = self._unsent, []
         if frames and self.transport is not None and not self.transport.is_closing():
-            self.transport.write(b"".join(frames))
+            try:
+                self.transport.write(b"".join(frames))
+            except RuntimeError as error:  # of uvloop: the connection has just been closed
+                self._lost(str(error))
 
     def _send_blocked(self) -> None:
         """Send as much of the waiting bodies as the server's windows allow."""

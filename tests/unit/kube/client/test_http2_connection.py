@@ -540,6 +540,18 @@ async def test_settings_change_windows_of_open_streams(connection):
     assert positions == sorted(positions)
 
 
+async def test_request_on_connection_that_was_just_closed_fails(connection):
+    def write(data: bytes) -> None:
+        raise RuntimeError("the handler is closed")
+
+    connection.transport.write = write
+    exchange = connection.begin("POST", "/", {}, b"x", streaming=False)
+    with pytest.raises(TransportError, match="handler is closed") as error:
+        await exchange.response()
+    assert error.value.request_sent
+    assert not connection.available
+
+
 async def test_requests_of_one_turn_are_sent_together(connection):
     writes = []
     connection.transport.write = writes.append
