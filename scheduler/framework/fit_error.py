@@ -19,6 +19,7 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _ABSENT = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
 _NOT_REJECTED = -1
+_NOT_COMPUTED = np.zeros(0, np.intp)
 
 
 class RejectionStatuses(Protocol):
@@ -39,7 +40,7 @@ class NodeToStatus:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.absent = _ABSENT
-        self._codes = np.full(0, _NOT_REJECTED, np.intp)  # [N] once computed: indexes of _statuses
+        self._codes = _NOT_COMPUTED  # [N] once computed: indexes of _statuses
         self._statuses: list[Status] = []
         self._set: dict[str, Status] = {}
         self._unexplained: list[tuple[str, Rows, RejectionStatuses]] = []  # not yet in _codes
