@@ -11,7 +11,7 @@ from msgspec import structs
 from kubeloop.controllers.endpoint.endpoints_controller import EndpointsController
 from kubeloop.kube.objects.resources import ENDPOINTS, PODS, SERVICES
 from kubeloop.process.controller_table import default_options
-from support.faulty_transport import WatchFault
+from support.faulty_transport import SentRequest, WatchFault
 
 pytestmark = pytest.mark.virtual_time
 
@@ -130,6 +130,27 @@ async def test_uncached_endpoints_of_a_deleted_service_are_deleted_by_uid(apiser
     deletions = [body for method, path, body in apiserver.requests if method == "DELETE" and path.endswith("/web")]
     assert [body["preconditions"] for body in deletions] == [{"uid": uid}]
     assert endpoints(apiserver) is None
+
+
+@pytest.mark.parametrize("cached", [True, False])
+async def test_endpoints_that_are_gone_before_their_deletion_are_no_error(apiserver, cached):
+    if not cached:
+        await silence_watch(apiserver)
+    create_service(apiserver)
+    await asyncio.sleep(2)
+    method = "DELETE" if cached else "GET"
+    sent = []
+
+    def delete_first(request: SentRequest) -> None:
+        if (request.method, request.path) == (method, ENDPOINTS.path("ns", "web")):
+            sent.append(request)
+            apiserver.store.delete(ENDPOINTS, "ns", "web")
+
+    apiserver.transport.on_send = delete_first
+    apiserver.api.succeed("DELETE", SERVICES.path("ns", "web"))
+    await asyncio.sleep(30)
+    assert len(sent) == 1
+    assert not any(apiserver.metrics.values("kubeloop_reconcile_errors").values())
 
 
 async def silence_watch(api: Any) -> None:
