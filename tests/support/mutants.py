@@ -36,6 +36,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib.machinery import SourceFileLoader
 from multiprocessing.pool import Pool
 from pathlib import Path
@@ -397,8 +398,9 @@ def mapped_tests(pool: Pool) -> list[MappedTest]:
 
 def mapped_tests_of(file: str) -> list[MappedTest]:
     """Return the tests of a file that pass; run them if they or the product have changed since the last time."""
-    product = [source for folder in FOLDERS for source in files_in(folder, "*.py")]
-    digest = hashlib.sha256(b"".join((ROOT / path).read_bytes() for path in (*product, file))).hexdigest()
+    sources = product_hash().copy()
+    sources.update((ROOT / file).read_bytes())
+    digest = sources.hexdigest()
     stored = MAPS / f"{file.replace('/', '.')}.json"
 
     def record() -> int:
@@ -413,6 +415,14 @@ def mapped_tests_of(file: str) -> list[MappedTest]:
         if in_child(record) != 0:
             return []
     return [MappedTest(*test) for test in json.loads(stored.read_text())["tests"]]
+
+
+@cache
+def product_hash() -> hashlib._Hash:
+    """Return the hash of all modules that mutants are drawn from."""
+    return hashlib.sha256(
+        b"".join((ROOT / path).read_bytes() for folder in FOLDERS for path in files_in(folder, "*.py"))
+    )
 
 
 def files_in(folder: str, pattern: str) -> list[str]:
