@@ -366,7 +366,7 @@ class _Connection(asyncio.Protocol):
     async def _stream(self, request: Request, response: Response, keep_alive: bool) -> None:
         assert not isinstance(response.body, bytes)
         chunks = response.body
-        chunked = self._parser.get_http_version() != "1.0"
+        chunked = self._parser is not None and self._parser.get_http_version() != "1.0"
         keep_alive = keep_alive and chunked
         try:
             if not self._send(self._head(response, b"Transfer-Encoding: chunked\r\n" if chunked else b"", keep_alive)):
