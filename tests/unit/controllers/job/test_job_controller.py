@@ -285,6 +285,22 @@ async def test_pods_are_deleted_with_their_job_in_the_foreground(job):
     assert not job.unfinished
 
 
+async def test_job_that_is_created_again_under_its_name_gets_pods_of_its_own(job):
+    job.create()
+    await asyncio.sleep(SYNCED)
+    (old,) = job.unfinished
+    job.server.transport.watch_delay_seconds = 1.0
+    job.server.store.delete(JOBS, "ns", "j")
+    job.create()
+    await asyncio.sleep(SYNCED)
+    job.server.transport.watch_delay_seconds = 0.0
+    await asyncio.sleep(SYNCED)
+    (new,) = (name for name in job.unfinished if name != old)
+    uid = job.server.store.get(JOBS, "ns", "j")["metadata"]["uid"]
+    assert job.pod(new)["metadata"]["ownerReferences"][0]["uid"] == uid
+    assert "finalizers" not in job.pod(old)["metadata"]
+
+
 async def test_orphan_that_is_gone_needs_no_removal_of_its_finalizer(job):
     job.create()
     await asyncio.sleep(SYNCED)
