@@ -199,7 +199,10 @@ class _Finder(ast.NodeVisitor):
             self._replace(node, str(node.value + 1))
 
     def visit_Return(self, node: ast.Return) -> None:
-        if node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None):
+        # None is mostly equivalent to False, and visit_Constant replaces both True and False
+        if node.value is not None and not (
+            isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool | None)
+        ):
             self._replace(node.value, "None")
         self.generic_visit(node)
 
