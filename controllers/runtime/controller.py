@@ -122,8 +122,8 @@ class Controller:
         try:
             seconds = await self._reconcile(key)
         except Exception as error:
-            failure = error
             self._failed(key, error)
+            failure = error.with_traceback(None)  # which refers to this frame: a cycle
         else:
             if seconds is not None:
                 self._queue.add_after(key, seconds)

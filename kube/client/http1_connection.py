@@ -27,12 +27,13 @@ class Http1Connection(Exchange, asyncio.Protocol):
     idle --begin--> waiting for the response's head --> reading its body --> done: idle again, or closed
     """
 
+    _parser: httptools.HttpResponseParser  # while connected, because it refers to this object
+
     def __init__(self, loop: asyncio.AbstractEventLoop, headers: list[str], open_: set[Exchange]) -> None:
         """`headers`: lines of every request. `open_` contains this connection while it is open."""
         super().__init__(loop)
         self._common_headers = headers
         self._open = open_
-        self._parser = httptools.HttpResponseParser(self)
         self.transport: asyncio.Transport | None = None  # None: not yet connected, or closed
         self.idle_since = 0.0  # loop time
         self._done = True
@@ -91,6 +92,7 @@ class Http1Connection(Exchange, asyncio.Protocol):
     # --- asyncio.Protocol ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._parser = httptools.HttpResponseParser(self)
         self.transport = cast("asyncio.Transport", transport)
         self._open.add(self)
 
@@ -108,6 +110,7 @@ class Http1Connection(Exchange, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
+        del self._parser
         self.deadline = math.inf
         self._open.discard(self)
         if self._done:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import weakref
 from collections import Counter
 from typing import Any
 
@@ -183,3 +184,16 @@ async def test_postponed_sync_is_counted_and_not_as_error():
         await controller.process("a")
     assert recorded == [("demo", False), ("demo", True), ("demo", False)]
     assert postponed == ["demo pods"]
+
+
+async def test_failure_is_freed_without_garbage_collection(caplog):
+    class Broken(Exception):
+        pass
+
+    async def reconcile(key: str) -> float | None:
+        raise Broken
+
+    caplog.set_level(logging.CRITICAL)  # a log record refers to its exception
+    controller = Controller("demo", reconcile, WorkQueue(), 1, context(None))
+    failure = weakref.ref(await controller.process("a"))
+    assert failure() is None
