@@ -13,7 +13,7 @@ import numpy as np
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.extender import ExtenderError
-from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, FilterPaused
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.cache.arrays import Rows, Scores
@@ -56,7 +56,8 @@ class Algorithm:
         self._turn = 0
 
     async def schedule(self, attempt: Attempt) -> str:
-        """Return the node for the attempt's pod, and record facts of the attempt. Waits only for extenders.
+        """Return the node for the attempt's pod, and record facts of the attempt. Waits for extenders, and for filters
+        that take long.
 
         Raises FitError or NoNodesAvailable if there is none, SchedulingError if a plugin or extender failed.
         """
@@ -100,7 +101,7 @@ class Algorithm:
             first = np.array([nominated], np.intp)
             try:
                 rows = await self._pass_extenders(
-                    pod.pod, filters.run_filters(state, pod, snapshot, first, diagnosis), diagnosis
+                    pod.pod, await self._run_filters(attempt, first, diagnosis), diagnosis
                 )
             except SchedulingError as error:
                 log.error("evaluation failed on the nominated node", extra={"pod": pod.key, "error": str(error)})
@@ -114,7 +115,7 @@ class Algorithm:
             rows = _rows_of(snapshot, names)
             reason = f"node(s) didn't satisfy plugin(s) [{' '.join(confining)}]"
             diagnosis.node_to_status.absent = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
-        feasible = filters.run_filters(state, pod, snapshot, rows, diagnosis)
+        feasible = await self._run_filters(attempt, rows, diagnosis)
         feasible = self._sampled(attempt.framework.percentage_of_nodes_to_score, rows, feasible)
         before = len(feasible)
         feasible = await self._pass_extenders(pod.pod, feasible, diagnosis)
@@ -122,6 +123,20 @@ class Algorithm:
             diagnosis.unschedulable_plugins.add(EXTENDER)
         facts.filter_ns = (filter_ns, self._now_ns())
         return feasible
+
+    async def _run_filters(self, attempt: Attempt, rows: Rows, diagnosis: Diagnosis) -> Rows:
+        """Return those of `rows` that pass the filters; waits for filters that take long."""
+        state, snapshot = attempt.state, self.snapshot
+        state.can_pause = True
+        try:
+            while True:
+                try:
+                    return attempt.framework.filters.run_filters(state, attempt.pod, snapshot, rows, diagnosis)
+                except FilterPaused as pause:
+                    diagnosis.restart(snapshot)
+                    await pause.work
+        finally:
+            state.can_pause = False
 
     def _sampled(self, percentage: int | None, rows: Rows, feasible: Rows) -> Rows:
         """Return the feasible nodes that kube-scheduler finds before it stops, starting where it stopped last.

@@ -244,9 +244,9 @@ class Scheduler:
     def _cluster_devices(self) -> ClusterDevices:
         """Return the claims and devices of the cluster; the first call starts their informers."""
         if self._devices is None:
-            from kubeloop.scheduler.devices.cluster_devices import ClusterDevices  # only for pods with claims
+            from kubeloop.scheduler.devices.cluster_devices import ClusterDevices  # only for pods with devices
 
-            self._devices = ClusterDevices(self._informers, self.feature_gates)
+            self._devices = ClusterDevices(self._informers, self.feature_gates, self.snapshot.classes.clear)
             self._register_others(name for name in self._event_actions if name in DEVICE_EVENTS)
             self._devices_needed.set()
         return self._devices

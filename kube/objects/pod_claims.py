@@ -14,6 +14,9 @@ from kubeloop.kube.objects.workload_types import PodGroup, PodGroupResourceClaim
 
 _GROUP = "scheduling.k8s.io"
 
+EXTENDED_RESOURCE_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
+"""Is "true" for the claim that the scheduler creates for the extended resources of a Pod."""
+
 
 class ClaimNotCreated(Exception):
     """The status of the Pod names no claim yet for a claim template in its spec."""

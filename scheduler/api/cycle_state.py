@@ -8,17 +8,26 @@ from typing import Any
 class CycleState:
     """Values by key, written by one extension point and read by a later one. Dry runs use a `clone`.
 
-    trace_attributes: attributes of the span of the attempt, by name, which plugins add.
-
+    trace_attributes: attributes of the span of the attempt, by name, which plugins add. can_pause: a filter may raise
+    FilterPaused, as in the scheduling cycle itself; not in dry runs.
 
     Values with a `clone()` method are cloned with it, others are shared.
     """
 
-    __slots__ = ("_values", "measured", "skip_filter", "skip_pre_bind", "skip_score", "trace_attributes")
+    __slots__ = (
+        "_values",
+        "can_pause",
+        "measured",
+        "skip_filter",
+        "skip_pre_bind",
+        "skip_score",
+        "trace_attributes",
+    )
 
     def __init__(self, *, measured: bool = False) -> None:
         """measured: the duration of each plugin call is reported."""
         self.measured = measured
+        self.can_pause = False
         self._values: dict[str, Any] = {}
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from kubeloop.informers.metadata_accessor import is_older
 from kubeloop.informers.store import Store
+from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.device_types import AllocationResult, ResourceClaim
+from kubeloop.kube.objects.object_fields import controller_of
+from kubeloop.kube.objects.pod_claims import EXTENDED_RESOURCE_ANNOTATION
 from kubeloop.scheduler.devices.device_usage import DeviceUsage
 
 
@@ -22,7 +25,13 @@ class ClaimCache:
         self._store = store
         self._usage = usage
         self._assumed: dict[str, ResourceClaim] = {}  # responses to writes, until the informer shows them
+        self._special: dict[str, str] = {}  # keys of claims for extended resources, by UID of the pod
         self.pending: dict[str, AllocationResult] = {}
+
+    def special_claim_of(self, pod: Pod) -> ResourceClaim | None:
+        """Return the claim that was created for the extended resources of a pod."""
+        key = self._special.get(pod.metadata.uid)
+        return None if key is None else self.get(key)
 
     def get(self, key: str) -> ResourceClaim | None:
         return self._assumed.get(key) or self._store.get(key)
@@ -73,11 +82,23 @@ class ClaimCache:
 
     def on_delete(self, obj: ResourceClaim, final_state_unknown: bool) -> None:
         self._assumed.pop(obj.key, None)
+        if (owner := _pod_of_special(obj)) and self._special.get(owner) == obj.key:
+            del self._special[owner]
         self._usage.set_allocation(obj.metadata.uid, self.pending.get(obj.metadata.uid))
 
     def _count(self, claim: ResourceClaim) -> None:
         uid = claim.metadata.uid
         self._usage.set_allocation(uid, self.pending.get(uid) or claim.status.allocation)
+        if owner := _pod_of_special(claim):
+            self._special[owner] = claim.key
+
+
+def _pod_of_special(claim: ResourceClaim) -> str:
+    """Return the UID of the pod for whose extended resources a claim was created; "" for other claims."""
+    if claim.metadata.annotations.get(EXTENDED_RESOURCE_ANNOTATION) != "true":
+        return ""
+    owner = controller_of(claim.metadata)
+    return "" if owner is None else owner.uid
 
 
 def _is_newer(one: ResourceClaim, other: ResourceClaim) -> bool:

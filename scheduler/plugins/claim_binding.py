@@ -1,4 +1,5 @@
-"""Writes of DynamicResources to claims: allocation and reservation in PreBind, and what undoes them.
+"""Writes of DynamicResources to claims: allocation and reservation in PreBind, the claim for extended resources, and
+what undoes them.
 
 Source: plugins/dynamicresources/dynamicresources.go of v1.36.
 """
@@ -12,9 +13,9 @@ from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Pod, to_json
-from kubeloop.kube.objects.device_types import ResourceClaim
+from kubeloop.kube.objects.device_types import AllocationResult, ResourceClaim
 from kubeloop.kube.objects.pod_claims import is_reserved_for
-from kubeloop.kube.objects.resources import RESOURCE_CLAIMS
+from kubeloop.kube.objects.resources import PODS, RESOURCE_CLAIMS
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import failed, unschedulable
 from kubeloop.scheduler.api.status import Status
@@ -26,7 +27,8 @@ from kubeloop.scheduler.devices.binding_conditions import (
     has_binding_timed_out,
     is_ready_for_binding,
 )
-from kubeloop.scheduler.plugins.device_allocation import PodDevices
+from kubeloop.scheduler.devices.extended_resources import special_claim_body
+from kubeloop.scheduler.plugins.device_allocation import PodDevices, SpecialClaim
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 
 _CONFLICT_TRIES, _CONFLICT_PAUSE_SECONDS = 5, 0.01
 _POLL_SECONDS, _MAX_POLL_SECONDS = 0.02, 1.0  # doubled each time; v1.36 polls every 5 seconds
+_SHOWN_POLL_SECONDS, _MAX_SHOWN_SECONDS = 0.005, 120.0  # until the informer shows a claim; v1.36 polls every second
 
 
 class _BindError(Exception):
@@ -53,6 +56,8 @@ class ClaimBinding:
             for number, claim in enumerate(devices.claims):
                 if not is_reserved_for(claim, pod):
                     devices.claims[number] = await self._bind_claim(devices, number, pod)
+            if devices.special is not None:
+                devices.claims.append(await self._bind_special_claim(devices.special, pod))
             if self._devices.features.binding_conditions and any(map(has_binding_conditions, devices.claims)):
                 await self._wait_for_conditions(devices, pod, node)
         except (ApiError, ServerUnreachable, _BindError, DeviceBindingFailed) as error:
@@ -64,19 +69,63 @@ class ClaimBinding:
         claim = devices.claims[number]
         written: ResourceClaim | None = None
         try:
-            written = await self._write_reservation(devices, number, pod)
+            written = await self._write_reservation(claim, devices.reserved.get(number), pod)
             self._devices.claims.assume(written)
             return written
         finally:
             if number in devices.reserved:
                 self._devices.claims.remove_pending(written or claim)
 
-    async def _write_reservation(self, devices: PodDevices, number: int, pod: Pod) -> ResourceClaim:
+    async def _bind_special_claim(self, special: SpecialClaim, pod: Pod) -> ResourceClaim:
+        """Create the claim for extended resources, allocated and reserved, and name it in the pod's status."""
+        try:
+            special.created = await self._create(special_claim_body(pod, special.claim), pod)
+            try:
+                special.created = await self._write_reservation(special.created, special.allocation, pod)
+                await self._write_special_claim_status(special, pod)
+            finally:
+                await self._wait_until_shown(special.created)
+        finally:
+            self._devices.claims.remove_pending(special.claim)
+        return special.created
+
+    async def _create(self, body: JSON, pod: Pod) -> ResourceClaim:
+        try:
+            return await self._handle.client.create(RESOURCE_CLAIMS, body, pod.metadata.namespace)
+        except (ApiError, ServerUnreachable) as error:
+            raise _BindError(f"create claim for extended resources of pod {pod.key}: {error}") from error
+
+    async def _write_special_claim_status(self, special: SpecialClaim, pod: Pod) -> None:
+        assert special.created is not None
+        status = {
+            "resourceClaimName": special.created.metadata.name,
+            "requestMappings": [*map(to_json, special.mappings)],
+        }
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"extendedResourceClaimStatus": status}}
+        try:
+            await self._handle.client.patch(
+                PODS, pod.metadata.name, body, PatchType.MERGE, pod.metadata.namespace, subresource="status"
+            )
+        except (ApiError, ServerUnreachable) as error:
+            raise _BindError(f"update pod {pod.key} ExtendedResourceClaimStatus: {error}") from error
+
+    async def _wait_until_shown(self, claim: ResourceClaim) -> None:
+        """Wait until the informer shows the claim, so that its devices are in use without a pending allocation."""
+        try:
+            async with asyncio.timeout(_MAX_SHOWN_SECONDS):
+                while self._devices.claims.get(claim.key) is None:
+                    await asyncio.sleep(_SHOWN_POLL_SECONDS)
+        except TimeoutError:
+            log.warning("the informer does not show a claim", extra={"claim": claim.key})
+        self._devices.claims.assume(claim)
+
+    async def _write_reservation(
+        self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod
+    ) -> ResourceClaim:
         """Write allocation and reservation; a conflict is retried with the newest claim."""
-        claim = devices.claims[number]
         for remaining in reversed(range(_CONFLICT_TRIES)):
             try:
-                return await self._try_write(claim, devices, number, pod)
+                return await self._try_write(claim, allocation, pod)
             except Conflict:
                 if not remaining:
                     raise
@@ -84,10 +133,9 @@ class ClaimBinding:
             claim = await self._handle.client.get(RESOURCE_CLAIMS, claim.metadata.name, claim.metadata.namespace)
         raise AssertionError("unreachable")
 
-    async def _try_write(self, claim: ResourceClaim, devices: PodDevices, number: int, pod: Pod) -> ResourceClaim:
+    async def _try_write(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> ResourceClaim:
         if claim.metadata.deletion_timestamp is not None:
             raise _BindError(f"claim {claim.key} got deleted in the meantime")
-        allocation = devices.reserved.get(number)
         status: JSON = {}
         if allocation is not None:
             if claim.status.allocation is not None:
@@ -156,7 +204,14 @@ class ClaimBinding:
 
     def unreserve(self, devices: PodDevices, pod: Pod) -> None:
         """Free the devices that were reserved, and remove the pod's reservations in the background."""
+        special = devices.special
+        if special is not None:
+            self._devices.claims.remove_pending(special.claim)
+            if special.created is not None:
+                self._handle.spawn(self._delete_special_claim(special.created), f"delete {special.created.key}")
         for claim in devices.claims:
+            if special is not None and special.created is claim:
+                continue
             if self._devices.claims.remove_pending(claim):
                 self._devices.claims.restore(claim.key)
             if claim.status.allocation is not None and is_reserved_for(claim, pod):
@@ -176,8 +231,34 @@ class ClaimBinding:
         except (ApiError, ServerUnreachable) as error:  # the next failed attempt of the pod tries again
             log.warning("cannot unreserve a claim", extra={"claim": claim.key, "pod": pod.key, "error": str(error)})
 
+    async def _delete_special_claim(self, claim: ResourceClaim) -> None:
+        try:
+            await self._delete(claim)
+        except (ApiError, ServerUnreachable, _BindError) as error:  # the pod's next attempt deletes it
+            log.warning("cannot delete a claim", extra={"claim": claim.key, "error": str(error)})
+
+    async def _delete(self, claim: ResourceClaim) -> None:
+        """Delete a claim at once, without its finalizer. Raises ApiError, ServerUnreachable, _BindError."""
+        for remaining in reversed(range(_CONFLICT_TRIES)):
+            finalizers = [name for name in claim.metadata.finalizers if name != FINALIZER]
+            try:
+                await self._patch(claim, {"metadata": {"finalizers": finalizers}}, "", f"update claim {claim.key}")
+                break
+            except Conflict:
+                if not remaining:
+                    raise
+            await asyncio.sleep(_CONFLICT_PAUSE_SECONDS)
+            claim = await self._handle.client.get(RESOURCE_CLAIMS, claim.metadata.name, claim.metadata.namespace)
+        metadata = claim.metadata
+        await self._handle.client.delete(
+            RESOURCE_CLAIMS, metadata.name, metadata.namespace, precondition_uid=metadata.uid
+        )
+
     async def deallocate_one(self, devices: PodDevices, pod: Pod) -> Status:
-        """Deallocate a claim that some node cannot use and no other pod uses, to retry with other devices."""
+        """Deallocate a claim that some node cannot use and no other pod uses, to retry with other devices.
+
+        If there is none, delete the claim for extended resources of a former attempt.
+        """
         numbers = sorted(devices.unavailable)
         self._handle.rng.shuffle(numbers)
         for number in numbers:
@@ -190,4 +271,10 @@ class ClaimBinding:
             except (ApiError, ServerUnreachable, _BindError) as error:
                 return failed(self._plugin, error)
             return unschedulable(self._plugin, "deallocation of ResourceClaim completed")
+        if devices.leftover_claim is not None:
+            try:
+                await self._delete(devices.leftover_claim)
+            except (ApiError, ServerUnreachable, _BindError) as error:
+                return failed(self._plugin, error)
+            return unschedulable(self._plugin, "deletion of ResourceClaim completed")
         return unschedulable(self._plugin, "still not schedulable")

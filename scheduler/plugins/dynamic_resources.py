@@ -1,8 +1,9 @@
-"""DynamicResources: allocates devices for the ResourceClaims of pods.
+"""DynamicResources: allocates devices for the ResourceClaims of pods, and for their extended resources.
 
-A pod without claims costs nothing: everything else is imported, and the informers of claims, classes and slices start,
-with the first pod that has claims. For pods without claims the plugin passes every node and scores 0, but it stays in
-the profile because its PostFilter status is part of the message of a failed attempt, as in kube-scheduler.
+A pod without either costs nothing: everything else is imported, and the informers of claims, classes and slices start,
+with the first pod that has claims or requests an extended resource. For other pods the plugin passes every node and
+scores 0, but it stays in the profile because its PostFilter status is part of the message of a failed attempt, as in
+kube-scheduler.
 Source: plugins/dynamicresources of v1.36.
 """
 
@@ -28,6 +29,7 @@ from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import default_normalize, failed, on_event, score_rows_per_node, skip, unschedulable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
+from kubeloop.scheduler.cache.node_info import may_be_devices
 from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class DynamicResources:
     def __init__(self, args: DynamicResourcesArgs, handle: Handle) -> None:
         self._args = args
         self._handle = handle
+        self._extended_resources = handle.feature_gates.enabled("DRAExtendedResource")
 
     @cached_property
     def _allocation(self) -> DeviceAllocation:
@@ -59,13 +62,17 @@ class DynamicResources:
         return ClaimBinding(self.name, self._args, self._handle)
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
-        return self._allocation.pre_enqueue(pod) if pod.spec.resource_claims else None
+        if pod.spec.resource_claims or (self._extended_resources and _requests_extended_resource(pod)):
+            return self._allocation.pre_enqueue(pod)
+        return None
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> tuple[PreFilterResult | None, Status | None]:
         state.write(STATE, None)
-        if not pod.pod.spec.resource_claims:
+        if not pod.pod.spec.resource_claims and not (
+            self._extended_resources and any(map(may_be_devices, pod.requests))
+        ):
             return None, skip(self.name)
         devices, status = self._allocation.pre_filter(pod.pod)
         state.write(STATE, devices)
@@ -77,14 +84,15 @@ class DynamicResources:
             return None
         snapshot = self._handle.snapshot
         row = snapshot.row_of[node.name]
-        result = self._allocation.filter_rows(devices, snapshot, snapshot.all_rows[row : row + 1])
+        rows = snapshot.all_rows[row : row + 1]
+        result = self._allocation.filter_rows(devices, snapshot, rows, can_pause=state.can_pause)
         return None if result.passed[0] else result.explain(0)
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
-        """Raises AllocationError and AllocationTimeout."""
+        """Raises AllocationError, AllocationTimeout, and FilterPaused if the state says so."""
         devices: PodDevices = state.read(STATE)
         try:
-            return self._allocation.filter_rows(devices, snapshot, rows)
+            return self._allocation.filter_rows(devices, snapshot, rows, can_pause=state.can_pause)
         finally:
             state.trace_attributes.update(
                 {
@@ -101,7 +109,10 @@ class DynamicResources:
     async def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
     ) -> tuple[PostFilterResult | None, Status | None]:
-        """Deallocate an unused claim that is not available on some node. Fails with "not found" without a PreFilter."""
+        """Deallocate an unused claim that is not available on some node, or delete the claim of a former attempt.
+
+        Fails with "not found" without a PreFilter.
+        """
         try:
             devices: PodDevices | None = state.read(STATE)
         except KeyError:
@@ -160,3 +171,11 @@ class DynamicResources:
         if new is None or new.metadata.uid != pod.metadata.uid:
             return Hint.SKIP
         return Hint.SKIP if self.pre_enqueue(new) is not None else Hint.QUEUE
+
+
+def _requests_extended_resource(pod: Pod) -> bool:
+    for containers in (pod.spec.containers, pod.spec.init_containers):
+        for container in containers:
+            if any(map(may_be_devices, container.resources.requests)):
+                return True
+    return False

@@ -27,6 +27,7 @@ class Search:
         """Return (feasible nodes, number of nodes that were searched)."""
         snapshot, before = self.cluster.snapshot, self.results.searched
         rows = snapshot.all_rows if rows is None else np.array(rows)
+        self.results.refresh(snapshot)
         feasible = self.results.feasible(snapshot, rows, self.settings)
         return [snapshot.node_infos[row].name for row in rows[feasible]], self.results.searched - before
 

@@ -226,8 +226,8 @@ def test_search_is_an_attribute_of_the_attempt(plugin_with, pod):
     plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows)
     assert state.trace_attributes == {
         "kubeloop.devices.search_seconds": 0.0,  # the clock of this test stands still
-        "kubeloop.devices.search_steps": 5
-        + 2,  # a: two devices, three ends (devices, requests, claims); b: two devices
+        # a: two devices, three ends (devices, requests, claims); b: two devices; three devices are compared with "gpu"
+        "kubeloop.devices.search_steps": 5 + 2 + 3,
         "kubeloop.devices.searched_nodes": 2,
     }
 
@@ -267,13 +267,13 @@ def test_pods_with_equal_claims_share_search_results(plugin_with, pod):
         states.append(CycleState())
         plugin.pre_filter(states[-1], info, cluster.snapshot)
         plugin.filter_rows(states[-1], info, cluster.snapshot, cluster.snapshot.all_rows)
-    first, second = (state.read("DynamicResources").results for state in states)
+    first, second = (state.read("DynamicResources").searches[()].results for state in states)
     assert first is second
     cluster.devices.apply(device_class("gpu", "true"))
     info = PodInfo(pod("p", **CLAIM))
     plugin.pre_filter(states[0], info, cluster.snapshot)
     plugin.filter_rows(states[0], info, cluster.snapshot, cluster.snapshot.all_rows)
-    assert states[0].read("DynamicResources").results is not first  # the class has changed
+    assert states[0].read("DynamicResources").searches[()].results is not first  # the class has changed
 
 
 FREE, USED = claim("c"), claim("c", status=allocated(("a", "d")))
