@@ -28,6 +28,7 @@ from kubeloop.scheduler.devices.binding_conditions import (
     is_ready_for_binding,
 )
 from kubeloop.scheduler.devices.extended_resources import special_claim_body
+from kubeloop.scheduler.metrics_protocol import BindingConditionsResult
 from kubeloop.scheduler.plugins.device_allocation import PodDevices, SpecialClaim
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,10 @@ _SHOWN_POLL_SECONDS, _MAX_SHOWN_SECONDS = 0.005, 120.0  # until the informer sho
 
 class _BindError(Exception):
     """A claim that cannot be allocated to the pod or reserved for it."""
+
+
+class _BindTimeout(_BindError):
+    """Binding conditions that take too long."""
 
 
 class ClaimBinding:
@@ -91,9 +96,16 @@ class ClaimBinding:
 
     async def _create(self, body: JSON, pod: Pod) -> ResourceClaim:
         try:
-            return await self._handle.client.create(RESOURCE_CLAIMS, body, pod.metadata.namespace)
+            claim = await self._handle.client.create(RESOURCE_CLAIMS, body, pod.metadata.namespace)
         except (ApiError, ServerUnreachable) as error:
+            self._count_creation(succeeded=False)
             raise _BindError(f"create claim for extended resources of pod {pod.key}: {error}") from error
+        self._count_creation(succeeded=True)
+        return claim
+
+    def _count_creation(self, *, succeeded: bool) -> None:
+        if self._handle.metrics is not None:
+            self._handle.metrics.claim_created(succeeded=succeeded)
 
     async def _write_special_claim_status(self, special: SpecialClaim, pod: Pod) -> None:
         assert special.created is not None
@@ -178,6 +190,22 @@ class ClaimBinding:
         """Wait until all binding conditions are true. Raises DeviceBindingFailed, _BindError."""
         message = f"waiting for binding conditions for device on node {node}"
         self._handle.recorder.event(pod, "Normal", "BindingConditionsPending", message, action="Scheduling")
+        time = asyncio.get_running_loop().time
+        start = time()
+        result: BindingConditionsResult = "error"
+        try:
+            await self._poll_conditions(devices)
+            result = "success"
+        except _BindTimeout:
+            result = "timeout"
+            raise
+        except DeviceBindingFailed:
+            result = "failure"
+            raise
+        finally:
+            self._count_conditions(devices, pod.spec.scheduler_name, result, time() - start)
+
+    async def _poll_conditions(self, devices: PodDevices) -> None:
         pause = _POLL_SECONDS
         try:
             async with asyncio.timeout(self._binding_timeout_seconds):
@@ -185,7 +213,20 @@ class ClaimBinding:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _MAX_POLL_SECONDS)
         except TimeoutError:
-            raise _BindError("device binding timeout: context deadline exceeded") from None
+            raise _BindTimeout("device binding timeout: context deadline exceeded") from None
+
+    def _count_conditions(
+        self, devices: PodDevices, profile: str, result: BindingConditionsResult, seconds: float
+    ) -> None:
+        metrics = self._handle.metrics
+        if metrics is None:
+            return
+        for claim in devices.claims:
+            if claim.status.allocation is not None:
+                for device in claim.status.allocation.devices.results:
+                    metrics.binding_conditions_awaited(profile, device.driver, result, seconds)
+                    if device.binding_conditions:
+                        metrics.binding_conditions_allocated(profile, device.driver, result)
 
     def _is_pod_ready(self, devices: PodDevices) -> bool:
         """Return True if all claims are ready, as the informer shows them. Raises DeviceBindingFailed, _BindError."""
@@ -196,7 +237,7 @@ class ClaimBinding:
             devices.claims[number] = claim
             if not is_ready_for_binding(claim):
                 if has_binding_timed_out(claim, self._handle.clock.now(), self._binding_timeout_seconds):
-                    raise _BindError(f"device binding timeout: claim={claim.metadata.name}")
+                    raise _BindTimeout(f"device binding timeout: claim={claim.metadata.name}")
                 return False
         return True
 
