@@ -68,3 +68,16 @@ def test_deleted_and_replaced_claims_free_their_devices():
     devices.apply(claim("c", version="3", status=USED))
     devices.apply(claim("c", version="4", metadata={"uid": "other"}))
     assert not in_use(devices)
+
+
+def test_special_claim_of_a_pod(pod):
+    annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    special = claim("special", owner="uid-p", metadata={"annotations": annotations})
+    devices = FilledDevices(claim("c", owner="uid-p"))
+    owner = pod("p", uid="uid-p")
+    assert devices.claims.special_claim_of(owner) is None
+    devices.apply(special)
+    assert devices.claims.special_claim_of(owner).metadata.name == "special"
+    assert devices.claims.special_claim_of(pod("q")) is None
+    devices.delete(special)
+    assert devices.claims.special_claim_of(owner) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from datetime import timedelta
@@ -9,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.api_types import Pod, to_json
 from kubeloop.kube.objects.device_types import ResourceClaim
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import Hint
+from kubeloop.scheduler.api.extension_points import FilterPaused
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
@@ -311,3 +313,132 @@ def test_hint_after_pod_change(plugin_with, pod):
     assert hint(waiting, waiting, created) == Hint.QUEUE
     assert hint(pod("q", **TEMPLATE), waiting, created) == Hint.SKIP
     assert isinstance(cluster.devices.claims.get("default/p-gpu"), ResourceClaim)
+
+
+# --- extended resources ----------------------------------------------------------------------------------------------
+
+GPU = "example.com/gpu"
+CLASS = device_class("gpu", extendedResourceName=GPU)
+LEFTOVER = claim(
+    "left",
+    owner="p",
+    status=allocated(("a", "d")),
+    metadata={"annotations": {"resource.kubernetes.io/extended-resource-claim": "true"}},
+)
+
+
+def requesting(pod: Any, name: str = "p", **resources: int) -> Pod:
+    """Return a pod that requests these extended resources; their names are those of example.com."""
+    requests = {f"example.com/{resource}": str(count) for resource, count in resources.items()}
+    result: Pod = pod(name, containers=[{"name": "c", "image": "i", "resources": {"requests": requests}}])
+    return result
+
+
+@pytest.fixture
+def extended(plugin_cluster: Any, node: Any) -> Any:
+    """Return a function that returns (plugin, cluster): c has a device plugin, a two devices, b one and "other"."""
+
+    def create(*objects: Any, gates: Any = None, **options: Any) -> tuple[DynamicResources, Any]:
+        nodes = [node("a"), node("b", allocatable={"example.com/other": "1"}), node("c", allocatable={GPU: "4"})]
+        cluster = plugin_cluster(nodes, feature_gates=gates)
+        cluster.devices = FilledDevices(CLASS, *SLICES, *objects, gates=gates, **options)
+        return DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), cluster
+
+    return create
+
+
+CANNOT_ALLOCATE = ("cannot allocate all claims",)
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        pytest.param({"gpu": 1}, {}, id="devices or a device plugin"),
+        pytest.param({"gpu": 2}, {"b": CANNOT_ALLOCATE}, id="not enough devices"),
+        pytest.param({"gpu": 9}, {"a": CANNOT_ALLOCATE, "b": CANNOT_ALLOCATE}, id="NodeResourcesFit checks plugins"),
+        pytest.param({"gpu": 0, "none": 1}, {}, id="nothing for devices"),
+        pytest.param(
+            {"gpu": 1, "other": 1}, dict.fromkeys("ac", ("cannot fit resource",)), id="a resource without a class"
+        ),
+    ],
+)
+def test_nodes_for_extended_resources(extended, pod, resources, expected):
+    plugin, cluster = extended()
+    assert rejections(plugin, cluster, requesting(pod, **resources)) == expected
+
+
+def test_extended_resources_need_their_feature_gate(extended, pod):
+    plugin, cluster = extended(gates={"DRAExtendedResource": False}, synced=False)
+    assert plugin.pre_enqueue(requesting(pod, gpu=9)) is None
+    assert rejections(plugin, cluster, requesting(pod, gpu=9)) == {}
+
+
+def test_pod_with_extended_resources_waits_for_the_caches(extended, pod):
+    plugin, _ = extended(synced=False)
+    assert plugin.pre_enqueue(requesting(pod, gpu=1)).reasons == ("waiting for the caches of resource claims",)
+    assert plugin.pre_enqueue(pod("q")) is None
+
+
+def test_claims_and_extended_resources_are_allocated_together(extended, pod):
+    plugin, cluster = extended(claim("c"))
+    both = requesting(pod, gpu=1)
+    both = pod("p", containers=[to_json(both.spec.containers[0])], **CLAIM)
+    assert rejections(plugin, cluster, both) == {"b": CANNOT_ALLOCATE, "c": CANNOT_ALLOCATE}
+    devices = reserved(plugin, cluster, both).read("DynamicResources")
+    chosen = [devices.reserved[0], devices.special.allocation]
+    assert [result.device for allocation in chosen for result in allocation.devices.results] == ["d", "e"]
+    assert len(cluster.devices.claims.pending) == 2
+
+
+def test_node_with_a_device_plugin_needs_no_devices(extended, pod):
+    plugin, cluster = extended()
+    devices = reserved(plugin, cluster, requesting(pod, gpu=1), "c").read("DynamicResources")
+    assert (devices.special, devices.reserved) == (None, {})
+    assert cluster.devices.claims.pending == {}
+
+
+def test_devices_for_extended_resources_are_reserved_until_unreserve(extended, pod):
+    plugin, cluster = extended()
+    state = reserved(plugin, cluster, requesting(pod, gpu=2))
+    assert rejections(plugin, cluster, requesting(pod, "q", gpu=1)).keys() == {"a"}
+    plugin.unreserve(state, PodInfo(requesting(pod, gpu=2)), "a")
+    assert rejections(plugin, cluster, requesting(pod, "q", gpu=1)) == {}
+    assert cluster.spawned == []  # there is no claim to delete
+
+
+def test_claim_of_a_former_attempt_rejects_all_nodes(extended, pod):
+    plugin, cluster = extended(LEFTOVER)
+    reason = ("cannot schedule extended resource claim",)
+    assert rejections(plugin, cluster, requesting(pod, gpu=1)) == dict.fromkeys("abc", reason)
+
+
+def test_pods_without_alternatives_score_equally_with_extended_resources(extended, pod):
+    plugin, cluster = extended()
+    state = reserved(plugin, cluster, requesting(pod, gpu=1))
+    assert plugin.score(state, PodInfo(requesting(pod, gpu=1)), cluster.snapshot.node_infos[0]) == 0
+
+
+def test_explanation_of_extended_resources(extended, pod):
+    plugin, cluster = extended()
+    state, info = CycleState(), PodInfo(requesting(pod, gpu=3))
+    plugin.pre_filter(state, info, cluster.snapshot)
+    plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows)
+    assert plugin.explain_pod(state, info, cluster.snapshot) == [
+        "example.com/gpu of container c: devices of class gpu, request container-0-request-0",
+        "default/<extended-resources>, request container-0-request-0: needs 3 devices; at most 2 of one node can be "
+        "used",
+    ]
+
+
+def test_long_searches_pause_the_scheduling_cycle(extended, pod):
+    plugin, cluster = extended()
+    ticks = iter(range(0, 10**12, 30_000_000))  # 30 ms each time
+    cluster.clock.time_ns = lambda: next(ticks)
+    state, info, snapshot = CycleState(), PodInfo(requesting(pod, gpu=1)), cluster.snapshot
+    plugin.pre_filter(state, info, snapshot)
+    state.can_pause = True
+    with pytest.raises(FilterPaused) as pause:
+        plugin.filter_rows(state, info, snapshot, snapshot.all_rows)
+    asyncio.run(pause.value.work)
+    assert plugin.filter_rows(state, info, snapshot, snapshot.all_rows).passed.all()
+    assert state.trace_attributes["kubeloop.devices.searched_nodes"] == 2
