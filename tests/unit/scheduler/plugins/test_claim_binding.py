@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.errors import ApiError, Conflict
-from kubeloop.kube.objects.api_types import Status
+from kubeloop.kube.objects.api_types import Status, to_json
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
@@ -54,8 +54,18 @@ class ClaimServer:
 class Pending:
     """The pod p with the claim c, reserved on the node a."""
 
-    def __init__(self, cluster: Any, pod: Any, entry: dict[str, Any], *, conditions: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        cluster: Any,
+        pod: Any,
+        entry: dict[str, Any],
+        *,
+        conditions: tuple[str, ...] = (),
+        failures: tuple[str, ...] = (),
+    ) -> None:
         fields = {"bindingConditions": list(conditions)} if conditions else {}
+        if failures:
+            fields["bindingFailureConditions"] = list(failures)
         cluster.devices = FilledDevices(device_class(), device_slice("a", device("d", **fields)), entry)
         self.server = cluster.client = ClaimServer(cluster.devices, entry)
         self.cluster = cluster
@@ -199,3 +209,161 @@ async def test_post_filter_without_claims(plugin_cluster, pod):
     plugin.pre_filter(state, info, plugin_cluster([]).snapshot)
     _, status = await plugin.post_filter(state, info, plugin_cluster([]).snapshot, None)
     assert status.message == "no new claims to deallocate"
+
+
+# --- extended resources ----------------------------------------------------------------------------------------------
+
+GPU = "example.com/gpu"
+ANNOTATIONS = {"resource.kubernetes.io/extended-resource-claim": "true"}
+MAPPING = {"containerName": "c", "resourceName": GPU, "requestName": "container-0-request-0"}
+
+
+class SpecialServer:
+    """An API server that creates one claim, which the informer shows after `delay_seconds`."""
+
+    def __init__(self, devices: FilledDevices, *, delay_seconds: float = 0.0) -> None:
+        self.devices, self.delay_seconds = devices, delay_seconds
+        self.stored: dict[str, Any] = {}
+        self.requests: list[tuple[str, Any]] = []
+        self.failures: dict[str, Exception] = {}
+
+    def _request(self, what: str, body: Any = None) -> None:
+        self.requests.append((what, body))
+        if (failure := self.failures.get(what)) is not None:
+            raise failure
+
+    async def create(self, resource: Any, body: Any, namespace: str) -> Any:
+        self._request("create", body)
+        metadata = {**body["metadata"], "name": "special", "uid": "special", "resourceVersion": "5"}
+        self.stored = {**body, "metadata": metadata, "status": {}}
+        shown = typed(self.stored)
+        asyncio.get_running_loop().call_later(self.delay_seconds, self.devices.apply, to_json(shown))
+        return shown
+
+    async def patch(self, resource: Any, name: str, body: Any, patch_type: Any, namespace: str, **options: Any) -> Any:
+        what = f"{resource.plural}/{options['subresource']}".rstrip("/")
+        self._request(what, body)
+        if resource.plural == "resourceclaims":
+            for key, value in body.items():
+                self.stored[key] = {**self.stored[key], **value}
+            self.stored["metadata"]["resourceVersion"] = str(int(self.stored["metadata"]["resourceVersion"]) + 1)
+            return typed(self.stored)
+        return None
+
+    async def delete(self, resource: Any, name: str, namespace: str, **options: Any) -> None:
+        self._request("delete", (name, options))
+
+
+@pytest.fixture
+def special(plugin_cluster: Any, node: Any, pod: Any) -> Any:
+    """Return a function that returns a pod that requests a GPU, reserved on the node a: bind(), server, cluster."""
+
+    def create(**options: Any) -> Pending:
+        attempt = Pending.__new__(Pending)
+        cluster = attempt.cluster = plugin_cluster([node("a")])
+        cluster.metrics = RecordedMetrics()
+        cluster.devices = FilledDevices(device_class(extendedResourceName=GPU), device_slice("a", device("d")))
+        attempt.server = cluster.client = SpecialServer(cluster.devices, **options)
+        attempt.pod = pod("p", containers=[{"name": "c", "resources": {"requests": {GPU: "1"}}}])
+        attempt.plugin = DynamicResources(plugin_args.DynamicResourcesArgs(binding_timeout="10s"), cluster)
+        attempt.state, attempt.info = CycleState(), PodInfo(attempt.pod)
+        assert attempt.plugin.pre_filter(attempt.state, attempt.info, cluster.snapshot)[1] is None
+        attempt.plugin.filter_rows(attempt.state, attempt.info, cluster.snapshot, cluster.snapshot.all_rows)
+        assert attempt.plugin.reserve(attempt.state, attempt.info, "a") is None
+        return attempt
+
+    return create
+
+
+class RecordedMetrics:
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def claim_created(self, *, succeeded: bool) -> None:
+        self.calls.append(succeeded)
+
+    def binding_conditions_awaited(self, profile: str, driver: str, result: str, seconds: float) -> None:
+        self.calls.append(("awaited", profile, driver, result, round(seconds, 1)))
+
+    def binding_conditions_allocated(self, profile: str, driver: str, result: str) -> None:
+        self.calls.append(("allocated", profile, driver, result))
+
+
+@pytest.mark.parametrize("delay_seconds", [0.0, 5.0])
+async def test_special_claim_is_created_and_named_in_the_status(special, delay_seconds):
+    attempt = special(delay_seconds=delay_seconds)
+    assert await attempt.bind() is None
+    (create, finalizer, status, pod_status) = attempt.server.requests
+    assert create[0] == "create"
+    assert create[1]["metadata"]["annotations"] == ANNOTATIONS
+    assert finalizer[1]["metadata"]["finalizers"] == [FINALIZER]
+    assert status[1]["status"]["reservedFor"] == [BOUND]
+    assert [result["device"] for result in status[1]["status"]["allocation"]["devices"]["results"]] == ["d"]
+    expected = {"resourceClaimName": "special", "requestMappings": [MAPPING]}
+    assert pod_status == (
+        "pods/status",
+        {"metadata": {"uid": "p"}, "status": {"extendedResourceClaimStatus": expected}},
+    )
+    assert attempt.cluster.devices.claims.pending == {}
+    assert attempt.in_use
+    assert attempt.cluster.metrics.calls == [True]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message", "deleted"),
+    [
+        ("create", "create claim for extended resources of pod default/p: no", False),
+        ("resourceclaims/status", "add allocation and reservation to claim default/special: no", True),
+        ("pods/status", "update pod default/p ExtendedResourceClaimStatus: no", True),
+    ],
+)
+async def test_special_claim_is_deleted_if_binding_fails(special, request_, message, deleted):
+    attempt = special()
+    attempt.server.failures[request_] = ApiError(Status(code=403, message="no"))
+    assert await attempt.bind() == message
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    assert attempt.cluster.devices.claims.pending == {}
+    for work in attempt.cluster.spawned:
+        await work
+    deletions = [body for what, body in attempt.server.requests if what == "delete"]
+    assert deletions == ([("special", {"precondition_uid": "special"})] if deleted else [])
+    if deleted:
+        assert attempt.server.stored["metadata"]["finalizers"] == []
+    assert attempt.cluster.metrics.calls == [deleted]
+
+
+async def test_claim_of_a_former_attempt_is_deleted(plugin_cluster, node, pod):
+    left = claim("left", owner="p", status={**allocated(("a", "d"))}, metadata={"annotations": ANNOTATIONS})
+    cluster = plugin_cluster([node("a")])
+    cluster.devices = FilledDevices(device_class(extendedResourceName=GPU), left)
+    cluster.client = SpecialServer(cluster.devices)
+    cluster.client.stored = left
+    info = PodInfo(pod("p", containers=[{"name": "c", "resources": {"requests": {GPU: "1"}}}]))
+    plugin, state = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), CycleState()
+    assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+    _, status = await plugin.post_filter(state, info, cluster.snapshot, None)
+    assert status.message == "deletion of ResourceClaim completed"
+    assert cluster.client.requests[-1] == ("delete", ("left", {"precondition_uid": "uid-left"}))
+
+
+@pytest.mark.parametrize(("condition", "result"), [("ready", "success"), ("failed", "failure"), (None, "timeout")])
+async def test_metrics_of_binding_conditions(pending, condition, result):
+    attempt = pending(conditions=("ready",), failures=("failed",))
+    metrics = attempt.cluster.metrics = RecordedMetrics()
+
+    async def report() -> None:
+        await asyncio.sleep(1)
+        conditions = [{"type": condition, "status": "True", "reason": "", "message": ""}] if condition else []
+        status = {"driver": "gpu.example.com", "pool": "a", "device": "d", "conditions": conditions}
+        stored = attempt.server.stored
+        stored["status"]["devices"] = [status]
+        stored["metadata"]["resourceVersion"] = "99"
+        attempt.cluster.devices.apply(stored)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(report())
+        await attempt.bind()
+    (awaited, allocations) = metrics.calls
+    assert awaited[:4] == ("awaited", "default-scheduler", "gpu.example.com", result)
+    assert awaited[4] >= 1.0
+    assert allocations == ("allocated", "default-scheduler", "gpu.example.com", result)
