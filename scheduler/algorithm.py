@@ -67,7 +67,11 @@ class Algorithm:
         if facts.nodes == 0:
             raise NoNodesAvailable
         diagnosis = Diagnosis(NodeToStatus(snapshot))
-        rows = await self._feasible(attempt, diagnosis)
+        attempt.state.can_pause = True
+        try:
+            rows = await self._feasible(attempt, diagnosis)
+        finally:
+            attempt.state.can_pause = False  # from here on, filters run in dry runs only
         facts.feasible = len(rows)
         facts.rejections = diagnosis.node_to_status.plugins()
         if len(rows) == 0:
@@ -100,9 +104,11 @@ class Algorithm:
             # here will occur on all nodes again.
             first = np.array([nominated], np.intp)
             try:
-                rows = await self._pass_extenders(
-                    pod.pod, await self._run_filters(attempt, first, diagnosis), diagnosis
-                )
+                try:
+                    rows = filters.run_filters(state, pod, snapshot, first, diagnosis)
+                except FilterPaused as pause:
+                    rows = await self._after_pause(pause, attempt, first, diagnosis)
+                rows = await self._pass_extenders(pod.pod, rows, diagnosis)
             except SchedulingError as error:
                 log.error("evaluation failed on the nominated node", extra={"pod": pod.key, "error": str(error)})
                 diagnosis.errors.clear()
@@ -115,7 +121,10 @@ class Algorithm:
             rows = _rows_of(snapshot, names)
             reason = f"node(s) didn't satisfy plugin(s) [{' '.join(confining)}]"
             diagnosis.node_to_status.absent = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
-        feasible = await self._run_filters(attempt, rows, diagnosis)
+        try:
+            feasible = filters.run_filters(state, pod, snapshot, rows, diagnosis)
+        except FilterPaused as pause:
+            feasible = await self._after_pause(pause, attempt, rows, diagnosis)
         feasible = self._sampled(attempt.framework.percentage_of_nodes_to_score, rows, feasible)
         before = len(feasible)
         feasible = await self._pass_extenders(pod.pod, feasible, diagnosis)
@@ -124,19 +133,15 @@ class Algorithm:
         facts.filter_ns = (filter_ns, self._now_ns())
         return feasible
 
-    async def _run_filters(self, attempt: Attempt, rows: Rows, diagnosis: Diagnosis) -> Rows:
-        """Return those of `rows` that pass the filters; waits for filters that take long."""
-        state, snapshot = attempt.state, self.snapshot
-        state.can_pause = True
-        try:
-            while True:
-                try:
-                    return attempt.framework.filters.run_filters(state, attempt.pod, snapshot, rows, diagnosis)
-                except FilterPaused as pause:
-                    diagnosis.restart(snapshot)
-                    await pause.work
-        finally:
-            state.can_pause = False
+    async def _after_pause(self, pause: FilterPaused, attempt: Attempt, rows: Rows, diagnosis: Diagnosis) -> Rows:
+        """Wait for the filter that takes long, then return those of `rows` that pass all filters."""
+        while True:
+            diagnosis.restart(self.snapshot)
+            await pause.work
+            try:
+                return attempt.framework.filters.run_filters(attempt.state, attempt.pod, self.snapshot, rows, diagnosis)
+            except FilterPaused as another:
+                pause = another
 
     def _sampled(self, percentage: int | None, rows: Rows, feasible: Rows) -> Rows:
         """Return the feasible nodes that kube-scheduler finds before it stops, starting where it stopped last.

@@ -117,7 +117,10 @@ class NodeSearch:
                 )
             constraints = claim.claim.spec.devices.constraints
             self._constraints.append(
-                [new_constraint(constraint, claim.claim.key, index) for index, constraint in enumerate(constraints)]
+                [
+                    new_constraint(constraint, claim.claim.key, index, lists=self._features.list_attributes)
+                    for index, constraint in enumerate(constraints)
+                ]
             )
         try:
             done = self._next_request(0, 0)

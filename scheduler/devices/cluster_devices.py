@@ -26,7 +26,9 @@ class ClusterDevices:
     ) -> None:
         """classes_changed: called after an extended resource has got another class, or none."""
         self.features = device_features(gates)
-        self.selectors = DeviceSelectors(consumable_capacity=self.features.consumable_capacity)
+        self.selectors = DeviceSelectors(
+            consumable_capacity=self.features.consumable_capacity, list_attributes=self.features.list_attributes
+        )
         self.selector_lists = SelectorLists()
         self.pools = DevicePools(partitionable=self.features.partitionable_devices)
         self.usage = DeviceUsage(self.pools.node_of, consumable_capacity=self.features.consumable_capacity)

@@ -35,6 +35,7 @@ class DeviceFeatures(msgspec.Struct, frozen=True):
     device_taints: bool = True
     binding_conditions: bool = True
     consumable_capacity: bool = True
+    list_attributes: bool = False
 
 
 def device_features(gates: FeatureGates) -> DeviceFeatures:
@@ -46,6 +47,7 @@ def device_features(gates: FeatureGates) -> DeviceFeatures:
         binding_conditions=gates.enabled("DRADeviceBindingConditions")
         and gates.enabled("DRAResourceClaimDeviceStatus"),
         consumable_capacity=gates.enabled("DRAConsumableCapacity"),
+        list_attributes=gates.enabled("DRAListTypeAttributes"),
     )
 
 
