@@ -88,7 +88,7 @@ class SchedulingCycle:
         self._traces.attempt_started(pod, queued.attempts)
         try:
             node = await self._choose_node(attempt)
-            assumed = _with_node(attempt.pod, node)
+            assumed = _with_node(attempt, node)
             cache.assume_pod(assumed)
         except FitError as error:
             await self._post_filter_and_fail(attempt, error)
@@ -168,10 +168,14 @@ class SchedulingCycle:
         self._failed_attempts.requeue(attempt, str(error), diagnosis, nominated)
 
 
-def _with_node(info: PodInfo, node: str) -> PodInfo:
+def _with_node(attempt: Attempt, node: str) -> PodInfo:
     """Return the PodInfo of the pod as it will be once it is bound."""
-    pod = info.pod
-    return info.with_pod(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node)))
+    pod, status, claims = attempt.pod.pod, attempt.pod.pod.status, attempt.state.node_allocatable_claims
+    if claims or status.node_allocatable_resource_claim_statuses:
+        statuses = claims.get(node, ())
+        status = msgspec.structs.replace(status, node_allocatable_resource_claim_statuses=statuses)
+    spec = msgspec.structs.replace(pod.spec, node_name=node)
+    return attempt.pod.with_pod(msgspec.structs.replace(pod, spec=spec, status=status))
 
 
 def _log_slow_cycle(attempt: Attempt, start_ns: int, end_ns: int) -> None:

@@ -216,6 +216,11 @@ class DeviceTaint(Struct):
     effect: str = ""
 
 
+class NodeAllocatableResourceMapping(Struct):
+    capacity_key: str | None = None
+    allocation_multiplier: Quantity | None = None
+
+
 class Device(Struct):
     name: str = ""
     attributes: dict[str, DeviceAttribute] = {}
@@ -229,6 +234,7 @@ class Device(Struct):
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool | None = None
+    node_allocatable_resource_mappings: dict[str, NodeAllocatableResourceMapping] = {}
 
 
 class ResourcePool(Struct):

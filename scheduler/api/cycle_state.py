@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from kubeloop.kube.objects.api_types import NodeAllocatableResourceClaimStatus
+
+_NO_CLAIMS: Mapping[str, tuple[NodeAllocatableResourceClaimStatus, ...]] = {}
 
 
 class CycleState:
     """Values by key, written by one extension point and read by a later one. Dry runs use a `clone`.
 
     trace_attributes: attributes of the span of the attempt, by name, which plugins add. can_pause: a filter may raise
-    FilterPaused, as in the scheduling cycle itself; not in dry runs.
+    FilterPaused, as in the scheduling cycle itself; not in dry runs. node_allocatable_claims: by node, what the pod's
+    claims take of its resources, to be counted from the moment at which the pod is assumed.
 
     Values with a `clone()` method are cloned with it, others are shared.
     """
@@ -18,6 +24,7 @@ class CycleState:
         "_values",
         "can_pause",
         "measured",
+        "node_allocatable_claims",
         "skip_filter",
         "skip_pre_bind",
         "skip_score",
@@ -28,6 +35,7 @@ class CycleState:
         """measured: the duration of each plugin call is reported."""
         self.measured = measured
         self.can_pause = False
+        self.node_allocatable_claims: Mapping[str, tuple[NodeAllocatableResourceClaimStatus, ...]] = _NO_CLAIMS
         self._values: dict[str, Any] = {}
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()

@@ -141,6 +141,7 @@ def _resize_status(pod: Pod) -> object:
     return (
         status.resize,
         status.resources,
+        status.node_allocatable_resource_claim_statuses,
         status.allocated_resources,
         tuple(map(_resize_resources, status.container_statuses)),
         tuple(map(_resize_resources, status.init_container_statuses)),

@@ -36,6 +36,7 @@ class DeviceFeatures(msgspec.Struct, frozen=True):
     binding_conditions: bool = True
     consumable_capacity: bool = True
     list_attributes: bool = False
+    node_allocatable: bool = False
 
 
 def device_features(gates: FeatureGates) -> DeviceFeatures:
@@ -48,6 +49,7 @@ def device_features(gates: FeatureGates) -> DeviceFeatures:
         and gates.enabled("DRAResourceClaimDeviceStatus"),
         consumable_capacity=gates.enabled("DRAConsumableCapacity"),
         list_attributes=gates.enabled("DRAListTypeAttributes"),
+        node_allocatable=gates.enabled("DRANodeAllocatableResources"),
     )
 
 

@@ -63,6 +63,8 @@ class ClaimBinding:
                     devices.claims[number] = await self._bind_claim(devices, number, pod)
             if devices.special is not None:
                 devices.claims.append(await self._bind_special_claim(devices.special, pod))
+            if statuses := devices.node_allocatable.get(node):
+                await self._patch_pod(pod, {"nodeAllocatableResourceClaimStatuses": [*map(to_json, statuses)]})
             if self._devices.features.binding_conditions and any(map(has_binding_conditions, devices.claims)):
                 await self._wait_for_conditions(devices, pod, node)
         except (ApiError, ServerUnreachable, _BindError, DeviceBindingFailed) as error:
@@ -113,13 +115,18 @@ class ClaimBinding:
             "resourceClaimName": special.created.metadata.name,
             "requestMappings": [*map(to_json, special.mappings)],
         }
-        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"extendedResourceClaimStatus": status}}
+        await self._patch_pod(pod, {"extendedResourceClaimStatus": status})
+
+    async def _patch_pod(self, pod: Pod, status: JSON) -> None:
+        """Write one field of a pod's status. Raises _BindError."""
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
         try:
             await self._handle.client.patch(
                 PODS, pod.metadata.name, body, PatchType.MERGE, pod.metadata.namespace, subresource="status"
             )
         except (ApiError, ServerUnreachable) as error:
-            raise _BindError(f"update pod {pod.key} ExtendedResourceClaimStatus: {error}") from error
+            (field,) = status
+            raise _BindError(f"update pod {pod.key} {field[0].upper()}{field[1:]}: {error}") from error
 
     async def _wait_until_shown(self, claim: ResourceClaim) -> None:
         """Wait until the informer shows the claim, so that its devices are in use without a pending allocation."""
@@ -243,8 +250,10 @@ class ClaimBinding:
 
     # --- undoing -----------------------------------------------------------------------------------------------------
 
-    def unreserve(self, devices: PodDevices, pod: Pod) -> None:
+    def unreserve(self, devices: PodDevices, pod: Pod, node: str) -> None:
         """Free the devices that were reserved, and remove the pod's reservations in the background."""
+        if node in devices.node_allocatable:
+            self._handle.spawn(self._clear_node_allocatable(pod), f"clear the claim statuses of {pod.key}")
         special = devices.special
         if special is not None:
             self._devices.claims.remove_pending(special.claim)
@@ -271,6 +280,12 @@ class ClaimBinding:
             )
         except (ApiError, ServerUnreachable) as error:  # the next failed attempt of the pod tries again
             log.warning("cannot unreserve a claim", extra={"claim": claim.key, "pod": pod.key, "error": str(error)})
+
+    async def _clear_node_allocatable(self, pod: Pod) -> None:
+        try:
+            await self._patch_pod(pod, {"nodeAllocatableResourceClaimStatuses": None})
+        except _BindError as error:  # the next successful attempt replaces them
+            log.warning("cannot clear claim statuses", extra={"pod": pod.key, "error": str(error)})
 
     async def _delete_special_claim(self, claim: ResourceClaim) -> None:
         try:

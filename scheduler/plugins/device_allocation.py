@@ -20,11 +20,11 @@ from kubeloop.kube.objects.pod_claims import ClaimNotCreated, claim_name, is_own
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.api.extension_points import FilterPaused, RowFilterResult
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import failed, select_rows, unresolvable
+from kubeloop.scheduler.api.results import failed, select_rows, unresolvable, unschedulable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows
 from kubeloop.scheduler.cache.node_info import NodeInfo, may_be_devices
-from kubeloop.scheduler.cache.pod_requests import pod_requests
+from kubeloop.scheduler.cache.pod_requests import pod_requests, request_rules
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
 from kubeloop.scheduler.devices.allocation_results import allocation_results
@@ -38,6 +38,8 @@ from kubeloop.scheduler.devices.binding_conditions import (
 from kubeloop.scheduler.devices.errors import AllocationError
 from kubeloop.scheduler.devices.explanation import explain_requests
 from kubeloop.scheduler.devices.extended_resources import RequestMapping, device_requests, special_claim
+from kubeloop.scheduler.devices.node_allocatable import NodeAllocatableRejection, check_sharing, claim_statuses
+from kubeloop.scheduler.devices.node_allocatable import Statuses as NodeAllocatableStatuses
 from kubeloop.scheduler.devices.node_results import NodeResults, SearchesLeft
 from kubeloop.scheduler.devices.requests import ClaimRequests, claim_requests
 from kubeloop.scheduler.plugins.node_selector_masks import node_selector_mask
@@ -80,7 +82,8 @@ class PodDevices:
     classes: name of the class by extended resource, of the requested resources that devices provide. without_class: the
     other extended resources that are requested. searches: by those of `classes` that the nodes do not have. special:
     the claim for extended resources that Reserve has chosen, then as it was created; leftover_claim: that of a former
-    attempt. search_seconds, search_steps, searched_nodes: duration and size of the searches in this cycle.
+    attempt. node_allocatable: by node, what the claims take of its resources. search_seconds, search_steps,
+    searched_nodes: duration and size of the searches in this cycle.
     """
 
     def __init__(self, pod: Pod, claims: list[ResourceClaim]) -> None:
@@ -95,6 +98,7 @@ class PodDevices:
         self.searches: dict[tuple[str, ...], DeviceSearch] = {}
         self.special: SpecialClaim | None = None
         self.leftover_claim: ResourceClaim | None = None
+        self.node_allocatable: dict[str, NodeAllocatableStatuses] = {}
         self.search_seconds = 0.0
         self.search_steps = 0
         self.searched_nodes = 0
@@ -136,6 +140,7 @@ class DeviceAllocation:
             handle.clock.time_ns,
             filter_timeout or None,
         )
+        self._rules = request_rules(handle.feature_gates)
         self._binding_timeout_seconds = binding_timeout_seconds(args.binding_timeout)
         self._cannot_allocate = unresolvable(plugin, "cannot allocate all claims")
         self._cannot_fit = unresolvable(plugin, "cannot fit resource")
@@ -244,9 +249,16 @@ class DeviceAllocation:
             infos = [snapshot.node_infos[row] for row in rows.tolist()]
             fitting &= [all(name in info.allocatable for name in devices.without_class) for info in infos]
         feasible = fitting.copy()
+        rejected = self._shared_claims(devices, snapshot, rows) if self._devices.features.node_allocatable else {}
         for missing, indices in self._by_missing_resources(devices, snapshot, rows):
             if devices.to_allocate or missing:
                 feasible[indices] &= self._feasible(devices, missing, snapshot, rows[indices], can_pause)
+        if self._devices.features.node_allocatable:
+            for index in np.flatnonzero(feasible).tolist():
+                if index not in rejected:
+                    status = self._take_of_node(devices, snapshot.node_infos[rows[index]])
+                    rejected |= {} if status is None else {index: status}
+            feasible[[*rejected]] = False
         available = np.ones(len(rows), np.bool_)
         for number, claim in enumerate(devices.claims):
             if claim.status.allocation is None:
@@ -262,6 +274,8 @@ class DeviceAllocation:
         def explain(index: int) -> Status:
             if feasible[index]:
                 return self._not_available
+            if index in rejected:
+                return rejected[index]
             if not fitting[index]:
                 return self._cannot_fit
             row = int(rows[index])
@@ -269,6 +283,38 @@ class DeviceAllocation:
             return self._invalid_pools if search.results.has_invalid_pools(row) else self._cannot_allocate
 
         return RowFilterResult(feasible & available, explain)
+
+    def _shared_claims(self, devices: PodDevices, snapshot: Snapshot, rows: Rows) -> dict[int, Status]:
+        """Return why the nodes are rejected on which another pod takes resources by a claim of the pod."""
+        rejected: dict[int, Status] = {}
+        for number, claim in enumerate(devices.claims):
+            if claim.status.allocation is None:
+                continue
+            matcher = devices.selectors.get(number)
+            available = None if matcher is None else node_selector_mask(snapshot, matcher)
+            for index, row in enumerate(rows.tolist()):
+                if available is None or available[row]:
+                    try:
+                        check_sharing(devices.pod, claim, snapshot.node_infos[row])
+                    except NodeAllocatableRejection as error:
+                        rejected.setdefault(index, unresolvable(self._plugin, *error.reasons))
+        return rejected
+
+    def _take_of_node(self, devices: PodDevices, node: NodeInfo) -> Status | None:
+        """Record what the claims to allocate take of a node's resources; returns why the node does not have them."""
+        search = devices.searches.get(devices.missing_resources(node))
+        if search is None:
+            return None
+        allocated = search.results.allocations[node.name].devices
+        claims = [entry.claim for entry in search.requests]
+        try:
+            statuses = claim_statuses(devices.pod, zip(claims, allocated, strict=True), node, self._rules)
+        except NodeAllocatableRejection as error:
+            reject = unschedulable if error.is_resolvable else unresolvable
+            return reject(self._plugin, *error.reasons)
+        if statuses:
+            devices.node_allocatable[node.name] = statuses
+        return None
 
     def _by_missing_resources(
         self, devices: PodDevices, snapshot: Snapshot, rows: Rows

@@ -86,6 +86,7 @@ class DynamicResources:
         row = snapshot.row_of[node.name]
         rows = snapshot.all_rows[row : row + 1]
         result = self._allocation.filter_rows(devices, snapshot, rows, can_pause=state.can_pause)
+        state.node_allocatable_claims = devices.node_allocatable
         return None if result.passed[0] else result.explain(0)
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
@@ -94,6 +95,7 @@ class DynamicResources:
         try:
             return self._allocation.filter_rows(devices, snapshot, rows, can_pause=state.can_pause)
         finally:
+            state.node_allocatable_claims = devices.node_allocatable
             state.trace_attributes.update(
                 {
                     "kubeloop.devices.search_seconds": devices.search_seconds,
@@ -140,7 +142,7 @@ class DynamicResources:
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         devices: PodDevices | None = state.get(STATE)
         if devices is not None:
-            self._binding.unreserve(devices, pod.pod)
+            self._binding.unreserve(devices, pod.pod, node_name)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         return skip(self.name) if state.get(STATE) is None else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from kubeloop.kube.errors import UserError
@@ -34,7 +35,7 @@ from kubeloop.scheduler.cache.node_info import (
     may_be_devices,
     node_allocatable,
 )
-from kubeloop.scheduler.cache.pod_requests import RequestRules, has_resize_status, pod_requests, request_rules
+from kubeloop.scheduler.cache.pod_requests import RequestRules, is_pending_request, pod_requests, request_rules
 from kubeloop.scheduler.config.plugin_args import NodeResourcesFitArgs
 from kubeloop.scheduler.plugins.node_resources_scoring import (
     LeastAllocated,
@@ -63,7 +64,7 @@ class NodeResourcesFit:
     reads_only_pod_sums = True
 
     def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
-        self._rules = request_rules(handle.feature_gates)
+        self._rules = msgspec.structs.replace(request_rules(handle.feature_gates), node_allocatable=False)
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         self._handle = handle
@@ -109,9 +110,9 @@ class NodeResourcesFit:
         return self._requests_to_fit(pod) if request is None else request
 
     def _requests_to_fit(self, pod: PodInfo) -> dict[str, int]:
-        # status.resources of a resize counts for running pods only; a pending pod requests what its spec requests.
+        # What the status adds counts for bound pods only; a pending pod requests what its spec requests.
         return self._drop_ignored(
-            pod_requests(pod.pod, rules=self._rules) if has_resize_status(pod.pod) else pod.requests
+            pod.requests if is_pending_request(pod.pod) else pod_requests(pod.pod, rules=self._rules)
         )
 
     def resources_needed(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
@@ -277,7 +278,7 @@ def _scored_requests(pod: PodInfo) -> dict[str, int]:
 
     They do count for pods already on the node.
     """
-    if pod.pod.spec.resources is None and not has_resize_status(pod.pod):
+    if pod.pod.spec.resources is None and is_pending_request(pod.pod):
         return pod.requests | {"cpu": pod.non_zero_milli_cpu, "memory": pod.non_zero_memory}
     return pod_requests(pod.pod, non_zero=True, rules=_CONTAINERS_ONLY)
 
