@@ -6,13 +6,12 @@ A group's pods use its nodes only. Its resources are those of CLASSES, which all
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 from typing import Any
 
+from support.device_replay import NAMESPACE, ReplayGroup
 from support.devices import claim, device, device_class, device_slice, request
 
 JSON = dict[str, Any]
-NAMESPACE = "extended"
 PODS_PER_GROUP = 6
 PREFIX = "deviceclass.resource.kubernetes.io/"
 GPU, LARGE = "example.com/gpu", "example.com/large"
@@ -24,27 +23,15 @@ CLASSES = (
 RESOURCES = (GPU, GPU, GPU, LARGE, f"{PREFIX}plain", f"{PREFIX}gpu")
 
 
-@dataclass
-class ExtendedGroup:
-    """pods: in the order in which they are scheduled, with the names of their claims. plugins: nodes have some."""
-
-    name: str
-    nodes: list[JSON] = field(default_factory=list)
-    devices: list[JSON] = field(default_factory=list)
-    claims: dict[str, JSON] = field(default_factory=dict)
-    pods: dict[str, JSON] = field(default_factory=dict)
-    plugins: bool = False
-
-
 class _Generator:
     def __init__(self, number: int) -> None:
         self._random = random.Random(f"extended resources {number}")
-        self.group = ExtendedGroup(f"e{number}")
+        self.group = ReplayGroup(f"e{number}")
 
     def _chance(self, probability: float) -> bool:
         return self._random.random() < probability
 
-    def generate(self) -> ExtendedGroup:
+    def generate(self) -> ReplayGroup:
         rng, group = self._random, self.group
         group.plugins = self._chance(0.5)
         for index in range(rng.randint(1, 3)):
@@ -53,9 +40,9 @@ class _Generator:
             name = node["metadata"]["name"]
             if self._chance(0.85):
                 devices = [self._device(f"d{number}") for number in range(rng.randint(1, 6))]
-                group.devices.append(device_slice(name, *devices, driver=f"{group.name}.example.com"))
-        for index in range(PODS_PER_GROUP):
-            self._pod(f"{group.name}-{index}", index)
+                group.slices.append(device_slice(name, *devices, driver=f"{group.name}.example.com"))
+        for _ in range(PODS_PER_GROUP):
+            self._pod()
         return group
 
     def _node(self, name: str) -> JSON:
@@ -82,28 +69,22 @@ class _Generator:
             resources[self._random.choice(RESOURCES)] = str(self._random.choice((0, 1, 1, 1, 2, 2, 3)))
         return {"name": name, "image": "i", "resources": {"requests": resources, "limits": resources}, **fields}
 
-    def _pod(self, name: str, index: int) -> None:
-        rng = self._random
+    def _pod(self) -> None:
+        rng, name = self._random, f"{self.group.name}-{len(self.group.pods)}"
         starting = [
             self._container(f"i{number}", rng.choice((0, 1, 1)), **rng.choice(({}, {}, {"restartPolicy": "Always"})))
             for number in range(rng.choice((0, 0, 0, 1, 2, 3)))
         ]
         containers = [self._container(f"c{number}", rng.choice((0, 1, 1, 2))) for number in range(rng.choice((1, 2)))]
-        spec: JSON = {
-            "initContainers": starting,
-            "containers": containers,
-            "nodeSelector": {"group": self.group.name},
-            "priorityClassName": f"order-{index}",
-            "tolerations": [{"operator": "Exists"}],  # new nodes have a taint until they are ready
-        }
+        spec: JSON = {"initContainers": starting, "containers": containers}
         # A pod with a claim is never bound where a device plugin provides all of its resources: see docs/decisions.md.
         if not self.group.plugins and self._chance(0.25):
             body = claim(name, request(count=rng.choice((1, 2))))
             self.group.claims[name] = body | {"metadata": {"name": name, "namespace": NAMESPACE}}
             spec["resourceClaims"] = [{"name": "claim", "resourceClaimName": name}]
-        self.group.pods[name] = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+        self.group.add_pod(spec)
 
 
-def extended_group(number: int) -> ExtendedGroup:
+def extended_group(number: int) -> ReplayGroup:
     """Return a group; the same number, the same group."""
     return _Generator(number).generate()

@@ -21,6 +21,7 @@ from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.pod_requests import request_rules
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.framework.dry_run import NodeDryRuns
@@ -93,7 +94,7 @@ class PluginCluster:
         self, nodes: Iterable[Node] = (), pods: Iterable[Pod] = (), feature_gates: Mapping[str, bool] | None = None
     ) -> None:
         self.feature_gates = FeatureGates(feature_gates or {})
-        self.cache = Cache(lambda: 0.0)
+        self.cache = Cache(lambda: 0.0, request_rules=request_rules(self.feature_gates))
         self.snapshot = Snapshot()
         self.listers = Listers()
         self.pods: Store[Pod] = Store()
