@@ -504,6 +504,8 @@ OBEYED: frozenset[str] = frozenset(
         "DRADeviceBindingConditions",
         "DRADeviceTaints",
         "DRAExtendedResource",
+        "DRAListTypeAttributes",
+        "DRANodeAllocatableResources",
         "DRAPartitionableDevices",
         "DRAPrioritizedList",
         "DRAResourceClaimDeviceStatus",
@@ -599,8 +601,6 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(
         (
             "DRADeviceTaintRules",
-            "DRAListTypeAttributes",
-            "DRANodeAllocatableResources",
             "DRAResourcePoolStatus",
         ),
         "kubeloop has no such extension of dynamic resource allocation (DRA)",

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kubeloop.kube.objects.api_types import NodeAllocatableResourceClaimStatus, Pod
+from kubeloop.kube.objects.api_types import Quantity as Amount
 from kubeloop.kube.objects.device_types import NodeAllocatableResourceMapping, ResourceClaim
 from kubeloop.kube.objects.pod_claims import claim_name
 from kubeloop.kube.quantities import Quantity, parse_quantity
@@ -67,7 +68,7 @@ def claim_statuses(
             raise NodeAllocatableRejection(
                 f"claim {name}: node-allocatable resource claim not referenced by any container within the pod"
             )
-        resources = {resource: amount.canonical() for resource, amount in amounts.items()}
+        resources: dict[str, Amount] = {resource: amount.canonical() for resource, amount in amounts.items()}
         statuses.append(
             NodeAllocatableResourceClaimStatus(
                 resource_claim_name=name, containers=tuple(containers), resources=resources

@@ -72,7 +72,9 @@ class _Generator:
         for entry in claims:
             self._claim(entry)
         if self.group.claims and self._chance(0.15):
-            claims = [*dict.fromkeys([*claims, rng.choice([*self.group.claims])])]
+            shared = rng.choice([*self.group.claims])
+            claims = [*dict.fromkeys([*claims, shared])]
+            self.group.retried |= {shared.rsplit("-", 1)[0]} - {name}
         entries = [{"name": f"c{number}", "resourceClaimName": entry} for number, entry in enumerate(claims)]
         containers = [self._container(f"c{number}", entries) for number in range(rng.choice((1, 2)))]
         spec: JSON = {"containers": containers}
