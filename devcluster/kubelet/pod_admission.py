@@ -40,13 +40,20 @@ def amounts(resources: Mapping[str, Any] | None) -> Amounts:
 def requested_amounts(pod: JSON) -> Amounts:
     """Return the requests of the pod as integers, including one of "pods".
 
-    Without the extended resources of containers for which the scheduler has allocated devices.
+    Without the extended resources of containers for which the scheduler has allocated devices, and with what the pod's
+    claims take of the node's resources.
     """
-    spec = pod["spec"]
-    special = (pod.get("status") or {}).get("extendedResourceClaimStatus")
+    spec, status = pod["spec"], pod.get("status") or {}
+    special = status.get("extendedResourceClaimStatus")
     if special:
         spec = _without_devices(spec, special["requestMappings"])
-    return {**amounts(pod_requests(spec)), "pods": 1}
+    requested = {**amounts(pod_requests(spec)), "pods": 1}
+    pod_level = (spec.get("resources") or {}).get("requests") or {}
+    for claim in status.get("nodeAllocatableResourceClaimStatuses") or ():
+        for name, value in amounts(claim["resources"]).items():
+            if name not in pod_level:
+                requested[name] = requested.get(name, 0) + value
+    return requested
 
 
 def _without_devices(spec: JSON, mappings: Iterable[JSON]) -> JSON:

@@ -1,4 +1,4 @@
-"""Default values of kinds that extend the API: admission, CRDs, APIServices, flow control, resource claims.
+"""Default values of kinds that extend the API: admission, CRDs, APIServices, flow control, devices.
 
 Sources: pkg/apis/*/v1/defaults.go of Kubernetes v1.36, apiextensions-apiserver pkg/apis/apiextensions/v1/defaults.go.
 """
@@ -95,6 +95,13 @@ def _device_requests(claim: JSON) -> None:
                 device_request["count"] = 1
 
 
+def _mapped_resources(slice_: JSON) -> None:
+    for device in (slice_.get("spec") or {}).get("devices") or ():
+        for mapping in (device.get("nodeAllocatableResourceMappings") or {}).values():
+            if mapping.get("allocationMultiplier") is None:
+                mapping["allocationMultiplier"] = "1"
+
+
 def _autoscaler_v1(obj: JSON) -> None:
     obj["spec"].setdefault("minReplicas", 1)
 
@@ -112,6 +119,7 @@ DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
     (_FLOW, "PriorityLevelConfiguration"): _priority_level,
     ("autoscaling/v1", "HorizontalPodAutoscaler"): _autoscaler_v1,
     (_CLAIMS, "ResourceClaim"): _device_requests,
+    (_CLAIMS, "ResourceSlice"): _mapped_resources,
     (_CLAIMS, "ResourceClaimTemplate"): lambda obj: _device_requests(obj.get("spec") or {}),
 }
 """Defaulting functions by (group, kind), or by (apiVersion, kind) if versions differ."""

@@ -121,3 +121,12 @@ def test_resources_with_allocated_devices_are_not_requested():
     }
     assert requested_amounts(devices) == {"cpu": 2000, "example.com/gpu": 2, "pods": 1}
     assert requested_amounts(pod(containers=containers)) == {"cpu": 2000, "example.com/gpu": 4, "pods": 1}
+
+
+def test_claims_take_resources_of_the_node():
+    taken = {"resourceClaimName": "c", "containers": ["a"], "resources": {"cpu": "500m", "memory": "1Gi"}}
+    containers = [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]
+    status = {"status": {"nodeAllocatableResourceClaimStatuses": [taken, taken]}}
+    assert requested_amounts(pod(containers=containers) | status) == {"cpu": 2000, "memory": 2 << 30, "pods": 1}
+    pod_level = pod(containers=containers, resources={"requests": {"cpu": "3"}}) | status
+    assert requested_amounts(pod_level) == {"cpu": 3000, "memory": 2 << 30, "pods": 1}

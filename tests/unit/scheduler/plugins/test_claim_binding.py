@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.errors import ApiError, Conflict
-from kubeloop.kube.objects.api_types import Status, to_json
+from kubeloop.kube.objects.api_types import NodeAllocatableResourceClaimStatus, Status, to_json
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
@@ -367,3 +367,18 @@ async def test_metrics_of_binding_conditions(pending, condition, result):
     assert awaited[:4] == ("awaited", "default-scheduler", "gpu.example.com", result)
     assert awaited[4] >= 1.0
     assert allocations == ("allocated", "default-scheduler", "gpu.example.com", result)
+
+
+async def test_resources_that_claims_take_are_written_and_cleared(special):
+    attempt = special()
+    taken = NodeAllocatableResourceClaimStatus(resource_claim_name="c", containers=("main",), resources={"cpu": "1"})
+    attempt.state.read("DynamicResources").node_allocatable["a"] = (taken,)
+    assert await attempt.bind() is None
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    for work in attempt.cluster.spawned:
+        await work
+    statuses = [body["status"] for what, body in attempt.server.requests if what == "pods/status"]
+    assert statuses[1:] == [
+        {"nodeAllocatableResourceClaimStatuses": [to_json(taken)]},
+        {"nodeAllocatableResourceClaimStatuses": None},
+    ]

@@ -442,3 +442,38 @@ def test_long_searches_pause_the_scheduling_cycle(extended, pod):
     asyncio.run(pause.value.work)
     assert plugin.filter_rows(state, info, snapshot, snapshot.all_rows).passed.all()
     assert state.trace_attributes["kubeloop.devices.searched_nodes"] == 2
+
+
+# --- resources of the node -------------------------------------------------------------------------------------------
+
+NODE_ALLOCATABLE = {"DRANodeAllocatableResources": True}
+TAKES_CPU = {"cpu": {"allocationMultiplier": "2"}}
+
+
+def test_devices_take_cpu_of_their_node(plugin_cluster, node, pod):
+    cluster = plugin_cluster(
+        [node("a"), node("b"), node("c", allocatable={"cpu": "1"})], feature_gates=NODE_ALLOCATABLE
+    )
+    slices = [
+        device_slice("a", device("d")),
+        device_slice("b", device("d", nodeAllocatableResourceMappings=TAKES_CPU)),
+        device_slice("c", device("d", nodeAllocatableResourceMappings=TAKES_CPU)),
+    ]
+    cluster.devices = FilledDevices(device_class(), *slices, claim("c"), gates=NODE_ALLOCATABLE)
+    plugin = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster)
+    containers = [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}]
+    taking = pod("p", containers=containers, **CLAIM)
+    assert rejections(plugin, cluster, taking) == {"c": ("Insufficient cpu",)}
+    state = reserved(plugin, cluster, taking, "b")
+    statuses = {name: [*map(to_json, claims)] for name, claims in state.node_allocatable_claims.items()}
+    assert statuses == {"b": [{"resourceClaimName": "c", "containers": ("main",), "resources": {"cpu": "2"}}]}
+
+
+def test_claim_that_takes_cpu_of_a_node_for_another_pod(plugin_cluster, node, pod):
+    status = {"nodeAllocatableResourceClaimStatuses": [{"resourceClaimName": "c", "resources": {"cpu": "1"}}]}
+    cluster = plugin_cluster([node("a"), node("b")], [pod("q", "a", status=status)], feature_gates=NODE_ALLOCATABLE)
+    used = claim("c", status=allocated(("a", "d")))
+    cluster.devices = FilledDevices(device_class(), *SLICES, used, gates=NODE_ALLOCATABLE)
+    plugin = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster)
+    reason = "node allocatable resource claim c is already used by another pod"
+    assert rejections(plugin, cluster, pod("p", **CLAIM)) == {"a": (reason,)}
