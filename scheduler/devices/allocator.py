@@ -7,6 +7,7 @@ candidate (backtracking). Source: structured/internal/incubating/allocator_incub
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -58,7 +59,7 @@ class _TooManyResults(Exception):
 class NodeSearch:
     """One search. steps: number of calls so far, a measure of its size.
 
-    It may run in a thread: it reads copies of the usage if `copies_usage`, and otherwise only what does not change.
+    in_thread: it runs in a thread, and reads a copy of the usage; all else that it reads does not change.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class NodeSearch:
         settings: SearchSettings,
         *,
         limit_seconds: float | None = None,
-        copies_usage: bool = False,
+        in_thread: bool = False,
     ) -> None:
         """limit_seconds: raise AllocationTimeout after this time, even if it is less than that of the settings."""
         self.steps = 0
@@ -84,7 +85,8 @@ class NodeSearch:
         self._candidates = [device for pool in pools if pool.is_usable for device in pool.devices]
         self._pool_of = {pool.key: pool for pool in pools}
         self._usage = {pool.key: settings.usage_of(pool.key) for pool in pools}
-        if copies_usage:
+        self._in_thread = in_thread
+        if in_thread:
             self._usage = {key: usage.copy() for key, usage in self._usage.items()}
         self._selectable: dict[tuple[Request, PoolDevice], bool] = {}
         self._all_devices: dict[Request, list[PoolDevice]] = {}
@@ -155,8 +157,11 @@ class NodeSearch:
 
     def _count_step(self) -> None:
         self.steps += 1
-        if self.steps % _STEPS_PER_CLOCK_CHECK == 0 and self._settings.now_ns() > self._end_ns:
-            raise AllocationTimeout(self._node)
+        if self.steps % _STEPS_PER_CLOCK_CHECK == 0:
+            if self._in_thread:
+                time.sleep(0)  # the event loop waits for the interpreter lock
+            if self._settings.now_ns() > self._end_ns:
+                raise AllocationTimeout(self._node)
 
     def _next_request(self, claim: int, request: int) -> bool:
         """Allocate this request and all after it; False if that is impossible. Raises _TooManyResults."""

@@ -28,7 +28,7 @@ UNKNOWN, FEASIBLE, CANNOT_ALLOCATE, INVALID_POOLS = -1, 0, 1, 2
 _Result = tuple[int, NodeAllocation | None]
 
 _MAX_KEPT = 64
-_SLICE_SECONDS = 0.02  # of searches without a pause, and of one of them before it goes to a thread
+_SLICE_SECONDS = 0.01  # of searches without a pause, and of one of them before it goes to a thread
 _MAX_UNPAUSED_SECONDS = 0.5  # of one search where the scheduler cannot pause: in dry runs and explanations
 
 
@@ -101,7 +101,7 @@ class NodeResults:
     async def _search_in_thread(self, node: Node, row: int, settings: SearchSettings) -> None:
         name, labels = node.metadata.name, node.metadata.labels
         pools = self._pools.pools(name, labels)
-        search = NodeSearch(self.claims, pools, name, labels, settings, copies_usage=True)
+        search = NodeSearch(self.claims, pools, name, labels, settings, in_thread=True)
         try:
             result = await asyncio.to_thread(self._run, search)
             if (key := self._shared_key(pools)) is not None:

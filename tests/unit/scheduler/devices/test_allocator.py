@@ -347,12 +347,12 @@ def test_tolerations(taint, toleration, untolerated):
     assert has_untolerated_taint(pool.devices[0], ()) == (taint["effect"] != "None")
 
 
-@pytest.mark.parametrize("copies_usage", [True, False])
-def test_search_reads_the_usage_of_its_start_if_it_copies_it(copies_usage):
+@pytest.mark.parametrize("in_thread", [True, False])
+def test_search_in_a_thread_reads_the_usage_of_its_start(in_thread):
     devices = FilledDevices(device_class(), device_slice("a", device("d")))
     entry = claim_requests(typed(claim("c")), devices.device_class, devices.features, devices.selector_lists)
     settings = SearchSettings(devices.features, devices.selectors, devices.usage.pool, lambda: 0, None)
     devices.apply(claim("other", status=allocated(("a", "none"))))  # the pool has a usage
-    search = NodeSearch([entry], devices.pools.pools("a", {}), "a", {}, settings, copies_usage=copies_usage)
+    search = NodeSearch([entry], devices.pools.pools("a", {}), "a", {}, settings, in_thread=in_thread)
     devices.apply(claim("used", status=allocated(("a", "d"))))
-    assert (search.run() is not None) is copies_usage
+    assert (search.run() is not None) is in_thread

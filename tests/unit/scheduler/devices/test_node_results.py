@@ -145,8 +145,8 @@ async def searched_in_slices(search, cluster, clock, timeout_seconds=None):
     ("step_seconds", "paused"),
     [
         pytest.param(0.0, False, id="cheap searches do not pause"),
-        pytest.param(0.01, True, id="many searches pause"),
-        pytest.param(0.03, True, id="a long search runs in a thread"),
+        pytest.param(0.005, True, id="many searches pause"),
+        pytest.param(0.02, True, id="a long search runs in a thread"),
     ],
 )
 async def test_searches_in_slices(step_seconds, paused, plugin_cluster, node):
