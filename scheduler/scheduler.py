@@ -59,6 +59,7 @@ log = logging.getLogger(__name__)
 # Pods are scheduled for this long per turn of the event loop. With one pod per turn, pods would wait under load for the
 # controllers, which create more of them in each turn.
 _TURN_NS = 3_000_000
+_MAX_WAIT_FOR_DEVICES_SECONDS = 10.0
 _DEVICE_CLASS = "resource.k8s.io/DeviceClass"
 DEVICE_EVENTS = ("resource.k8s.io/ResourceClaim", _DEVICE_CLASS, "resource.k8s.io/ResourceSlice")
 """Resources whose informers start with the first pod that needs devices."""
@@ -252,10 +253,23 @@ class Scheduler:
         return self._devices
 
     async def _follow_devices(self) -> None:
-        """Queue the pods with claims once the caches of claims and devices are complete."""
+        """Queue the pods that need devices once the caches of claims and devices are complete.
+
+        Pods with extended resources only wait for a limited time: device plugins may provide them.
+        """
         await self._devices_needed.wait()
         assert self._devices is not None
-        await self._devices.wait_synced()
+        try:
+            async with asyncio.timeout(_MAX_WAIT_FOR_DEVICES_SECONDS):
+                await self._devices.wait_synced()
+        except TimeoutError:  # the server does not serve them, or the scheduler may not list them
+            log.warning("cannot list claims and devices; pods with extended resources are scheduled without devices")
+            self._devices.is_overdue = True
+            self._queue_pods_with_devices()
+            await self._devices.wait_synced()
+        self._queue_pods_with_devices()
+
+    def _queue_pods_with_devices(self) -> None:
         self.queue.move_all_to_active_or_backoff(events.cluster_event(_DEVICE_CLASS, events.ADD), None, None)
 
     @property

@@ -19,12 +19,16 @@ from kubeloop.scheduler.devices.selectors import DeviceSelectors
 
 
 class ClusterDevices:
-    """Claims, classes and pools, kept up to date by informers that start with this object."""
+    """Claims, classes and pools, kept up to date by informers that start with this object.
+
+    is_overdue: the caches are not complete after some time; pods without claims no longer wait for them.
+    """
 
     def __init__(
         self, informers: InformerFactory, gates: FeatureGates, classes_changed: Callable[[], None] = lambda: None
     ) -> None:
         """classes_changed: called after an extended resource has got another class, or none."""
+        self.is_overdue = False
         self.features = device_features(gates)
         self.selectors = DeviceSelectors(
             consumable_capacity=self.features.consumable_capacity, list_attributes=self.features.list_attributes

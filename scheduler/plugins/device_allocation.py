@@ -149,7 +149,8 @@ class DeviceAllocation:
         self._leftover = unresolvable(plugin, "cannot schedule extended resource claim")
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
-        if not self._devices.has_synced:  # the pod is queued when it is
+        must_wait = bool(pod.spec.resource_claims) or not self._devices.is_overdue
+        if must_wait and not self._devices.has_synced:  # the pod is queued when it is
             return unresolvable(self._plugin, "waiting for the caches of resource claims")
         try:
             self._claims_of(pod)

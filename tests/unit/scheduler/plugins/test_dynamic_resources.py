@@ -374,9 +374,12 @@ def test_extended_resources_need_their_feature_gate(extended, pod):
 
 
 def test_pod_with_extended_resources_waits_for_the_caches(extended, pod):
-    plugin, _ = extended(synced=False)
+    plugin, cluster = extended(synced=False)
     assert plugin.pre_enqueue(requesting(pod, gpu=1)).reasons == ("waiting for the caches of resource claims",)
     assert plugin.pre_enqueue(pod("q")) is None
+    cluster.devices.is_overdue = True
+    assert plugin.pre_enqueue(requesting(pod, gpu=1)) is None
+    assert plugin.pre_enqueue(pod("q", **CLAIM)) is not None
 
 
 def test_claims_and_extended_resources_are_allocated_together(extended, pod):
