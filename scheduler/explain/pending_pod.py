@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -188,7 +188,8 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         if statuses:
             reasons.update(statuses[0].reasons)
             plugins.update(status.plugin for status in statuses)
-            _add_shortages(explanation.shortages, info, node)
+            insufficient = {reason for status in statuses for reason in status.reasons}
+            _add_shortages(explanation.shortages, info, node, insufficient)
     yield
     for plugin in framework.node_filters.filter:
         if plugin.name in plugins and isinstance(plugin, ExplainPodPlugin):
@@ -249,10 +250,10 @@ def _fits_after_preemption(
     return framework.node_filters.run_filters_on_node(state_copy, pod, node_copy) is None
 
 
-def _add_shortages(shortages: dict[str, int], pod: PodInfo, node: NodeInfo) -> None:
+def _add_shortages(shortages: dict[str, int], pod: PodInfo, node: NodeInfo, reasons: Container[str]) -> None:
     for name, amount in pod.requests.items():
         missing = amount - (node.allocatable.get(name, 0) - node.requested.get(name, 0))
-        if missing > 0:
+        if missing > 0 and f"Insufficient {name}" in reasons:  # not if devices provide it
             shortages[name] = min(missing, shortages.get(name, missing))
 
 
