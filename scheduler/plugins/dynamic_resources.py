@@ -9,7 +9,7 @@ Source: plugins/dynamicresources of v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.plugins.device_allocation import DeviceAllocation, PodDevices
 
 STATE = "DynamicResources"
+_NATIVE = frozenset(("cpu", "memory", "ephemeral-storage"))
 
 
 class DynamicResources:
@@ -70,9 +71,7 @@ class DynamicResources:
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> tuple[PreFilterResult | None, Status | None]:
         state.write(STATE, None)
-        if not pod.pod.spec.resource_claims and not (
-            self._extended_resources and any(map(may_be_devices, pod.requests))
-        ):
+        if not pod.pod.spec.resource_claims and not (self._extended_resources and _has_extended_resource(pod.requests)):
             return None, skip(self.name)
         devices, status = self._allocation.pre_filter(pod.pod)
         state.write(STATE, devices)
@@ -176,8 +175,12 @@ class DynamicResources:
 
 
 def _requests_extended_resource(pod: Pod) -> bool:
-    for containers in (pod.spec.containers, pod.spec.init_containers):
-        for container in containers:
-            if any(map(may_be_devices, container.resources.requests)):
-                return True
+    for container in pod.spec.containers + pod.spec.init_containers:
+        if _has_extended_resource(container.resources.requests):
+            return True
     return False
+
+
+def _has_extended_resource(requests: Mapping[str, object]) -> bool:
+    # The first test is for speed: most pods request nothing else.
+    return not requests.keys() <= _NATIVE and any(map(may_be_devices, requests))
