@@ -55,21 +55,23 @@ class Algorithm:
         self._start_row = 0
         self._turn = 0
 
-    async def schedule(self, attempt: Attempt) -> str:
+    async def schedule(self, attempt: Attempt, rows: Rows | None = None) -> str:
         """Return the node for the attempt's pod, and record facts of the attempt. Waits for extenders, and for filters
         that take long.
 
-        Raises FitError or NoNodesAvailable if there is none, SchedulingError if a plugin or extender failed.
+        rows: the only nodes to choose from, ascending; None: all nodes. Raises FitError or NoNodesAvailable if there is
+        none, SchedulingError if a plugin or extender failed.
         """
         snapshot, facts = self.snapshot, attempt.facts
-        facts.nodes = len(snapshot)
+        candidates = snapshot.all_rows if rows is None else rows
+        facts.nodes = len(candidates)
         facts.attributes = attempt.state.trace_attributes
         if facts.nodes == 0:
             raise NoNodesAvailable
         diagnosis = Diagnosis(NodeToStatus(snapshot))
         attempt.state.can_pause = True
         try:
-            rows = await self._feasible(attempt, diagnosis)
+            rows = await self._feasible(attempt, candidates, diagnosis)
         finally:
             attempt.state.can_pause = False  # from here on, filters run in dry runs only
         facts.feasible = len(rows)
@@ -85,7 +87,8 @@ class Algorithm:
             facts.score_ns = (start_ns, self._now_ns())
         return facts.node
 
-    async def _feasible(self, attempt: Attempt, diagnosis: Diagnosis) -> Rows:
+    async def _feasible(self, attempt: Attempt, rows: Rows, diagnosis: Diagnosis) -> Rows:
+        """Return those of `rows` on which the pod fits."""
         snapshot, facts = self.snapshot, attempt.facts
         filters, state, pod = attempt.framework.filters, attempt.state, attempt.pod
         start_ns = self._now_ns()
@@ -99,26 +102,26 @@ class Algorithm:
             diagnosis.note(rejection)
             return snapshot.all_rows[:0]
         nominated = snapshot.row_of.get(pod.pod.status.nominated_node_name)
-        if nominated is not None:
+        if nominated is not None and (rows is snapshot.all_rows or nominated in rows):
             # Preemption made room there, so it is likely the only feasible node; if not, all nodes are tried. An error
             # here will occur on all nodes again.
             first = np.array([nominated], np.intp)
             try:
                 try:
-                    rows = filters.run_filters(state, pod, snapshot, first, diagnosis)
+                    fitting = filters.run_filters(state, pod, snapshot, first, diagnosis)
                 except FilterPaused as pause:
-                    rows = await self._after_pause(pause, attempt, first, diagnosis)
-                rows = await self._pass_extenders(pod.pod, rows, diagnosis)
+                    fitting = await self._after_pause(pause, attempt, first, diagnosis)
+                fitting = await self._pass_extenders(pod.pod, fitting, diagnosis)
             except SchedulingError as error:
                 log.error("evaluation failed on the nominated node", extra={"pod": pod.key, "error": str(error)})
                 diagnosis.errors.clear()
-                rows = first[:0]
-            if len(rows):
+                fitting = first[:0]
+            if len(fitting):
                 facts.filter_ns = (filter_ns, self._now_ns())
-                return rows
-        rows = snapshot.all_rows
+                return fitting
         if names is not None:
-            rows = _rows_of(snapshot, names)
+            named = _rows_of(snapshot, names)
+            rows = named if rows is snapshot.all_rows else np.intersect1d(rows, named, assume_unique=True)
             reason = f"node(s) didn't satisfy plugin(s) [{' '.join(confining)}]"
             diagnosis.node_to_status.absent = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
         try:

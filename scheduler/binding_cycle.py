@@ -110,6 +110,8 @@ class BindingCycle:
             self._traces.pre_bind_finished(pod, status.message if status is not None else None)
             if status is not None:
                 return status
+        if self._slots <= 0:  # the members of a pod group are bound at once
+            await self.wait_for_slot()
         self._slots -= 1
         self._traces.bind_started(pod, attempt.node)
         try:

@@ -51,13 +51,17 @@ class PodEvents:
         durations: EventDurations = NOT_MEASURED,
         request_rules: RequestRules = DEFAULT_REQUEST_RULES,
         sync_calls: Callable[[Pod], None] | None = None,
+        gangs: bool = False,
     ) -> None:
         """reject_waiting_pod(uid): rejects a pod that waits on permit; returns False if it does not wait.
 
-        sync_calls: called with the new state of each pod, for the pending API calls about it.
+        sync_calls: called with the new state of each pod, for the pending API calls about it. gangs: the feature gate
+        GangScheduling, by which a new pending pod may make others schedulable.
         """
         self._sync_calls = sync_calls
         self._cache = cache
+        self._pod_groups = cache.pod_groups
+        self._gangs = gangs
         self._queue = queue
         self._scheduler_names = scheduler_names
         self._reject_waiting_pod = reject_waiting_pod
@@ -71,7 +75,11 @@ class PodEvents:
             self._add_assigned(obj)
         elif obj.spec.scheduler_name in self._scheduler_names:
             start_ns = self._durations.start()
+            if self._pod_groups is not None:
+                self._pod_groups.put(obj)  # before PreEnqueue, which counts the pods of the group
             self._queue.add(obj)
+            if self._gangs:
+                self._queue.move_all_to_active_or_backoff(events.PENDING_POD_ADD, None, obj)
             self._durations.handled(events.PENDING_POD_ADD, start_ns)
 
     def on_update(self, old: Pod, new: Pod) -> None:
@@ -143,6 +151,8 @@ class PodEvents:
             return  # a repeated event; handling it would schedule a pod twice
         if self._sync_calls is not None:
             self._sync_calls(new)
+        if self._pod_groups is not None:
+            self._pod_groups.put(new)
         if self._cache.is_assumed(new):
             if new.metadata.deletion_timestamp is not None and old.metadata.deletion_timestamp is None:
                 self._assumed_pod_deleted(new)
@@ -156,6 +166,8 @@ class PodEvents:
 
     def _delete_pending(self, pod: Pod) -> None:
         self._queue.delete(pod)
+        if self._pod_groups is not None:
+            self._pod_groups.remove(pod)
         if self._cache.is_assumed(pod):
             self._assumed_pod_deleted(pod)
         elif pod.status.nominated_node_name:

@@ -6,6 +6,7 @@ Source: handleSchedulingFailure and handleBindingCycleError of pkg/scheduler/sch
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Pod
@@ -21,6 +22,17 @@ from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.status_patches import StatusPatches
 
 log = logging.getLogger(__name__)
+
+
+class Failure(NamedTuple):
+    """Why an attempt failed, and the node at which preemption makes room.
+
+    diagnosis: why the pod was rejected; None after an error. nominated_node_name: as in Nominator.add.
+    """
+
+    message: str
+    diagnosis: Diagnosis | None = None
+    nominated_node_name: str | None = ""
 
 
 class FailedAttempts:
@@ -77,13 +89,16 @@ class FailedAttempts:
 
     def _reject(self, attempt: Attempt, status: Status) -> None:
         """Requeue a pod that Reserve, Permit, PreBind or Bind rejected, or that failed there."""
+        self.requeue(attempt, *self.failure_of(attempt.node, status))
+
+    def failure_of(self, node: str, status: Status) -> Failure:
+        """Return the failure of a pod that Reserve, Permit, PreBind or Bind rejected on `node`, or failed there."""
         if not status.is_rejection:
-            self.requeue(attempt, status.message)
-            return
+            return Failure(status.message)
         diagnosis = Diagnosis(NodeToStatus(self._snapshot))
-        diagnosis.node_to_status.set(attempt.node, status)
+        diagnosis.node_to_status.set(node, status)
         diagnosis.note(status)
-        self.requeue(attempt, str(FitError(1, diagnosis)), diagnosis)
+        return Failure(str(FitError(1, diagnosis)), diagnosis)
 
     def requeue(
         self,
@@ -92,10 +107,7 @@ class FailedAttempts:
         diagnosis: Diagnosis | None = None,
         nominated_node_name: str | None = "",
     ) -> None:
-        """Requeue the pod, record an event and patch the condition.
-
-        diagnosis: why the pod was rejected; None after an error. nominated_node_name: as in Nominator.add.
-        """
+        """Requeue the pod, record an event and patch the condition. The arguments are those of a Failure."""
         queued = attempt.queued
         pod = queued.pod
         result: AttemptResult = "error" if diagnosis is None else "unschedulable"
@@ -130,3 +142,11 @@ def report_failure(context: SchedulerContext, pod: Pod, message: str) -> None:
     """Record the event FailedScheduling."""
     recorder = context.recorder_for(pod.spec.scheduler_name)
     recorder.event(pod, "Warning", "FailedScheduling", message, action="Scheduling")
+
+
+def skip_deleted(context: SchedulerContext, pod: Pod) -> bool:
+    """Return True for a pod that is being deleted, and report that it is not scheduled."""
+    if pod.metadata.deletion_timestamp is None:
+        return False
+    report_failure(context, pod, f"skip schedule deleting pod: {pod.key}")
+    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects import resources
 from kubeloop.kube.objects.resources import Resource
 
@@ -22,3 +23,10 @@ LISTER_RESOURCES: dict[str, Resource[Any]] = {
     "csi_storage_capacities": resources.CSI_STORAGE_CAPACITIES,
     "volume_attachments": resources.VOLUME_ATTACHMENTS,
 }
+
+
+def lister_resources(gates: FeatureGates) -> dict[str, Resource[Any]]:
+    """Return the resources of the scheduler's listers with these feature gates."""
+    if gates.enabled("GenericWorkload"):
+        return LISTER_RESOURCES | {"pod_groups": resources.POD_GROUPS}
+    return LISTER_RESOURCES

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, Protocol
 
 AttemptResult = Literal["scheduled", "unschedulable", "error"]
+GroupAttemptResult = Literal["scheduled", "unschedulable", "waiting_on_preemption", "error"]
 CallResult = Literal["success", "error"]
 BackgroundCall = Literal["pod_status_patch", "pod_binding"]
 VolumeStage = Literal["predicate", "assume", "bind"]
@@ -111,6 +112,14 @@ class SchedulerMetrics(Protocol):
 
     def binding_conditions_allocated(self, profile: str, driver: str, result: BindingConditionsResult) -> None:
         """scheduler_dra_bindingconditions_allocations_total{profile,driver,status}; for devices with conditions."""
+        ...
+
+    def pod_group_attempt(self, result: GroupAttemptResult, profile: str, seconds: float) -> None:
+        """scheduler_podgroup_schedule_attempts_total, scheduler_podgroup_scheduling_attempt_duration_seconds."""
+        ...
+
+    def pod_group_algorithm(self, seconds: float) -> None:
+        """scheduler_podgroup_scheduling_algorithm_duration_seconds: from the snapshot to the chosen nodes."""
         ...
 
     def cache_size(self, *, nodes: int, pods: int, assumed_pods: int) -> None:

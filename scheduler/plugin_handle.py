@@ -17,6 +17,7 @@ from kubeloop.scheduler.api.handle import ApiCacher, WaitingPod
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.pod_groups import PodGroupStates
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import Profile
 from kubeloop.scheduler.context import SchedulerContext
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class SharedState(msgspec.Struct, frozen=True):
-    """State shared by the plugins of all profiles. spawn, activate, cluster_devices, api_cacher: see
+    """State shared by the plugins of all profiles. spawn, activate, cluster_devices, api_cacher, pod_groups: see
     api.handle.Handle."""
 
     snapshot: Snapshot
@@ -45,6 +46,7 @@ class SharedState(msgspec.Struct, frozen=True):
     activate: Callable[[Iterable[Pod]], None]
     cluster_devices: Callable[[], ClusterDevices]
     api_cacher: ApiCacher | None
+    pod_groups: PodGroupStates
 
 
 class PluginHandle:
@@ -71,6 +73,7 @@ class PluginHandle:
         self.extenders = shared.extenders
         self.nominator = shared.nominator
         self.api_cacher = shared.api_cacher
+        self.pod_groups = shared.pod_groups
         self._shared = shared
         self.framework = Framework(
             profile, self, registry, shared.nominator, shared.waiting_pods, class_cache=class_cache

@@ -1,6 +1,7 @@
 """The scheduler: composes its parts, and runs one scheduling cycle after the other and the binding cycles.
 
     scheduling_cycle: pop, filter, score, assume, reserve, permit       (one at a time; waits only for extenders)
+      or pod_group_cycle: the same for all pods of a group
       -> binding_cycle: wait on permit, pre-bind, bind                  (in the background, for assumed pods)
       -> failed_attempts: event, PodScheduled condition, back to the queue
 
@@ -26,10 +27,12 @@ from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api_dispatcher import ApiDispatcher
 from kubeloop.scheduler.attempt import Attempt
+from kubeloop.scheduler.attempt_steps import AttemptSteps
 from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.binding_cycle import BindingCycle
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
+from kubeloop.scheduler.cache.pod_groups import PodGroupStates
 from kubeloop.scheduler.cache.pod_requests import request_rules
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.extenders import with_ignored_resources
@@ -41,9 +44,11 @@ from kubeloop.scheduler.failed_attempts import FailedAttempts, report_failure
 from kubeloop.scheduler.framework.profile_plugins import Registry, check_queue_sort
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.full_objects import FullObjects
-from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
+from kubeloop.scheduler.lister_resources import lister_resources
 from kubeloop.scheduler.plugin_handle import PluginHandle, SharedState
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
+from kubeloop.scheduler.pod_group_conditions import PodGroupConditions
+from kubeloop.scheduler.pod_group_cycle import PodGroupCycle
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, registered_actions, registrations
 from kubeloop.scheduler.queue.safe_sort import safe_sort_key
@@ -101,16 +106,19 @@ class Scheduler:
             else None
         )
 
+        self._with_groups = self.feature_gates.enabled("GenericWorkload")
+        pod_groups = PodGroupStates()
         self.cache = Cache(
             self._time,
             assumed_pod_ttl_seconds=config.assumed_pod_ttl_seconds,
             request_rules=self.request_rules,
+            pod_groups=pod_groups if self._with_groups else None,
         )
         # kube-scheduler's opportunistic batching also uses the results of one pod for the next ones of its kind.
         class_cache = config.class_cache and self.feature_gates.enabled("OpportunisticBatching")
         self.snapshot = Snapshot(SpecClasses(enabled=class_cache))
         informer_of: dict[str, SharedInformer[Any]] = {
-            name: informers.informer(resource) for name, resource in LISTER_RESOURCES.items()
+            name: informers.informer(resource) for name, resource in lister_resources(self.feature_gates).items()
         }
         self._lister_informers = informer_of.values()
         self.listers = Listers(pods=self._pods, **{name: informer.store for name, informer in informer_of.items()})
@@ -132,6 +140,7 @@ class Scheduler:
             activate=self._activate,
             cluster_devices=self._cluster_devices,
             api_cacher=self._api_dispatcher,
+            pod_groups=pod_groups,
         )
         self.frameworks = {
             profile.scheduler_name: PluginHandle(
@@ -147,7 +156,8 @@ class Scheduler:
             config.profiles, {name: framework.queue_sort.name for name, framework in self.frameworks.items()}
         )
         hint_maps = {
-            name: QueueingHintMap(registrations(framework.event_plugins)) for name, framework in self.frameworks.items()
+            name: QueueingHintMap(registrations(framework.event_plugins, pod_groups=self._with_groups))
+            for name, framework in self.frameworks.items()
         }
         self.queue = self._new_queue(hint_maps, nominator)
         self.gauges = SchedulerGauges(self.queue, self.frameworks, self._binding)
@@ -162,8 +172,10 @@ class Scheduler:
         self._failed_attempts = FailedAttempts(
             context, self.queue, self.cache, self.snapshot, self._pods, self._patches
         )
+        self._steps = AttemptSteps(context, self.queue, self.cache, self.algorithm, self._failed_attempts)
+        self._group_cycle = self._new_group_cycle(context) if self._with_groups else None
         self._scheduling_cycle = SchedulingCycle(
-            context, self.frameworks, self.queue, self.cache, self.algorithm, self._failed_attempts
+            context, self.frameworks, self.queue, self.cache, self._steps, self._failed_attempts, self._group_cycle
         )
         self._binding_cycle = BindingCycle(
             context,
@@ -177,6 +189,18 @@ class Scheduler:
         self._event_actions = other_resources(registered_actions(hint_maps.values()))
         self._event_durations = EventDurations(self._metrics, self._now_ns)
         self._registrations = self._register()
+
+    def _new_group_cycle(self, context: SchedulerContext) -> PodGroupCycle:
+        return PodGroupCycle(
+            context,
+            self.frameworks,
+            self.queue,
+            self.cache,
+            self._steps,
+            self._failed_attempts,
+            PodGroupConditions(context.client, context.clock, self.listers.pod_groups, self._spawn),
+            self._start_binding,
+        )
 
     def _new_queue(self, hint_maps: dict[str, QueueingHintMap], nominator: Nominator) -> SchedulingQueue:
         config = self.config
@@ -192,6 +216,7 @@ class Scheduler:
                 max_in_unschedulable_seconds=config.pod_max_in_unschedulable_seconds,
                 request_rules=self.request_rules,
                 pops_from_backoff=self.feature_gates.enabled("SchedulerPopFromBackoffQ"),
+                pod_groups=self._with_groups,
             ),
             observer=QueueObserver(
                 metrics=self._metrics,
@@ -222,6 +247,7 @@ class Scheduler:
             durations=durations,
             request_rules=self.request_rules,
             sync_calls=self._patches.sync if self._api_dispatcher is not None else None,
+            gangs=self.feature_gates.enabled("GangScheduling"),
         )
         declared_features = self.feature_gates.enabled("NodeDeclaredFeatures")
         node_events = NodeEvents(self.cache, self.queue, durations, declared_features=declared_features)
@@ -237,6 +263,8 @@ class Scheduler:
         for name in names:
             group, _, kind = name.rpartition("/")
             resource = BY_GROUP_KIND.get((group, kind))
+            if name == events.POD_GROUP and not self._with_groups:
+                continue  # the API server need not serve it
             if resource is not None:  # there are no events of unknown resources
                 handler = OtherEvents(self.queue, name, self._event_actions[name], self._event_durations)
                 registered.append(self._informers.informer(resource).add_handler(handler))
@@ -274,8 +302,11 @@ class Scheduler:
 
     @property
     def awaits_call(self) -> bool:
-        """True while a scheduling cycle awaits an extender; the snapshot must not change then."""
-        return self._scheduling_cycle.awaits_call
+        """True while a scheduling cycle awaits an extender, or other tasks run within the cycle of a pod group.
+
+        The snapshot must not change then.
+        """
+        return self._steps.awaits_call or (self._group_cycle is not None and self._group_cycle.is_active)
 
     @property
     def is_running(self) -> bool:
@@ -303,7 +334,7 @@ class Scheduler:
                     async with asyncio.TaskGroup() as acting:
                         acting.create_task(self.queue.run(), name="scheduler/queue")
                         acting.create_task(self._sweep_forever(), name="scheduler/cache-sweep")
-                        acting.create_task(self._schedule_forever(tasks), name="scheduler/loop")
+                        acting.create_task(self._schedule_forever(), name="scheduler/loop")
                         acting.create_task(self._follow_devices(), name="scheduler/devices")
                 finally:
                     if self._binding:
@@ -314,7 +345,7 @@ class Scheduler:
             for extender in self.extenders:
                 await extender.close()
 
-    async def _schedule_forever(self, tasks: asyncio.TaskGroup) -> None:
+    async def _schedule_forever(self) -> None:
         while True:
             await self._binding_cycle.wait_for_slot()
             end_ns = self._now_ns() + _TURN_NS
@@ -322,10 +353,14 @@ class Scheduler:
                 attempt = await self._scheduling_cycle.run()
                 if attempt is None:
                     break
-                self._start(tasks, self._bind(attempt), f"bind/{attempt.queued.key}")
+                self._start_binding(attempt)
                 if self._now_ns() >= end_ns:
                     break
             await asyncio.sleep(0)  # let the informers read their sockets while there is work
+
+    def _start_binding(self, attempt: Attempt) -> None:
+        assert self._tasks is not None
+        self._start(self._tasks, self._bind(attempt), f"bind/{attempt.queued.key}")
 
     async def _bind(self, attempt: Attempt) -> None:
         """Run the binding cycle. Raises nothing but cancellation."""

@@ -28,7 +28,7 @@ from kubeloop.scheduler.config.plugin_sets import PluginSet
 from kubeloop.scheduler.config.types import SchedulerConfiguration, default_configuration
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.explain.pending_pod import explain
-from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
+from kubeloop.scheduler.lister_resources import lister_resources
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
@@ -126,7 +126,7 @@ class ClusterExplanation:
     async def _fill(self, informers: InformerFactory) -> None:
         """Fill the informers' stores, and through their handlers the scheduler's cache. Pods come last: they refer to
         all others."""
-        resources: list[Resource[Any]] = [*LISTER_RESOURCES.values(), NODES, PODS]
+        resources: list[Resource[Any]] = [*lister_resources(self._gates).values(), NODES, PODS]
         async with asyncio.TaskGroup() as tasks:
             reporter = tasks.create_task(self._report(), name="progress")
             lists = [tasks.create_task(self._list(resource), name=resource.plural) for resource in resources]

@@ -40,7 +40,7 @@ from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetric
 from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
 from kubeloop.process.python_gc import importing
 from kubeloop.scheduler.config.types import SchedulerConfiguration
-from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
+from kubeloop.scheduler.lister_resources import lister_resources
 from kubeloop.tracing.provider import RecordingSettings, Tracing
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 
@@ -132,10 +132,10 @@ def _import_component(name: str) -> None:
         importlib.import_module(module)
 
 
-def watched_resources(name: str) -> list[Resource[Any]]:
+def watched_resources(name: str, gates: FeatureGates) -> list[Resource[Any]]:
     """Return the resources that a component watches: their informers can start before its modules are imported."""
     if name == SCHEDULER:
-        return [NODES, PODS, *LISTER_RESOURCES.values()]
+        return [NODES, PODS, *lister_resources(gates).values()]
     return [BY_GROUP_RESOURCE[resource] for resource in CONTROLLERS_BY_NAME[name].watches.split()]
 
 
@@ -203,7 +203,7 @@ class ControlPlane:
         components: dict[str, asyncio.Future[Component]] = {name: loop.create_future() for name in initial}
         if import_in_background:
             for name in components:
-                for resource in watched_resources(name):
+                for resource in watched_resources(name, settings.feature_gates):
                     self.informers.informer(resource)
         else:
             for name, future in components.items():

@@ -4,7 +4,7 @@
 for what plugins return. NodeInfo, PodInfo and Snapshot are the data that plugins read.
 """
 
-from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.api.dry_run import DryRunNode, DryRuns, FreeCapacity
 from kubeloop.scheduler.api.events import (
     NODE,
@@ -27,9 +27,15 @@ from kubeloop.scheduler.api.extension_points import (
     FilterPlugin,
     FilterRowsPlugin,
     NodeToStatusReader,
+    NormalizePlacementScorePlugin,
     NormalizeScorePlugin,
     PermitPlugin,
+    Placement,
+    PlacementGeneratePlugin,
+    PlacementScorePlugin,
     Plugin,
+    PodGroupAssignments,
+    PodGroupInfo,
     PostBindPlugin,
     PostFilterPlugin,
     PostFilterResult,
@@ -65,6 +71,7 @@ from kubeloop.scheduler.api.results import (
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.pod_groups import PodGroupState, PodGroupStates
 from kubeloop.scheduler.cache.snapshot import Snapshot
 
 __all__ = [
@@ -97,9 +104,18 @@ __all__ = [
     "Mask",
     "NodeInfo",
     "NodeToStatusReader",
+    "NormalizePlacementScorePlugin",
     "NormalizeScorePlugin",
     "PermitPlugin",
+    "Placement",
+    "PlacementGeneratePlugin",
+    "PlacementScorePlugin",
     "Plugin",
+    "PodGroupAssignments",
+    "PodGroupCycleState",
+    "PodGroupInfo",
+    "PodGroupState",
+    "PodGroupStates",
     "PodInfo",
     "PodNominator",
     "PostBindPlugin",

@@ -1,4 +1,4 @@
-"""CycleState: data that plugins store about one pod for its scheduling cycle."""
+"""CycleState: data that plugins store about one pod for its scheduling cycle, and about a pod group for its cycle."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubeloop.kube.objects.api_types import NodeAllocatableResourceClaimStatus
+from kubeloop.scheduler.cache.pod_groups import PodGroupState
 
 _NO_CLAIMS: Mapping[str, tuple[NodeAllocatableResourceClaimStatus, ...]] = {}
 
@@ -16,6 +17,8 @@ class CycleState:
     trace_attributes: attributes of the span of the attempt, by name, which plugins add. can_pause: a filter may raise
     FilterPaused, as in the scheduling cycle itself; not in dry runs. node_allocatable_claims: by node, what the pod's
     claims take of its resources, to be counted from the moment at which the pod is assumed.
+    pod_group_cycle: the state of the pod's group while the group's cycle tries nodes for its members; None for a pod
+    that is scheduled on its own, and once the nodes of the group are chosen.
 
     Values with a `clone()` method are cloned with it, others are shared.
     """
@@ -25,6 +28,7 @@ class CycleState:
         "can_pause",
         "measured",
         "node_allocatable_claims",
+        "pod_group_cycle",
         "skip_filter",
         "skip_pre_bind",
         "skip_score",
@@ -41,6 +45,7 @@ class CycleState:
         self.skip_score: set[str] = set()
         self.skip_pre_bind: set[str] = set()
         self.trace_attributes: dict[str, int | float] = {}
+        self.pod_group_cycle: PodGroupCycleState | None = None
 
     def write(self, key: str, value: Any) -> None:
         self._values[key] = value
@@ -58,4 +63,19 @@ class CycleState:
         copy.skip_filter = set(self.skip_filter)
         copy.skip_score = set(self.skip_score)
         copy.skip_pre_bind = set(self.skip_pre_bind)
+        copy.pod_group_cycle = self.pod_group_cycle
         return copy
+
+
+class PodGroupCycleState(CycleState):
+    """Values about a pod group for its cycle. Its placement plugins receive it, and its members' plugins through
+    CycleState.pod_group_cycle.
+
+    pods: the state of the group when the cycle started, with the members that the cycle has assumed since.
+    """
+
+    __slots__ = ("pods",)
+
+    def __init__(self, pods: PodGroupState) -> None:
+        super().__init__(measured=True)
+        self.pods = pods

@@ -101,6 +101,7 @@ def cluster_event(resource: str, action: ActionType) -> ClusterEvent:
 
 NODE = "Node"
 POD = "Pod"
+POD_GROUP = "scheduling.k8s.io/PodGroup"
 ASSIGNED_POD_RESOURCE = "AssignedPod"
 PENDING_POD_RESOURCE = "UnschedulablePod"
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.api.events import ClusterEventWithHint
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code, Status
@@ -75,6 +75,33 @@ class PostFilterResult(msgspec.Struct, frozen=True):
 
 
 PostFilterReturn = tuple[PostFilterResult | None, Status | None]
+
+
+class PodGroupInfo(msgspec.Struct, frozen=True):
+    """A pod group that is being scheduled. pods: its members that are to be scheduled, in order."""
+
+    namespace: str
+    name: str
+    pods: tuple[PodInfo, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Return "namespace/name"."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """A set of nodes for the members of a pod group. name: for logs and traces. rows: of the snapshot, ascending."""
+
+    name: str
+    rows: Rows
+
+
+class PodGroupAssignments(msgspec.Struct, frozen=True):
+    """The nodes found for members of a group within a placement: (pod, node name) of each member that has one."""
+
+    placement: Placement
+    assignments: tuple[tuple[PodInfo, str], ...]
 
 
 class Plugin(Protocol):
@@ -232,6 +259,35 @@ class BindPlugin(Plugin, Protocol):
 @runtime_checkable
 class PostBindPlugin(Plugin, Protocol):
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None: ...
+
+
+@runtime_checkable
+class PlacementGeneratePlugin(Plugin, Protocol):
+    def generate_placements(
+        self, state: PodGroupCycleState, group: PodGroupInfo, snapshot: Snapshot, parent: Placement
+    ) -> tuple[Sequence[Placement], Status | None]:
+        """Return the placements to try for the group, all within `parent`, and a status.
+
+        Requires the feature gate TopologyAwareWorkloadScheduling, as does PlacementScorePlugin. At most one plugin of a
+        profile generates placements.
+        """
+        ...
+
+
+@runtime_checkable
+class PlacementScorePlugin(Plugin, Protocol):
+    def score_placement(
+        self, state: PodGroupCycleState, group: PodGroupInfo, snapshot: Snapshot, proposed: PodGroupAssignments
+    ) -> int:
+        """Return the score of a placement in which the group can be scheduled."""
+        ...
+
+
+@runtime_checkable
+class NormalizePlacementScorePlugin(Plugin, Protocol):
+    def normalize_placement_scores(self, state: PodGroupCycleState, group: PodGroupInfo, scores: Scores) -> Scores:
+        """Return scores within 0..100, one per placement, not yet weighted."""
+        ...
 
 
 class NodeToStatusReader(Protocol):

@@ -18,6 +18,7 @@ from kubeloop.scheduler.api.extender import Extender
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.pod_groups import PodGroupStates
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 
@@ -87,7 +88,8 @@ class Handle(Protocol):
 
     snapshot: the nodes in this cycle; the same object in every cycle. listers: caches of other resources.
     extenders: in the order in which they are called. metrics: None if metrics are not collected. api_cacher: None if
-    the feature gate SchedulerAsyncAPICalls is off.
+    the feature gate SchedulerAsyncAPICalls is off. pod_groups: the live state of each pod group; empty without the
+    feature gate GenericWorkload.
     """
 
     @property
@@ -127,6 +129,9 @@ class Handle(Protocol):
 
     @property
     def nominator(self) -> PodNominator: ...
+
+    @property
+    def pod_groups(self) -> PodGroupStates: ...
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         """Run the per-node filters with the pods nominated to the node, and without them; both must pass."""

@@ -27,6 +27,7 @@ from kubeloop.kube.objects.storage_types import (
     StorageClass,
     VolumeAttachment,
 )
+from kubeloop.kube.objects.workload_types import PodGroup
 
 T = TypeVar("T")
 
@@ -53,7 +54,10 @@ def _empty() -> Any:
 
 
 class Listers(msgspec.Struct):
-    """One lister per kind; omitted ones are empty. Plugins add indexes in their constructors, so set it up before."""
+    """One lister per kind; omitted ones are empty. Plugins add indexes in their constructors, so set it up before.
+
+    pod_groups: empty without the feature gate GenericWorkload.
+    """
 
     namespaces: Lister[Namespace] = msgspec.field(default_factory=_empty)
     pods: Lister[Pod] = msgspec.field(default_factory=_empty)
@@ -69,6 +73,7 @@ class Listers(msgspec.Struct):
     csi_drivers: Lister[CSIDriver] = msgspec.field(default_factory=_empty)
     csi_storage_capacities: Lister[CSIStorageCapacity] = msgspec.field(default_factory=_empty)
     volume_attachments: Lister[VolumeAttachment] = msgspec.field(default_factory=_empty)
+    pod_groups: Lister[PodGroup] = msgspec.field(default_factory=_empty)
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """Return the labels of a namespace; empty if it is not cached."""

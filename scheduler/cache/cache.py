@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.cache.node_info import ImageState, NodeInfo, PodInfo
 from kubeloop.scheduler.cache.node_tree import NodeTree
+from kubeloop.scheduler.cache.pod_groups import PodGroupStates
 from kubeloop.scheduler.cache.pod_requests import DEFAULT_REQUEST_RULES, RequestRules
 from kubeloop.scheduler.cache.snapshot import Snapshot
 
@@ -48,7 +49,8 @@ class Cache:
     """Nodes and pods of the scheduler.
 
     now: a monotonic clock in seconds, for the expiry of assumed pods after assumed_pod_ttl_seconds (None: never).
-    request_rules: which requests of a pod count.
+    request_rules: which requests of a pod count. pod_groups: receives the pods with their states; None: pods are
+    scheduled one by one.
     """
 
     def __init__(
@@ -57,8 +59,10 @@ class Cache:
         *,
         assumed_pod_ttl_seconds: float | None = None,
         request_rules: RequestRules = DEFAULT_REQUEST_RULES,
+        pod_groups: PodGroupStates | None = None,
     ) -> None:
         self._now = now
+        self.pod_groups = pod_groups
         self._request_rules = request_rules
         self._ttl_seconds = assumed_pod_ttl_seconds
         self._pods: dict[str, _CachedPod] = {}  # by UID
@@ -75,6 +79,8 @@ class Cache:
         if info.uid in self._pods:
             raise CacheError(f"pod {info.uid}({info.key}) is in the cache, so can't be assumed")
         self._add(info, assumed=True)
+        if self.pod_groups is not None:
+            self.pod_groups.assume(info.pod)
 
     def finish_binding(self, pod: Pod) -> None:
         """Start the time to live of an assumed pod. No effect if the pod is confirmed already."""
@@ -95,6 +101,8 @@ class Cache:
         if not cached.assumed:
             raise CacheError(f"pod {uid}({pod.key}) is not assumed, so it cannot be forgotten")
         self._remove(cached)
+        if self.pod_groups is not None:
+            self.pod_groups.forget(pod)
 
     def add_pod(self, pod: Pod) -> None:
         """Add a bound pod, or confirm an assumed one. Raises CacheError if it was added before."""
@@ -112,6 +120,8 @@ class Cache:
             self._add(cached.info.with_pod(pod), assumed=False)
         else:
             raise CacheError(f"pod {uid}({pod.key}) was already in added state")
+        if self.pod_groups is not None:
+            self.pod_groups.put(pod)
 
     def update_pod(self, old: Pod, new: Pod) -> None:
         """Update a bound pod. Raises CacheError if it is not cached, or only assumed."""
@@ -125,6 +135,8 @@ class Cache:
             log.error("a bound pod changed its node", extra={"pod": new.key, "node": new.spec.node_name})
         self._remove(cached)
         self._add(cached.info.with_pod(new), assumed=False)
+        if self.pod_groups is not None:
+            self.pod_groups.put(new)
 
     def remove_pod(self, pod: Pod) -> None:
         """Remove a deleted pod. Raises CacheError if it is not cached."""
@@ -140,6 +152,8 @@ class Cache:
             if node_name:  # it is empty in the last known state of a pod whose deletion was missed
                 log.error("scheduler cache is corrupted and can badly affect scheduling decisions", extra=fields)
         self._remove(cached)
+        if self.pod_groups is not None:
+            self.pod_groups.remove(pod)
 
     def is_assumed(self, pod: Pod) -> bool:
         return pod.metadata.uid in self._assumed
@@ -158,6 +172,8 @@ class Cache:
         for cached in expired:
             log.warning("assumed pod expired", extra={"pod": cached.info.key, "node": cached.node_name})
             self._remove(cached)
+            if self.pod_groups is not None:
+                self.pod_groups.forget(cached.info.pod)
         return [cached.info.pod for cached in expired]
 
     def _add(self, info: PodInfo, *, assumed: bool) -> None:

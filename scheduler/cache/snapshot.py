@@ -14,7 +14,7 @@ import numpy as np
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.class_counts import reordered_columns
 from kubeloop.scheduler.cache.columns import Columns
-from kubeloop.scheduler.cache.node_info import NodeInfo
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
 
 
@@ -39,6 +39,7 @@ class Snapshot:
         self._recent: deque[Rows] = deque(maxlen=32)  # rows changed by the last updates of this layout
         self._claims_on: dict[str, frozenset[str]] = {}  # node -> keys of the claims used by its pods
         self._claim_uses: Counter[str] = Counter()  # key of a claim -> number of nodes it is used on; no zeros
+        self._assumed: list[tuple[str, NodeInfo]] = []  # UID of each pod of assume_pod, and its node before
 
     def __len__(self) -> int:
         return len(self.node_infos)
@@ -99,6 +100,25 @@ class Snapshot:
             self._claims_on[name] = new
         else:
             del self._claims_on[name]
+
+    def assume_pod(self, pod: PodInfo) -> None:
+        """Count a pod on the node of its spec until forget_pod(): the cycle of a pod group tries members in turn.
+
+        Raises KeyError if the node is not in the snapshot. The cache must not update the snapshot meanwhile.
+        """
+        before = self.node_infos[self.row_of[pod.pod.spec.node_name]]
+        after = before.clone()
+        after.add_pod(pod)
+        self._assumed.append((pod.uid, before))
+        self.update(None, (after,))
+
+    def forget_pod(self, uid: str) -> None:
+        """Undo the last assume_pod(), which was that of the pod `uid`: pods are forgotten in reverse order."""
+        assumed_uid, before = self._assumed[-1]
+        if assumed_uid != uid:
+            raise ValueError(f"pod {uid} is not the last one that was assumed")
+        self._assumed.pop()
+        self.update(None, (before,))
 
     def is_claim_used(self, key: str) -> bool:
         """Return True if any pod on any node uses the claim "namespace/name"."""

@@ -46,9 +46,14 @@ DEFAULT_PLUGINS = (
 
 def default_plugins(gates: FeatureGates) -> tuple[PluginRef, ...]:
     """Return the plugins of the default profile."""
-    if gates.enabled("NodeDeclaredFeatures"):
-        return DEFAULT_PLUGINS
-    return tuple(ref for ref in DEFAULT_PLUGINS if ref.name != "NodeDeclaredFeatures")
+    plugins: tuple[PluginRef, ...] = DEFAULT_PLUGINS
+    if not gates.enabled("NodeDeclaredFeatures"):
+        plugins = tuple(ref for ref in plugins if ref.name != "NodeDeclaredFeatures")
+    if gates.enabled("GangScheduling"):
+        plugins += (PluginRef("GangScheduling"),)
+    if gates.enabled("TopologyAwareWorkloadScheduling"):
+        plugins += (PluginRef("TopologyPlacementGenerator"), PluginRef("PodGroupPodsCount", 1))
+    return plugins
 
 
 def default_args(gates: FeatureGates) -> dict[str, Struct]:

@@ -41,7 +41,7 @@ EXTENSION_POINTS = (
     "placementGenerate",
     "placementScore",
 )
-"""placementGenerate and placementScore are accepted without effect: they concern pod groups."""
+"""placementGenerate and placementScore run with the feature gate TopologyAwareWorkloadScheduling only."""
 
 TieBreak = Literal["random", "roundRobin"]
 

@@ -17,6 +17,8 @@ from kubeloop.scheduler.api.extension_points import (
     FilterPlugin,
     FilterRowsPlugin,
     PermitPlugin,
+    PlacementGeneratePlugin,
+    PlacementScorePlugin,
     Plugin,
     PostBindPlugin,
     PostFilterPlugin,
@@ -51,8 +53,8 @@ _PROTOCOLS: Mapping[str, tuple[type[Any], ...]] = {
     "preBind": (PreBindPlugin,),
     "bind": (BindPlugin,),
     "postBind": (PostBindPlugin,),
-    "placementGenerate": (),
-    "placementScore": (),
+    "placementGenerate": (PlacementGeneratePlugin,),
+    "placementScore": (PlacementScorePlugin,),
 }
 assert tuple(_PROTOCOLS) == EXTENSION_POINTS
 _METHODS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -137,7 +139,7 @@ def check_profiles(profiles: Sequence[Profile], registry: Registry) -> None:
         classes = {ref.name: plugin_class(ref.name, registry) for ref in profile.enabled()}
         points = {point: plugins_at(point, profile, classes) for point in EXTENSION_POINTS}
         check_points(profile, points)
-        if any(ref.weight < 0 for ref in points["score"]):
+        if any(ref.weight < 0 for ref in (*points["score"], *points["placementScore"])):
             raise UserError(
                 f"profile {profile.scheduler_name!r}: total score of Score plugins could overflow",
                 hint="the weights of plugins are positive",

@@ -55,8 +55,12 @@ class ReservePoints:
 
     @observed("Permit")
     def run_permit(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """Run the Permit plugins. None: allowed. Code.WAIT: the pod is one of the waiting pods. Else a failure."""
+        """Run the Permit plugins. None: allowed. Code.WAIT: the pod is one of the waiting pods. Else a failure.
+
+        In the cycle of a pod group, no pod waits yet: Code.WAIT says that it would.
+        """
         waits: dict[str, float] = {}
+        reasons: tuple[str, ...] = ()  # of the last plugin that waits
         for plugin in self._permit:
             seconds = 0.0
             try:
@@ -69,10 +73,9 @@ class ReservePoints:
                 continue
             if status.code is not Code.WAIT:
                 return failure("Permit", plugin, status)
-            waits[plugin.name] = seconds
+            waits[plugin.name], reasons = seconds, status.reasons
         if not waits:
             return None
-        self._waiting_pods.add(pod, waits)
-        return Status(
-            Code.WAIT, (f'one or more plugins asked to wait and no plugin rejected pod "{pod.pod.metadata.name}"',)
-        )
+        if state.pod_group_cycle is None:
+            self._waiting_pods.add(pod, waits)
+        return Status(Code.WAIT, (*reasons, "one or more plugins asked to wait and no plugin rejected pod"))

@@ -15,6 +15,7 @@ from kubeloop.scheduler.framework.binding_points import BindingPoints
 from kubeloop.scheduler.framework.class_cache import ClassCache
 from kubeloop.scheduler.framework.filter_points import FilterPoints
 from kubeloop.scheduler.framework.node_filters import NodeFilters
+from kubeloop.scheduler.framework.placement_points import PlacementPoints
 from kubeloop.scheduler.framework.profile_plugins import (
     Registry,
     check_points,
@@ -35,7 +36,8 @@ class Framework:
     """The plugins of one profile at their extension points.
 
     plugins: by name. pre_enqueue, queue_sort: called by the scheduling queue. filters, scores, reserve: the extension
-    points of the scheduling cycle. binding: those of the binding cycle. node_filters: the filters on a single node, for
+    points of the scheduling cycle. placements: those of the cycle of a pod group. binding: those of the binding cycle.
+    node_filters: the filters on a single node, for
     dry runs. event_plugins: the plugins that can reject a pod; their events make it schedulable again.
     """
 
@@ -75,7 +77,11 @@ class Framework:
         self.filters = FilterPoints(
             timing, points, self.node_filters, nominator, cache, check_all_filters=profile.check_all_filters
         )
-        weights = {self.plugins[ref.name].name: ref.weight or 1 for ref in refs["score"]}
-        self.scores = ScorePoints(timing, points, weights, cache)
+        weights = {
+            point: {self.plugins[ref.name].name: ref.weight or 1 for ref in refs[point]}
+            for point in ("score", "placementScore")
+        }
+        self.scores = ScorePoints(timing, points, weights["score"], cache)
+        self.placements = PlacementPoints(timing, points, weights["placementScore"])
         self.reserve = ReservePoints(timing, points, waiting_pods)
         self.binding = BindingPoints(timing, points)

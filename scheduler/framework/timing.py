@@ -21,6 +21,7 @@ MEASURED_CYCLES = 10  # one of this many cycles is measured plugin by plugin
 
 P = ParamSpec("P")
 R = TypeVar("R")
+State = TypeVar("State", bound=CycleState)
 
 
 class Timing:
@@ -46,8 +47,8 @@ class Timing:
         self,
         point: str,
         plugin: Plugin,
-        call: Callable[Concatenate[CycleState, P], R],
-        state: CycleState,
+        call: Callable[Concatenate[State, P], R],
+        state: State,
         /,
         *args: P.args,
         **kwargs: P.kwargs,

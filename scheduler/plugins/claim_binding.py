@@ -250,21 +250,27 @@ class ClaimBinding:
 
     # --- undoing -----------------------------------------------------------------------------------------------------
 
-    def unreserve(self, devices: PodDevices, pod: Pod, node: str) -> None:
-        """Free the devices that were reserved, and remove the pod's reservations in the background."""
-        if node in devices.node_allocatable:
-            self._handle.spawn(self._clear_node_allocatable(pod), f"clear the claim statuses of {pod.key}")
+    def release(self, devices: PodDevices) -> None:
+        """Free the devices that were reserved."""
         special = devices.special
         if special is not None:
             self._devices.claims.remove_pending(special.claim)
-            if special.created is not None:
-                self._handle.spawn(self._delete_special_claim(special.created), f"delete {special.created.key}")
         for claim in devices.claims:
             if special is not None and special.created is claim:
                 continue
             if self._devices.claims.remove_pending(claim):
                 self._devices.claims.restore(claim.key)
-            if claim.status.allocation is not None and is_reserved_for(claim, pod):
+
+    def unreserve(self, devices: PodDevices, pod: Pod, node: str) -> None:
+        """Free the devices that were reserved, and undo what was written for the pod in the background."""
+        self.release(devices)
+        if node in devices.node_allocatable:
+            self._handle.spawn(self._clear_node_allocatable(pod), f"clear the claim statuses of {pod.key}")
+        special = None if devices.special is None else devices.special.created
+        if special is not None:
+            self._handle.spawn(self._delete_special_claim(special), f"delete {special.key}")
+        for claim in devices.claims:
+            if claim is not special and claim.status.allocation is not None and is_reserved_for(claim, pod):
                 self._handle.spawn(self._remove_reservation(claim, pod), f"unreserve {claim.key}")
 
     async def _remove_reservation(self, claim: ResourceClaim, pod: Pod) -> None:

@@ -78,12 +78,13 @@ class PodDevices:
 
     claims: in the order of the pod's spec; replaced by newer states as they are written. selectors: by number of an
     allocated claim, the nodes on which it is available. to_allocate: numbers of the claims without an allocation.
-    unavailable: numbers of allocated claims that some node cannot use. reserved: allocation by number of the claim.
-    classes: name of the class by extended resource, of the requested resources that devices provide. without_class: the
-    other extended resources that are requested. searches: by those of `classes` that the nodes do not have. special:
-    the claim for extended resources that Reserve has chosen, then as it was created; leftover_claim: that of a former
-    attempt. node_allocatable: by node, what the claims take of its resources. search_seconds, search_steps,
-    searched_nodes: duration and size of the searches in this cycle.
+    unavailable: numbers of allocated claims that some node cannot use. reserved: allocation by number of the claim, on
+    the node reserved_on; the cycle of a pod group reserves, unreserves and reserves again. classes: name of the class
+    by extended resource, of the requested resources that devices provide. without_class: the other extended resources
+    that are requested. searches: by those of `classes` that the nodes do not have. special: the claim for extended
+    resources that Reserve has chosen, then as it was created; leftover_claim: that of a former attempt.
+    node_allocatable: by node, what the claims take of its resources. search_seconds, search_steps, searched_nodes:
+    duration and size of the searches in this cycle.
     """
 
     def __init__(self, pod: Pod, claims: list[ResourceClaim]) -> None:
@@ -93,6 +94,7 @@ class PodDevices:
         self.to_allocate = [number for number, claim in enumerate(claims) if claim.status.allocation is None]
         self.unavailable: set[int] = set()
         self.reserved: dict[int, AllocationResult] = {}
+        self.reserved_on = ""
         self.classes: dict[str, str] = {}
         self.without_class: list[str] = []
         self.searches: dict[tuple[str, ...], DeviceSearch] = {}
@@ -455,6 +457,12 @@ class DeviceAllocation:
         search = self._search_on(devices, node)
         if search is None and not devices.to_allocate:
             return None
+        if devices.reserved_on == node:  # other pods of the group may have replaced the shared results since
+            for number, result in devices.reserved.items():
+                self._devices.claims.add_pending(devices.claims[number].metadata.uid, result)
+            if devices.special is not None:
+                self._devices.claims.add_pending(devices.special.claim.metadata.uid, devices.special.allocation)
+            return None
         allocation = search.results.allocations.get(node) if search is not None else None
         if search is None or allocation is None:
             return failed(self._plugin, "claim allocation not found for node")
@@ -467,9 +475,11 @@ class DeviceAllocation:
         for number, result in zip(devices.to_allocate, results, strict=search.special is None):
             devices.reserved[number] = result
             self._devices.claims.add_pending(devices.claims[number].metadata.uid, result)
+        devices.special = None
         if search.special is not None:
             devices.special = SpecialClaim(search.special, results[-1], search.mappings)
             self._devices.claims.add_pending(search.special.metadata.uid, results[-1])
+        devices.reserved_on = node
         return None
 
     # --- hints -----------------------------------------------------------------------------------------------------

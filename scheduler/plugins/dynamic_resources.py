@@ -140,7 +140,11 @@ class DynamicResources:
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         devices: PodDevices | None = state.get(STATE)
-        if devices is not None:
+        if devices is None:
+            return
+        if state.pod_group_cycle is not None:  # the pod's reservations are for the binding that may follow
+            self._binding.release(devices)
+        else:
             self._binding.unreserve(devices, pod.pod, node_name)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:

@@ -6,6 +6,7 @@ of v1.36.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,15 @@ import numpy as np
 
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Node, Pod
-from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult, RowStatuses
+from kubeloop.scheduler.api.extension_points import (
+    PodGroupAssignments,
+    PodGroupInfo,
+    PreFilterResult,
+    RowFilterResult,
+    RowStatuses,
+)
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import (
     FEW_ROWS,
@@ -60,7 +67,6 @@ _CONTAINERS_ONLY = RequestRules(pod_level=False)
 
 class NodeResourcesFit:
     name = "NodeResourcesFit"
-    no_op_points = ("placementScore",)  # there are no pod groups
     reads_only_pod_sums = True
 
     def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
@@ -76,6 +82,9 @@ class NodeResourcesFit:
             args.scoring_strategy.resources, use_requested=False, count_devices=count_devices
         )
         self._scorer = _scorer(args)
+        self._placement_scorer = MostAllocated(args.scoring_strategy.resources)
+        # As in kube-scheduler, devices do not count in the scores of placements.
+        self._placement_allocations = ResourceAllocations(args.scoring_strategy.resources, use_requested=False)
         self._statuses: dict[tuple[str, ...], dict[bool, Status]] = {}
 
     def pre_filter(
@@ -218,6 +227,21 @@ class NodeResourcesFit:
             return score_rows_per_node(self.score, state, pod, snapshot, rows)
         pod_request, requested, allocatable = self._allocations.of_rows(self._scored(state, pod), snapshot, rows)
         return self._scorer.score_rows(requested + pod_request, allocatable)
+
+    def score_placement(
+        self, state: PodGroupCycleState, group: PodGroupInfo, snapshot: Snapshot, proposed: PodGroupAssignments
+    ) -> int:
+        """Score the sums over the placement's nodes: one that the group fills up further scores higher."""
+        requests: Counter[str] = Counter()
+        for pod, _ in proposed.assignments:
+            requests.update(_scored_requests(pod))
+        of_group, requested, allocatable = self._placement_allocations.of_rows(
+            requests, snapshot, proposed.placement.rows
+        )
+        requested[allocatable == 0] = 0  # requests of pods on nodes that have lost the resource
+        used, capacity = requested.sum(axis=1), allocatable.sum(axis=1)
+        amounts = zip(used.tolist(), of_group[:, 0].tolist(), capacity.tolist(), strict=True)
+        return self._placement_scorer.score_node([(before, before + more, total) for before, more, total in amounts])
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (

@@ -6,6 +6,7 @@ from kubeloop.scheduler.framework.profile_plugins import Registry
 from kubeloop.scheduler.plugins.default_binder import DefaultBinder
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
 from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
+from kubeloop.scheduler.plugins.gang_scheduling import GangScheduling
 from kubeloop.scheduler.plugins.image_locality import ImageLocality
 from kubeloop.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from kubeloop.scheduler.plugins.legacy import (
@@ -36,12 +37,13 @@ from kubeloop.scheduler.plugins.node_resources_balanced_allocation import NodeRe
 from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from kubeloop.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from kubeloop.scheduler.plugins.node_volume_limits import NodeVolumeLimits
-from kubeloop.scheduler.plugins.pod_groups import GangScheduling, PodGroupPodsCount, TopologyPlacementGenerator
+from kubeloop.scheduler.plugins.pod_group_pods_count import PodGroupPodsCount
 from kubeloop.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
 from kubeloop.scheduler.plugins.scheduling_gates import SchedulingGates
 from kubeloop.scheduler.plugins.service_affinity import ServiceAffinity
 from kubeloop.scheduler.plugins.taint_toleration import TaintToleration
+from kubeloop.scheduler.plugins.topology_placement import TopologyPlacementGenerator
 from kubeloop.scheduler.plugins.volume_binding import VolumeBinding
 from kubeloop.scheduler.plugins.volume_restrictions import VolumeRestrictions
 from kubeloop.scheduler.plugins.volume_zone import VolumeZone

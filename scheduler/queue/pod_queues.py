@@ -94,6 +94,8 @@ class PodHeap:
 class BackoffQueue:
     """Pods whose backoff has not expired. `rejected` by a plugin; `failed`: their attempt ended in an error.
 
+    Members of pod groups count as failed: no event shows that the group became schedulable, so that a group popped
+    early would be tried without a pause.
     Expiration times are truncated to whole seconds: pods that expire within the same second leave in the order of the
     active queue, so that priority counts. Failed pods are not popped early. With the feature gate
     SchedulerPopFromBackoffQ off no pod is popped early, and the exact expiration is the order.
@@ -108,8 +110,10 @@ class BackoffQueue:
         initial_backoff_seconds: float,
         max_backoff_seconds: float,
         pops_early: bool = True,
+        pod_groups: bool = False,
     ) -> None:
-        """pops_early: the feature gate SchedulerPopFromBackoffQ."""
+        """pops_early, pod_groups: the feature gates SchedulerPopFromBackoffQ and GenericWorkload."""
+        self._pod_groups = pod_groups
         self._ordering_window_ns = ORDERING_WINDOW_NS if pops_early else 1
         self._now_ns = now_ns
         self._initial_ns = round(initial_backoff_seconds * 1e9)
@@ -135,7 +139,8 @@ class BackoffQueue:
         return self.rejected.get(key) or self.failed.get(key)
 
     def put(self, queued: QueuedPodInfo) -> None:
-        if queued.unschedulable_plugins or queued.pending_plugins:
+        is_member = self._pod_groups and queued.pod.spec.scheduling_group is not None
+        if not is_member and (queued.unschedulable_plugins or queued.pending_plugins):
             self.rejected.put(queued)
             self.failed.discard(queued.key)
         else:

@@ -66,17 +66,18 @@ class Registration(msgspec.Struct, frozen=True):
     pod_info_hint: PodInfoHintFunction | None = None
 
 
-def registrations(plugins: Iterable[Plugin]) -> list[Registration]:
+def registrations(plugins: Iterable[Plugin], *, pod_groups: bool = False) -> list[Registration]:
     """Return the registrations of the plugins of one profile, completed as in kube-scheduler.
 
-    Raises UserError if events_to_register of a plugin fails.
+    pod_groups: the feature gate GenericWorkload. Raises UserError if events_to_register of a plugin fails.
     """
+    every_resource = (*EVERY_RESOURCE, events.POD_GROUP) if pod_groups else EVERY_RESOURCE
     result = []
     for plugin in plugins:
         if isinstance(plugin, EnqueueExtensions):
             registered: Sequence[ClusterEventWithHint] = _registered_by(plugin)
         else:
-            registered = [ClusterEventWithHint(events.cluster_event(name, events.ALL)) for name in EVERY_RESOURCE]
+            registered = [ClusterEventWithHint(events.cluster_event(name, events.ALL)) for name in every_resource]
         on_node_add = on_taint_update = False
         for entry in registered:
             result.append(Registration(plugin.name, entry.event, entry.hint, entry.pod_info_hint))

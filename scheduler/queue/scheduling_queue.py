@@ -64,12 +64,14 @@ class QueueSettings(msgspec.Struct, frozen=True):
     """initial_backoff_seconds, max_backoff_seconds: see BackoffQueue. max_in_unschedulable_seconds: a pod is retried
     after this time although no event made it schedulable. pops_from_backoff: the feature gate SchedulerPopFromBackoffQ,
     by which a pod is popped before its backoff has expired if no pod is active; PreEnqueue then runs before the
-    backoff instead of after it."""
+    backoff instead of after it. pod_groups: the feature gate GenericWorkload, by which a member of a pod group is
+    retried after a backoff whatever events there were, as hints concern the pod and not its group."""
 
     initial_backoff_seconds: float = 1.0
     max_backoff_seconds: float = 10.0
     max_in_unschedulable_seconds: float = 300.0
     pops_from_backoff: bool = True
+    pod_groups: bool = False
     request_rules: RequestRules = DEFAULT_REQUEST_RULES
 
 
@@ -122,9 +124,11 @@ class SchedulingQueue:
             initial_backoff_seconds=settings.initial_backoff_seconds,
             max_backoff_seconds=settings.max_backoff_seconds,
             pops_early=settings.pops_from_backoff,
+            pod_groups=settings.pod_groups,
         )
         self._request_rules = settings.request_rules
         self._pops_from_backoff = settings.pops_from_backoff
+        self._pod_groups = settings.pod_groups
         self._unschedulable = UnschedulablePods()
         self._in_flight = InFlightEvents()
         self.nominator = nominator
@@ -154,13 +158,24 @@ class SchedulingQueue:
                     return None
                 self._count(ACTIVE, events.POP_FROM_BACKOFF)
                 self._on_queued(queued.pod, ACTIVE, events.POP_FROM_BACKOFF)
-            queued.attempts += 1
-            if queued.uid in self._in_flight:
-                log.error("dropped a pod that is being scheduled already", extra={"pod": queued.key})
-                continue
-            self._in_flight.start(queued.uid, queued.key)
-            self.scheduling_cycle += 1
-            return queued
+            if self._start_attempt(queued):
+                return queued
+
+    def pop_specific(self, pod: Pod) -> QueuedPodInfo | None:
+        """Activate and pop this pod; None if it is gated or not queued."""
+        self.activate((pod,))
+        queued = self._active.discard(pod.key)
+        return queued if queued is not None and self._start_attempt(queued) else None
+
+    def _start_attempt(self, queued: QueuedPodInfo) -> bool:
+        """Mark a popped pod as in flight; False: it is dropped, as it is in flight already."""
+        queued.attempts += 1
+        if queued.uid in self._in_flight:
+            log.error("dropped a pod that is being scheduled already", extra={"pod": queued.key})
+            return False
+        self._in_flight.start(queued.uid, queued.key)
+        self.scheduling_cycle += 1
+        return True
 
     def done(self, uid: str) -> None:
         """Remove the pod from the pods in flight: it is not requeued."""
@@ -187,6 +202,8 @@ class SchedulingQueue:
     def _strategy_after_attempt(self, queued: QueuedPodInfo) -> QueueingStrategy:
         if not queued.unschedulable_plugins and not queued.pending_plugins:
             return QueueingStrategy.AFTER_BACKOFF
+        if self._is_group_member(queued.pod):
+            return QueueingStrategy.AFTER_BACKOFF
         if queued.uid not in self._in_flight:
             log.error("a failed pod was not in flight", extra={"pod": queued.key})
             return QueueingStrategy.AFTER_BACKOFF
@@ -200,6 +217,9 @@ class SchedulingQueue:
                 if not queued.pending_plugins:
                     return outcome
         return strategy
+
+    def _is_group_member(self, pod: Pod) -> bool:
+        return self._pod_groups and pod.spec.scheduling_group is not None
 
     # --- Called by event handlers -------------------------------------------------------------------------------------
 
@@ -252,7 +272,7 @@ class SchedulingQueue:
                 queued = self._backoff.discard(pod.key)
             if queued is not None and self._to_active(queued, events.FORCE_ACTIVATE.label, from_backoff=from_backoff):
                 continue
-            if pod.metadata.uid in self._in_flight:
+            if pod.metadata.uid in self._in_flight and not self._is_group_member(pod):
                 self._in_flight.add_event(events.FORCE_ACTIVATE, None, pod)
 
     def move_all_to_active_or_backoff(

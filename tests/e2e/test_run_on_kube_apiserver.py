@@ -399,6 +399,9 @@ RARELY_USED: dict[Permission, str] = {
         }.items()
         for verb in verbs
     },
+    ("scheduling.k8s.io", "podgroups", "list"): "gang scheduling",
+    ("scheduling.k8s.io", "podgroups", "watch"): "gang scheduling",
+    ("scheduling.k8s.io", "podgroups/status", "patch"): "gang scheduling",
     ("apps", "deployments", "patch"): "revision annotation of a Deployment that changes without a new ReplicaSet",
 }
 

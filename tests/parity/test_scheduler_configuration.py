@@ -226,6 +226,9 @@ GATES = {
         "InPlacePodVerticalScalingInitContainers=false,RestartAllContainersOnContainerExits=false"
     ),
     "capacity": "StorageCapacityScoring=true",
+    "pod groups": "GenericWorkload=true",
+    "gangs": "GenericWorkload=true,GangScheduling=true",
+    "placements": "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true",
     "all": (
         "TaintTolerationComparisonOperators=true,MatchLabelKeysInPodTopologySpreadSelectorMerge=false,"
         "MatchLabelKeysInPodTopologySpread=false,SchedulerPopFromBackoffQ=false,NominatedNodeNameForExpectation=false,"

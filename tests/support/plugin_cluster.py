@@ -15,12 +15,14 @@ from typing import Any
 from kubeloop.informers.store import Store
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Node, Pod, convert
+from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extender import Extender
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.pod_groups import PodGroupStates
 from kubeloop.scheduler.cache.pod_requests import request_rules
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.load import read_configuration
@@ -87,6 +89,21 @@ def make_pod(name: str, node_name: str = "", **spec: Any) -> Pod:
     return convert(Pod, {"metadata": metadata, "spec": body, "status": status})
 
 
+def make_pod_group(name: str, min_count: int = 0, topology_key: str = "") -> PodGroup:
+    """Return a PodGroup. min_count 0: basic policy. topology_key: of its topology constraint; "": none."""
+    policy = {"gang": {"minCount": min_count}} if min_count else {"basic": {}}
+    spec: dict[str, Any] = {"schedulingPolicy": policy}
+    if topology_key:
+        spec["schedulingConstraints"] = {"topology": [{"key": topology_key}]}
+    metadata = {"name": name, "namespace": "default", "uid": name, "generation": 1}
+    return convert(PodGroup, {"metadata": metadata, "spec": spec})
+
+
+def make_member(name: str, node_name: str = "", group: str = "g", **spec: Any) -> Pod:
+    """Return a pod in a group; otherwise like make_pod."""
+    return make_pod(name, node_name, schedulingGroup={"podGroupName": group}, **spec)
+
+
 class PluginCluster:
     """A cache with nodes and pods, its snapshot, the handle of plugins, and a Framework that is created on demand."""
 
@@ -94,7 +111,9 @@ class PluginCluster:
         self, nodes: Iterable[Node] = (), pods: Iterable[Pod] = (), feature_gates: Mapping[str, bool] | None = None
     ) -> None:
         self.feature_gates = FeatureGates(feature_gates or {})
-        self.cache = Cache(lambda: 0.0, request_rules=request_rules(self.feature_gates))
+        self.pod_groups = PodGroupStates()
+        rules = request_rules(self.feature_gates)
+        self.cache = Cache(lambda: 0.0, request_rules=rules, pod_groups=self.pod_groups)
         self.snapshot = Snapshot()
         self.listers = Listers()
         self.pods: Store[Pod] = Store()
@@ -109,6 +128,7 @@ class PluginCluster:
         self.clock = SetClock(NOW)
         self.rng = random.Random(7)
         self.unbound: set[str] = set()  # UIDs of pods whose binding can be stopped
+        self.waiting_pods: dict[str, Any] = {}  # by UID
         self.spawned: list[Coroutine[Any, Any, None]] = []
         self.activated: list[str] = []
         self.devices: Any = None  # support.devices.FilledDevices; created for the first plugin that needs it
@@ -157,6 +177,9 @@ class PluginCluster:
 
             self.devices = FilledDevices()
         return self.devices
+
+    def waiting_pod(self, uid: str) -> Any:
+        return self.waiting_pods.get(uid)
 
     def preempt_unbound(self, uid: str, plugin: str) -> bool:
         return uid in self.unbound

@@ -11,8 +11,10 @@ import msgspec
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.event_recorder import ComponentEvents
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import Node, Pod, convert
-from kubeloop.kube.objects.resources import NODES, PODS, Resource
+from kubeloop.kube.objects.resources import NODES, POD_GROUPS, PODS, Resource
+from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
@@ -43,9 +45,10 @@ class SchedulerCluster:
     lost_responses: number of bindings that take effect although the client gets no response.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> None:
+        """gates: of the API server."""
         self.clock = clock
-        self.server = FakeApiServer(clock=clock)
+        self.server = FakeApiServer(clock=clock, gates=gates)
         self.server.on_write = self._note_write
         self.server.transport.before_request = self._before_request
         self.server.transport.lose_response = self._lose_response
@@ -114,6 +117,14 @@ class SchedulerCluster:
         return convert(
             Pod, self.put(PODS, {"metadata": metadata, "spec": {**defaults, **spec}, "status": {"phase": "Pending"}})
         )
+
+    def pod_group(self, name: str, min_count: int = 0, topology_key: str = "") -> PodGroup:
+        """Create a PodGroup. min_count 0: basic policy. topology_key: of its topology constraint; "": none."""
+        policy: JSON = {"gang": {"minCount": min_count}} if min_count else {"basic": {}}
+        spec: JSON = {"schedulingPolicy": policy}
+        if topology_key:
+            spec["schedulingConstraints"] = {"topology": [{"key": topology_key}]}
+        return convert(PodGroup, self.put(POD_GROUPS, {"metadata": {"name": name}, "spec": spec}))
 
     def change_pod(self, key: str, *, status: JSON | None = None, **spec: Any) -> None:
         """Replace the given fields of the pod's spec, and its status."""

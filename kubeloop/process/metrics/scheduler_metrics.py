@@ -12,6 +12,7 @@ from kubeloop.scheduler.metrics_protocol import (
     BackgroundCall,
     BindingConditionsResult,
     CallResult,
+    GroupAttemptResult,
     SchedulerMetrics,
     ScrapeTimeMetrics,
     VolumeStage,
@@ -200,6 +201,26 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             buckets=_exponential_buckets(0.1, 14),
             registry=conditions_registry,
         )
+        groups_registry = registry if gates.enabled("GenericWorkload") else None
+        self._group_attempts = Counter(
+            "scheduler_podgroup_schedule_attempts_total",
+            "Number of attempts to schedule pod groups, by the result.",
+            ["result", "profile"],
+            registry=groups_registry,
+        )
+        self._group_attempt_seconds = Histogram(
+            "scheduler_podgroup_scheduling_attempt_duration_seconds",
+            "Pod group scheduling attempt latency in seconds (scheduling algorithm + binding).",
+            ["result", "profile"],
+            buckets=_exponential_buckets(0.001, 15),
+            registry=groups_registry,
+        )
+        self._group_algorithm_seconds = Histogram(
+            "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+            "Pod group scheduling algorithm latency in seconds.",
+            buckets=_exponential_buckets(0.001, 15),
+            registry=groups_registry,
+        )
         self._cache = Gauge(
             "scheduler_cache_size",
             "Number of nodes, pods, and assumed pods in the scheduler cache.",
@@ -294,6 +315,13 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
 
     def binding_conditions_allocated(self, profile: str, driver: str, result: BindingConditionsResult) -> None:
         self._condition_allocations.labels(profile, driver, result).inc()
+
+    def pod_group_attempt(self, result: GroupAttemptResult, profile: str, seconds: float) -> None:
+        self._group_attempts.labels(result, profile).inc()
+        self._group_attempt_seconds.labels(result, profile).observe(seconds)
+
+    def pod_group_algorithm(self, seconds: float) -> None:
+        self._group_algorithm_seconds.observe(seconds)
 
     def cache_size(self, *, nodes: int, pods: int, assumed_pods: int) -> None:
         self._cache.labels("nodes").set(nodes)

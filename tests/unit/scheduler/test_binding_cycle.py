@@ -218,3 +218,12 @@ async def test_pre_bind_can_be_preempted_if_expected_nodes_are_reported(clock: A
     status = await running
     assert (status is not None and status.message) == ("preempted by DefaultPreemption" if enabled else False)
     assert len(binding.binder.started) == (0 if enabled else 1)
+
+
+async def test_members_of_a_group_are_bound_one_slot_at_a_time(clock: Any) -> None:
+    """All of them start at once, without waiting for a slot before."""
+    binding = Binding(clock, None, None, None)
+    start = asyncio.get_running_loop().time()
+    assert await asyncio.gather(*(binding.run(name) for name in "abc")) == [None, None, None]
+    assert asyncio.get_running_loop().time() - start == pytest.approx(3)
+    assert binding.cycle.free_slots == 1

@@ -11,6 +11,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.pod_groups import PodGroupStates
 from kubeloop.scheduler.event_handlers import (
     EventDurations,
     NodeEvents,
@@ -22,7 +23,7 @@ from kubeloop.scheduler.event_handlers import (
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
-from support.plugin_cluster import make_node, make_pod
+from support.plugin_cluster import make_member, make_node, make_pod
 
 SCHEDULER = "default-scheduler"
 
@@ -30,7 +31,8 @@ SCHEDULER = "default-scheduler"
 class HandledEvents:
     """Cache and queue with their event handlers; each plugin is registered for the events of one resource."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, gangs: bool = False) -> None:
+        """gangs: the feature gate GangScheduling, and the one that it depends on."""
         self.pods: dict[str, Pod] = {}
         self.version = 0
         self.handled: list[str] = []
@@ -39,8 +41,9 @@ class HandledEvents:
             Registration("NodeResourcesFit", events.ASSIGNED_POD_DELETE, None),
             Registration("NodeName", events.NODE_ADD, None),
             Registration("VolumeBinding", events.cluster_event("PersistentVolume", events.UPDATE), None),
+            Registration("GangScheduling", events.cluster_event("Pod", events.ADD), None),
         ]
-        self.cache = Cache(lambda: 0.0)
+        self.cache = Cache(lambda: 0.0, pod_groups=PodGroupStates() if gangs else None)
         self.queue = SchedulingQueue(
             sort_key=lambda queued: queued.key,
             hint_maps={SCHEDULER: QueueingHintMap(registrations)},
@@ -55,6 +58,7 @@ class HandledEvents:
             scheduler_names={SCHEDULER},
             reject_waiting_pod=lambda uid: uid in self.waiting,
             durations=durations,
+            gangs=gangs,
         )
         self.node_events = NodeEvents(self.cache, self.queue, durations)
 
@@ -210,3 +214,39 @@ def test_other_events_wake_pods_for_registered_actions_only(handlers: HandledEve
 def test_other_resources_exclude_pods_and_nodes() -> None:
     registered = dict.fromkeys(["Pod", "AssignedPod", "UnschedulablePod", "Node", "*", "CSINode"], events.ADD)
     assert other_resources(registered) == {"CSINode": events.ADD}
+
+
+@pytest.mark.parametrize(("gangs", "queue"), [(True, "backoff"), (False, "unschedulable")])
+def test_new_pending_pod_may_complete_a_gang(gangs: bool, queue: str) -> None:
+    handlers = HandledEvents(gangs=gangs)
+    handlers.add(waiting := handlers.pod("waiting"))
+    assert handlers.reject("GangScheduling") == waiting.key
+    handlers.add(handlers.pod("new"))
+    assert handlers.queue_of("waiting") == queue
+
+
+def test_pods_of_groups_are_counted_from_their_creation_to_their_deletion() -> None:
+    handlers = HandledEvents(gangs=True)
+    groups = handlers.cache.pod_groups
+    assert groups is not None
+
+    def counts() -> tuple[int, int] | None:
+        group = groups.get("default/g")
+        return None if group is None else (len(group.pods), group.scheduled_count)
+
+    member = {"schedulingGroup": {"podGroupName": "g"}}
+    pending = [handlers.add(handlers.pod(name, **member)) for name in "ab"]
+    handlers.add(handlers.pod("of another scheduler", schedulerName="other", **member))
+    assert counts() == (2, 0)
+    labelled = handlers.pod("a", labels={"x": "y"}, **member)
+    handlers.update(pending[0], labelled)
+    assert groups.get("default/g").pods["a"] is labelled  # type: ignore[union-attr]
+    bound = handlers.pod("a", "n", **member)
+    handlers.update(labelled, bound)
+    assert counts() == (2, 1)
+    handlers.pod_events.on_delete(pending[1], False)
+    assert counts() == (1, 1)
+    handlers.update(bound, replace(bound, status=replace(bound.status, phase="Succeeded")))
+    assert counts() is None
+    handlers.pod_events.on_delete(make_member("unknown"), True)
+    assert counts() is None

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
+from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS, default_plugins
 from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
-from kubeloop.scheduler.config.types import Profile
+from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.spans.pod_spans import pod_trace
+from support.scheduler_cluster import SchedulerCluster
 
 pytestmark = pytest.mark.virtual_time
 
@@ -58,6 +60,33 @@ async def test_examples_filter_and_score(cluster, scheduling):
         cluster.node("right", labels={"example.com/rack": "c"})
         await asyncio.sleep(3)
         assert cluster.node_of("default/in-c") == "right"
+
+
+async def test_example_places_groups_in_the_half_with_fewer_pods(clock):
+    gates = {"GenericWorkload": True, "GangScheduling": True, "TopologyAwareWorkloadScheduling": True}
+    plugins = tuple(
+        ref
+        for ref in default_plugins(FeatureGates(gates))
+        if ref.name not in ("TopologyPlacementGenerator", "PodGroupPodsCount", "NodeResourcesFit")
+    )
+    examples = (PluginRef("my_plugins:Halves"), PluginRef("my_plugins:FewestPods", 2))
+    profile = Profile(multi_point=PluginSet((*plugins, *examples)))
+    cluster = SchedulerCluster(clock, FeatureGates(gates))
+    for name in "abcd":
+        cluster.node(name)
+    cluster.pod("running", nodeName="b")
+    cluster.pod_group("g", min_count=2)
+    for name in ("p", "q"):
+        cluster.pod(name, schedulingGroup={"podGroupName": "g"})
+    informers = cluster.server.informers
+    scheduler = cluster.scheduler(SchedulerConfiguration(profiles=(profile,)), feature_gates=FeatureGates(gates))
+    tasks = [asyncio.create_task(part.run()) for part in (informers, scheduler)]
+    await asyncio.sleep(1)
+    assert {cluster.node_of(f"default/{name}") for name in ("p", "q")} <= {"c", "d"}
+    assert len(cluster.bindings) == 2
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_example_span_is_part_of_the_trace_of_its_pod(cluster, scheduling, clock):

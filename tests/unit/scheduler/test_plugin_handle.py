@@ -34,6 +34,7 @@ def handle(cluster: PluginCluster) -> PluginHandle:
         activate=cluster.activate,
         cluster_devices=cluster.cluster_devices,
         api_cacher=None,
+        pod_groups=cluster.pod_groups,
     )
     return PluginHandle(Profile(), context, shared, IN_TREE_PLUGINS, class_cache=True)
 

@@ -15,6 +15,7 @@ from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.api.results import unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
+from kubeloop.scheduler.attempt_steps import AttemptSteps
 from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.context import SchedulerContext
@@ -84,7 +85,8 @@ class Cycle:
         patches = StatusPatches(client, clock, BackgroundCalls(context))
         failed = FailedAttempts(context, self.queue, cluster.cache, cluster.snapshot, cluster.pods, patches)
         frameworks = {"default-scheduler": framework}
-        self.cycle = SchedulingCycle(context, frameworks, self.queue, cluster.cache, self.algorithm, failed)
+        steps = AttemptSteps(context, self.queue, cluster.cache, self.algorithm, failed)
+        self.cycle = SchedulingCycle(context, frameworks, self.queue, cluster.cache, steps, failed)
 
     async def run(self, pod: Pod) -> Attempt | None:
         """Run the cycle of a new pod."""
@@ -140,7 +142,7 @@ async def test_pod_without_a_feasible_node_is_unschedulable(clock: Any, nodes: l
 async def test_exception_costs_the_attempt_only(clock: Any, caplog: Any) -> None:
     cycle, pod = Cycle(clock, make_node("n")), make_pod("p")
 
-    async def broken(attempt: Attempt) -> str:
+    async def broken(attempt: Attempt, rows: Any) -> str:
         raise ValueError("broken")
 
     cycle.algorithm.schedule = broken  # type: ignore[method-assign]
@@ -201,9 +203,9 @@ async def test_resources_that_claims_take_count_from_the_moment_of_assumption(cl
     taken = NodeAllocatableResourceClaimStatus(resource_claim_name="new", resources={"cpu": "1"})
     schedule = cycle.algorithm.schedule
 
-    async def schedule_with_claims(attempt: Attempt) -> str:
+    async def schedule_with_claims(attempt: Attempt, rows: Any) -> str:
         attempt.state.node_allocatable_claims = {"n": (taken,)}
-        return await schedule(attempt)
+        return await schedule(attempt, rows)
 
     cycle.algorithm.schedule = schedule_with_claims  # type: ignore[method-assign]
     former = {"nodeAllocatableResourceClaimStatuses": [{"resourceClaimName": "former"}]}

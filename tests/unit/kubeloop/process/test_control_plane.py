@@ -17,7 +17,7 @@ from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICATION_CONTROLLERS
 from kubeloop.process.control_plane import (
     ControlPlane,
@@ -99,7 +99,8 @@ def plane_over(api: ApiServer, settings: Settings) -> ControlPlane:
 async def test_watched_resources_match_those_of_the_component(api, name):
     plane = plane_over(api, Settings(controllers=frozenset({name})))
     plane._create_component(name)
-    assert {informer.resource for informer in plane.informers.informers} == {PODS, *watched_resources(name)}
+    watched = watched_resources(name, DEFAULT_FEATURE_GATES)
+    assert {informer.resource for informer in plane.informers.informers} == {PODS, *watched}
 
 
 @pytest.mark.parametrize("import_in_background", [False, True])

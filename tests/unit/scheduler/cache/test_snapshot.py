@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
+from support.plugin_cluster import PluginCluster, make_node, make_pod
 from support.scheduler_strategies import APPS, NAMES, QUICKLY, nodes, pods
 
 
@@ -71,3 +74,24 @@ def test_incremental_snapshot_equals_new_snapshot(data: st.DataObject, plugin_cl
     new_snapshot = Snapshot()
     cluster.cache.update_snapshot(new_snapshot)
     assert snapshot_data(cluster.refresh()) == snapshot_data(new_snapshot)
+
+
+def test_assumed_pods_are_forgotten_in_reverse_order():
+    cluster = PluginCluster([make_node("n1"), make_node("n2")], [make_pod("old", "n1", cpu="1")])
+    snapshot, columns = cluster.snapshot, cluster.snapshot.columns
+    cpu = columns.resource("cpu")
+    before = list(snapshot.node_infos)
+    first, second = PodInfo(make_pod("p", "n1", cpu="2")), PodInfo(make_pod("q", "n1", cpu="500m"))
+    snapshot.assume_pod(first)
+    generation = snapshot.generation
+    snapshot.assume_pod(second)
+    row = snapshot.row_of["n1"]
+    assert snapshot.changed_since(generation).tolist() == [row]
+    assert (columns.requested[cpu, row], columns.pod_count[row]) == (3500, 3)
+    with pytest.raises(ValueError, match="pod p is not the last one"):
+        snapshot.forget_pod("p")
+    snapshot.forget_pod("q")
+    snapshot.forget_pod("p")
+    assert all(old is new for old, new in zip(before, snapshot.node_infos, strict=True))
+    assert (columns.requested[cpu, row], columns.pod_count[row]) == (1000, 1)
+    assert cluster.cache.update_snapshot(snapshot) == []

@@ -360,6 +360,20 @@ def test_node_declared_features_is_a_default_plugin_if_its_gate_is_on():
         assert ("NodeDeclaredFeatures" in names) is enabled
 
 
+def test_plugins_of_pod_groups_are_default_plugins_if_their_gates_are_on():
+    gates = {"GenericWorkload": True}
+    for gate, plugins in (
+        ("GenericWorkload", []),
+        ("GangScheduling", [("GangScheduling", 0)]),
+        ("TopologyAwareWorkloadScheduling", [("TopologyPlacementGenerator", 0), ("PodGroupPodsCount", 1)]),
+    ):
+        enabled = FeatureGates(gates | {gate: True})
+        config = load_configuration(HEAD, enabled)
+        assert config == default_configuration(enabled)
+        refs = config.profiles[0].multi_point.enabled
+        assert [(ref.name, ref.weight) for ref in refs[len(DEFAULT_PLUGINS) :]] == plugins
+
+
 SHAPE = """
 profiles:
 - pluginConfig:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.api.results import skip, unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.framework.reserve_points import ReservePoints
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
@@ -107,3 +108,15 @@ async def test_permit_waits_unless_a_plugin_rejects(
     assert (status and status.code) == code
     waiting_pod = profile.waiting_pods.get("p")
     assert (waiting_pod and waiting_pod.pending_plugins) == waits_for
+
+
+def test_no_pod_waits_in_the_cycle_of_its_group() -> None:
+    waits = Status(Code.WAIT, ("not enough pods",))
+    profile = Profile({"permit": (waits, 5.0)}, {"permit": None})
+    state, pod, node = profile.arguments
+    state.pod_group_cycle = PodGroupCycleState(PodGroupState())
+    status = profile.points.run_permit(state, pod, node)
+    assert status == Status(
+        Code.WAIT, ("not enough pods", "one or more plugins asked to wait and no plugin rejected pod")
+    )
+    assert profile.waiting_pods.get("p") is None

@@ -12,11 +12,12 @@ import pytest
 
 from kubeloop.kube.objects.api_types import Pod, to_json
 from kubeloop.kube.objects.device_types import ResourceClaim
-from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.api.extension_points import FilterPaused
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.device_allocation import DeviceAllocation
 from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
@@ -251,6 +252,37 @@ def test_reserved_devices_are_not_given_to_another_pod(plugin_with, pod):
     assert rejections(plugin, cluster, other).keys() == {"a", "b"}
     plugin.unreserve(state, PodInfo(pod("p", **CLAIM)), "a")
     assert rejections(plugin, cluster, other).keys() == {"b"}
+
+
+def test_members_of_a_group_reserve_the_same_devices_again(plugin_with, pod):
+    """The cycle of their group tries all members first; equal claims share the results of the last search."""
+    plugin, cluster = plugin_with(claim("c"), claim("d"))
+    pods = [pod("p", **CLAIM), pod("q", resourceClaims=[{"name": "gpu", "resourceClaimName": "d"}])]
+    states = []
+    for member in pods:
+        states.append(reserved(plugin, cluster, member))
+        states[-1].pod_group_cycle = PodGroupCycleState(PodGroupState())
+    pending = cluster.devices.claims.pending
+    first = dict(pending)
+    assert len({result.device for allocation in first.values() for result in allocation.devices.results}) == 2
+    for member, state in zip(reversed(pods), reversed(states), strict=True):
+        plugin.unreserve(state, PodInfo(member), "a")
+    assert pending == {}
+    for member, state in zip(pods, states, strict=True):
+        assert plugin.reserve(state, PodInfo(member), "a") is None
+    assert pending == first
+
+
+def test_cycle_of_a_group_leaves_the_reservations_of_its_pods(plugin_with, pod):
+    status = {**allocated(("a", "gpu-0"), node="a"), "reservedFor": [{"resource": "pods", "name": "p", "uid": "p"}]}
+    for in_group_cycle in (True, False):
+        plugin, cluster = plugin_with(claim("c", status=status))
+        state = reserved(plugin, cluster, pod("p", **CLAIM))
+        state.pod_group_cycle = PodGroupCycleState(PodGroupState()) if in_group_cycle else None
+        plugin.unreserve(state, PodInfo(pod("p", **CLAIM)), "a")
+        assert len(cluster.spawned) == (0 if in_group_cycle else 1)
+        for work in cluster.spawned:
+            work.close()
 
 
 def test_reserve_fails_without_a_search_on_the_node(plugin_with, pod):

@@ -9,14 +9,16 @@ import pytest
 
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Node, Pod, convert
-from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.api.events import Hint
+from kubeloop.scheduler.api.extension_points import Placement, PodGroupAssignments, PodGroupInfo
 from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from support.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
-from support.plugin_cluster import raw_scores, rejections
+from support.plugin_cluster import PluginCluster, make_member, make_node, make_pod, raw_scores, rejections
 
 
 def fit_args(**strategy: Any) -> plugin_args.NodeResourcesFitArgs:
@@ -126,6 +128,33 @@ def test_node_without_the_resource_pods_takes_no_pod(plugin_cluster: Any, pod: A
     node = convert(Node, {"metadata": {"name": "a", "uid": "a"}, "status": {"allocatable": {"cpu": "4"}}})
     plugin = NodeResourcesFit(plugin_args.NodeResourcesFitArgs(), plugin_cluster([node]))
     assert rejections(plugin, plugin_cluster([node]), pod("p")) == {"a": ("Too many pods",)}
+
+
+@pytest.mark.parametrize(
+    ("resources", "nodes", "bound", "members", "score"),
+    [
+        # per resource: 100 * (requested on the nodes + by the members) // allocatable of the nodes
+        pytest.param("cpu", "ab", ["a", "a"], 2, 50, id="sums over the nodes"),  # (2 + 2) / 8 CPUs
+        pytest.param("cpu", "b", ["a", "a"], 2, 50, id="other nodes do not count"),  # 2 / 4
+        pytest.param("cpu memory", "ab", [], 2, 13, id="mean of the resources"),  # 2 / 8, and 2 * 200Mi / 16Gi
+        pytest.param("cpu", "b", ["b"] * 3, 2, 100, id="at most 100"),
+        pytest.param("cpu example.com/gpu", "ab", [], 2, 25, id="a resource that nobody requests"),
+        pytest.param("cpu", "", [], 2, 0, id="no nodes"),
+    ],
+)
+def test_placement_that_the_group_fills_up_scores_higher(resources, nodes, bound, members, score):
+    args = fit_args(type="LeastAllocated", resources=[{"name": name, "weight": 1} for name in resources.split()])
+    cluster = PluginCluster(
+        [make_node(name, allocatable={"example.com/gpu": "8"}) for name in "ab"],
+        [make_pod(f"p{number}", node, cpu="1") for number, node in enumerate(bound)],
+    )
+    snapshot = cluster.snapshot
+    rows = np.array([snapshot.row_of[name] for name in nodes], np.intp)
+    assignments = tuple((PodInfo(make_member(f"m{number}", cpu="1")), "b") for number in range(members))
+    plugin = NodeResourcesFit(args, cluster)
+    state = PodGroupCycleState(PodGroupState())
+    proposed = PodGroupAssignments(Placement("rack", rows), assignments)
+    assert plugin.score_placement(state, PodGroupInfo("default", "g"), snapshot, proposed) == score
 
 
 # --- extended resources that devices provide -------------------------------------------------------------------------

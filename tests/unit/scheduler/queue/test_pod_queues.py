@@ -5,10 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from kubeloop.kube.objects.api_types import PodSchedulingGroup
 from kubeloop.scheduler.queue.pod_queues import BackoffQueue, PodHeap, UnschedulablePods
 
 SECOND = 1_000_000_000
+
+
+def test_members_of_pod_groups_are_not_popped_early(queued: Any) -> None:
+    options: Any = {"initial_backoff_seconds": 1, "max_backoff_seconds": 10}
+    for enabled in (True, False):
+        backoff = BackoffQueue(by_priority, lambda: 0, **options, pod_groups=enabled)
+        member = queued("member", unschedulable_plugins={"NodeName"}, unschedulable_count=1)
+        member.update(replace(member.pod, spec=replace(member.pod.spec, scheduling_group=PodSchedulingGroup("g"))))
+        backoff.put(member)
+        assert (backoff.pop() is member) is not enabled
 
 
 def by_priority(queued: Any) -> int:

@@ -29,7 +29,7 @@ class Gates:
 class QueueModel:
     """A queue with a fake clock and a pod lister."""
 
-    def __init__(self, hint: Any = None, *, pops_from_backoff: bool = True) -> None:
+    def __init__(self, hint: Any = None, *, pops_from_backoff: bool = True, pod_groups: bool = False) -> None:
         self.now_ns = 1000 * SECOND
         self.pods: dict[str, Pod] = {}
         self.version = 0
@@ -43,7 +43,7 @@ class QueueModel:
             pre_enqueue={"s": [Gates()]},
             nominator=Nominator(self.pods.get),
             now_ns=lambda: self.now_ns,
-            settings=QueueSettings(pops_from_backoff=pops_from_backoff),
+            settings=QueueSettings(pops_from_backoff=pops_from_backoff, pod_groups=pod_groups),
         )
 
     def pod(self, name: str, **spec: Any) -> Pod:
@@ -264,3 +264,48 @@ def test_pre_enqueue_runs_after_the_backoff_if_pods_are_not_popped_from_it():
         outcomes.append((before, model.queue_of("p")))
         model.queue.check()
     assert outcomes == [("gated", "gated"), ("backoff", "gated")]
+
+
+GROUP = {"podGroupName": "g"}
+
+
+def test_specific_pod_is_popped_from_any_queue():
+    model = QueueModel(pod_groups=True)
+    names = ("active", "backoff", "unschedulable", "gated")
+    for name in names:
+        model.queue.add(model.pod(name, schedulingGates=[{"name": "g"}] if name == "gated" else []))
+    for name in ("backoff", "unschedulable"):
+        queued = model.queue.pop_specific(model.pods[f"n/{name}"])
+        assert queued is not None
+        queued.unschedulable_plugins = {"NodeResourcesFit"}
+        model.queue.add_unschedulable_if_not_present(queued)
+    model.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node(), lambda pod: pod.metadata.name == "backoff")
+    assert [model.queue_of(name) for name in names] == list(names)
+    popped = [model.queue.pop_specific(model.pods[f"n/{name}"]) for name in names]
+    assert [queued is not None and queued.attempts for queued in popped] == [1, 2, 2, False]
+    assert model.queue.in_flight_keys() == ["n/active", "n/backoff", "n/unschedulable"]
+    assert model.queue.pop_specific(model.pods["n/active"]) is None
+    assert model.queue.scheduling_cycle == 5
+    model.queue.check()
+
+
+def test_member_of_a_group_backs_off_whatever_events_there_were():
+    for pod_groups in (True, False):
+        model = QueueModel(pod_groups=pod_groups)
+        model.queue.add(model.pod("p", schedulingGroup=GROUP))
+        model.fail("NodeResourcesFit")
+        assert model.queue_of("p") == ("backoff" if pod_groups else "unschedulable")
+        assert model.queue.pop() is None
+        model.now_ns += 2 * SECOND
+        model.queue.flush_backoff_completed()
+        assert (model.queue.pop() is not None) is pod_groups
+
+
+def test_activating_a_member_in_flight_logs_no_event():
+    for group in (None, GROUP):
+        model = QueueModel(pod_groups=True)
+        model.queue.add(model.pod("p", schedulingGroup=group))
+        model.queue.pop()
+        model.queue.activate([model.pods["n/p"]])
+        logged = [kind for kind, _ in model.queue.in_flight_log()]
+        assert logged == (["pod", "event"] if group is None else ["pod"])

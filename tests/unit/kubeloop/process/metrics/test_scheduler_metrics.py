@@ -82,6 +82,22 @@ def test_scheduler_metrics_have_kube_scheduler_names():
         assert line in page
 
 
+def test_metrics_of_pod_groups_need_their_feature_gate():
+    for enabled in (True, False):
+        registry = CollectorRegistry()
+        metrics = PrometheusSchedulerMetrics(registry, FeatureGates({"GenericWorkload": enabled}))
+        metrics.pod_group_attempt("waiting_on_preemption", "default-scheduler", 0.5)
+        metrics.pod_group_algorithm(0.25)
+        labels = '{profile="default-scheduler",result="waiting_on_preemption"}'
+        for line in (
+            f"scheduler_podgroup_schedule_attempts_total{labels} 1.0",
+            f"scheduler_podgroup_scheduling_attempt_duration_seconds_sum{labels} 0.5",
+            "scheduler_podgroup_scheduling_algorithm_duration_seconds_sum 0.25",
+        ):
+            assert (line in text(registry)) is enabled
+        assert ("scheduler_podgroup" in text(registry)) is enabled
+
+
 def test_metrics_of_async_preemption_need_its_feature_gate():
     for enabled in (True, False):
         registry = CollectorRegistry()
