@@ -13,7 +13,7 @@ import numpy as np
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.extender import ExtenderError
-from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, FilterPaused
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.cache.arrays import Rows, Scores
@@ -56,7 +56,8 @@ class Algorithm:
         self._turn = 0
 
     async def schedule(self, attempt: Attempt, rows: Rows | None = None) -> str:
-        """Return the node for the attempt's pod, and record facts of the attempt. Waits only for extenders.
+        """Return the node for the attempt's pod, and record facts of the attempt. Waits for extenders, and for filters
+        that take long.
 
         rows: the only nodes to choose from, ascending; None: all nodes. Raises FitError or NoNodesAvailable if there is
         none, SchedulingError if a plugin or extender failed.
@@ -68,7 +69,11 @@ class Algorithm:
         if facts.nodes == 0:
             raise NoNodesAvailable
         diagnosis = Diagnosis(NodeToStatus(snapshot))
-        rows = await self._feasible(attempt, candidates, diagnosis)
+        attempt.state.can_pause = True
+        try:
+            rows = await self._feasible(attempt, candidates, diagnosis)
+        finally:
+            attempt.state.can_pause = False  # from here on, filters run in dry runs only
         facts.feasible = len(rows)
         facts.rejections = diagnosis.node_to_status.plugins()
         if len(rows) == 0:
@@ -102,9 +107,11 @@ class Algorithm:
             # here will occur on all nodes again.
             first = np.array([nominated], np.intp)
             try:
-                fitting = await self._pass_extenders(
-                    pod.pod, filters.run_filters(state, pod, snapshot, first, diagnosis), diagnosis
-                )
+                try:
+                    fitting = filters.run_filters(state, pod, snapshot, first, diagnosis)
+                except FilterPaused as pause:
+                    fitting = await self._after_pause(pause, attempt, first, diagnosis)
+                fitting = await self._pass_extenders(pod.pod, fitting, diagnosis)
             except SchedulingError as error:
                 log.error("evaluation failed on the nominated node", extra={"pod": pod.key, "error": str(error)})
                 diagnosis.errors.clear()
@@ -117,7 +124,10 @@ class Algorithm:
             rows = named if rows is snapshot.all_rows else np.intersect1d(rows, named, assume_unique=True)
             reason = f"node(s) didn't satisfy plugin(s) [{' '.join(confining)}]"
             diagnosis.node_to_status.absent = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
-        feasible = filters.run_filters(state, pod, snapshot, rows, diagnosis)
+        try:
+            feasible = filters.run_filters(state, pod, snapshot, rows, diagnosis)
+        except FilterPaused as pause:
+            feasible = await self._after_pause(pause, attempt, rows, diagnosis)
         feasible = self._sampled(attempt.framework.percentage_of_nodes_to_score, rows, feasible)
         before = len(feasible)
         feasible = await self._pass_extenders(pod.pod, feasible, diagnosis)
@@ -125,6 +135,16 @@ class Algorithm:
             diagnosis.unschedulable_plugins.add(EXTENDER)
         facts.filter_ns = (filter_ns, self._now_ns())
         return feasible
+
+    async def _after_pause(self, pause: FilterPaused, attempt: Attempt, rows: Rows, diagnosis: Diagnosis) -> Rows:
+        """Wait for the filter that takes long, then return those of `rows` that pass all filters."""
+        while True:
+            diagnosis.restart(self.snapshot)
+            await pause.work
+            try:
+                return attempt.framework.filters.run_filters(attempt.state, attempt.pod, self.snapshot, rows, diagnosis)
+            except FilterPaused as another:
+                pause = another
 
     def _sampled(self, percentage: int | None, rows: Rows, feasible: Rows) -> Rows:
         """Return the feasible nodes that kube-scheduler finds before it stops, starting where it stopped last.

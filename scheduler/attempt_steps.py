@@ -122,8 +122,12 @@ class AttemptSteps:
 
 def with_node(attempt: Attempt, node: str) -> PodInfo:
     """Return the PodInfo of the pod as it will be once it is bound."""
-    pod = attempt.pod.pod
-    return attempt.pod.with_pod(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node)))
+    pod, status, claims = attempt.pod.pod, attempt.pod.pod.status, attempt.state.node_allocatable_claims
+    if claims or status.node_allocatable_resource_claim_statuses:
+        statuses = claims.get(node, ())
+        status = msgspec.structs.replace(status, node_allocatable_resource_claim_statuses=statuses)
+    spec = msgspec.structs.replace(pod.spec, node_name=node)
+    return attempt.pod.with_pod(msgspec.structs.replace(pod, spec=spec, status=status))
 
 
 def _log_slow_cycle(attempt: Attempt, end_ns: int) -> None:

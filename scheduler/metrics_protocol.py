@@ -10,6 +10,7 @@ GroupAttemptResult = Literal["scheduled", "unschedulable", "waiting_on_preemptio
 CallResult = Literal["success", "error"]
 BackgroundCall = Literal["pod_status_patch", "pod_binding"]
 VolumeStage = Literal["predicate", "assume", "bind"]
+BindingConditionsResult = Literal["success", "failure", "timeout", "error"]
 
 
 class ScrapeTimeMetrics(Protocol):
@@ -101,6 +102,20 @@ class SchedulerMetrics(Protocol):
 
     def permit_wait(self, result: str, seconds: float) -> None:
         """scheduler_permit_wait_duration_seconds{result}."""
+        ...
+
+    def claim_created(self, *, succeeded: bool) -> None:
+        """scheduler_resourceclaim_creates_total{status}: requests that create the claim for extended resources."""
+        ...
+
+    def binding_conditions_awaited(
+        self, profile: str, driver: str, result: BindingConditionsResult, seconds: float
+    ) -> None:
+        """scheduler_dra_bindingconditions_wait_duration_seconds{profile,driver,status}; one call per device."""
+        ...
+
+    def binding_conditions_allocated(self, profile: str, driver: str, result: BindingConditionsResult) -> None:
+        """scheduler_dra_bindingconditions_allocations_total{profile,driver,status}; for devices with conditions."""
         ...
 
     def pod_group_attempt(self, result: GroupAttemptResult, profile: str, seconds: float) -> None:

@@ -66,6 +66,7 @@ log = logging.getLogger(__name__)
 # Pods are scheduled for this long per turn of the event loop. With one pod per turn, pods would wait under load for the
 # controllers, which create more of them in each turn.
 _TURN_NS = 3_000_000
+_MAX_WAIT_FOR_DEVICES_SECONDS = 10.0
 _DEVICE_CLASS = "resource.k8s.io/DeviceClass"
 _RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
 DEVICE_EVENTS = ("resource.k8s.io/ResourceClaim", _DEVICE_CLASS, _RESOURCE_SLICE)
@@ -282,9 +283,14 @@ class Scheduler:
     def _cluster_devices(self) -> ClusterDevices:
         """Return the claims and devices of the cluster; the first call starts their informers."""
         if self._devices is None:
-            from kubeloop.scheduler.devices.cluster_devices import ClusterDevices  # only for pods with claims
+            from kubeloop.scheduler.devices.cluster_devices import ClusterDevices  # only for pods with devices
 
-            self._devices = ClusterDevices(self._informers, self.feature_gates, self._taints_changed)
+            self._devices = ClusterDevices(
+                self._informers,
+                self.feature_gates,
+                classes_changed=self.snapshot.classes.clear,
+                taints_changed=self._taints_changed,
+            )
             self._register_others(name for name in self._event_actions if name in DEVICE_EVENTS)
             self._devices_needed.set()
         return self._devices
@@ -294,10 +300,23 @@ class Scheduler:
         self.queue.move_all_to_active_or_backoff(events.cluster_event(_RESOURCE_SLICE, events.UPDATE), old, new)
 
     async def _follow_devices(self) -> None:
-        """Queue the pods with claims once the caches of claims and devices are complete."""
+        """Queue the pods that need devices once the caches of claims and devices are complete.
+
+        Pods with extended resources only wait for a limited time: device plugins may provide them.
+        """
         await self._devices_needed.wait()
         assert self._devices is not None
-        await self._devices.wait_synced()
+        try:
+            async with asyncio.timeout(_MAX_WAIT_FOR_DEVICES_SECONDS):
+                await self._devices.wait_synced()
+        except TimeoutError:  # the server does not serve them, or the scheduler may not list them
+            log.warning("cannot list claims and devices; pods with extended resources are scheduled without devices")
+            self._devices.is_overdue = True
+            self._queue_pods_with_devices()
+            await self._devices.wait_synced()
+        self._queue_pods_with_devices()
+
+    def _queue_pods_with_devices(self) -> None:
         self.queue.move_all_to_active_or_backoff(events.cluster_event(_DEVICE_CLASS, events.ADD), None, None)
 
     @property

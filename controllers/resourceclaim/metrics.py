@@ -7,8 +7,7 @@ from collections import Counter
 from kubeloop.controllers.resourceclaim.pod_claim_plan import POD_CLAIM_ANNOTATION, requests_admin_access
 from kubeloop.controllers.runtime.metrics_interface import MetricFamilies
 from kubeloop.kube.objects.device_types import DeviceClaim, ResourceClaim
-
-_EXTENDED_RESOURCE_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
+from kubeloop.kube.objects.pod_claims import EXTENDED_RESOURCE_ANNOTATION
 
 
 class ResourceClaimMetrics:
@@ -48,7 +47,7 @@ def claim_labels(claim: ResourceClaim) -> tuple[str, str, str]:
     """Return the labels under which a claim counts: allocated, admin_access, source."""
     annotations = claim.metadata.annotations
     source = ""
-    if annotations.get(_EXTENDED_RESOURCE_ANNOTATION) == "true":
+    if annotations.get(EXTENDED_RESOURCE_ANNOTATION) == "true":
         source = "extended_resource"
     elif annotations.get(POD_CLAIM_ANNOTATION):
         source = "resource_claim_template"

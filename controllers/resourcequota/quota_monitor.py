@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 _REQUIRED_VERBS = frozenset({"create", "delete", "list", "watch"})
 _KINDS_WITHOUT_DISCOVERY: dict[str, Resource[Any]] = {
-    **EVALUATED_RESOURCES,
+    **{kind: resource for kind, resource in EVALUATED_RESOURCES.items() if not resource.group},
     **{resource.plural: resource for resource in (CONFIG_MAPS, REPLICATION_CONTROLLERS, RESOURCE_QUOTAS, SECRETS)},
 }
 _CRDS: Resource[Any] = Resource(
@@ -124,7 +124,9 @@ class QuotaMonitor:
                 return None
             informers = self._informers
             informer = (
-                informers.informer(resource) if kind in EVALUATED_RESOURCES else self._metadata_informer(resource)
+                informers.informer(EVALUATED_RESOURCES[kind])
+                if kind in EVALUATED_RESOURCES
+                else self._metadata_informer(resource)
             )
             registration = self._registrations[kind] = informer.add_handler(self._event_handler(kind))
         return registration.informer

@@ -18,12 +18,12 @@ from kubeloop.informers.shared_informer import ResourceEventHandler, ResourceEve
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import ResourceQuota
-from kubeloop.kube.objects.resources import RESOURCE_QUOTAS
+from kubeloop.kube.objects.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_QUOTAS
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 if TYPE_CHECKING:
     from kubeloop.controllers.resourcequota.quota_monitor import QuotaMonitor
-    from kubeloop.kube.objects.quota_usage import Amounts
+    from kubeloop.kube.objects.quota_usage import Amounts, DeviceQuota
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,7 @@ class ResourceQuotaController:
         self._informers = context.informers
         self._clock = context.clock
         self._traces = context.traces
+        self._extended_resources = context.feature_gates.enabled("DRAExtendedResource")
         self._quota_monitor: QuotaMonitor | None = None  # not None once a quota exists
         self._quota_exists = asyncio.Event()
         self._object_counts: dict[str, int] = {}  # quota key -> objects in its last count
@@ -245,12 +246,22 @@ class ResourceQuotaController:
                 errors.append(f"{kind}: {error}")
                 continue
             names = matching_resources(kind, quota.spec.hard)
-            used, object_count = await calculate_usage(quota, kind, names, informer, self._clock.now())
+            devices = None
+            if kind == RESOURCE_CLAIMS.group_resource and self._extended_resources:
+                devices = await self._device_quota(quota.metadata.namespace)
+            used, object_count = await calculate_usage(quota, kind, names, informer, self._clock.now(), devices)
             total_objects += object_count
             for name, amount in used.items():
                 usage[name] = usage[name] + amount if name in usage else amount
         self._object_counts[quota.key] = total_objects
         return usage, errors
+
+    async def _device_quota(self, namespace: str) -> DeviceQuota:
+        from kubeloop.controllers.resourcequota.usage_calculation import device_quota
+
+        await self._informers.informer(DEVICE_CLASSES).wait_synced()
+        await self._informers.informer(PODS).wait_synced()
+        return device_quota(namespace, self._informers)
 
 
 def _status_names(quota: ResourceQuota) -> tuple[object, object]:

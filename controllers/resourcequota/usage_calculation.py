@@ -10,21 +10,30 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.reflector import yield_to_event_loop
 from kubeloop.informers.shared_informer import SharedInformer
 from kubeloop.kube.objects.api_types import Pod, ResourceQuota, Struct, to_json
 from kubeloop.kube.objects.quota_usage import (
     Amounts,
+    DeviceQuota,
     counts_against_quota,
     matches_scopes,
     usage,
     volume_attributes_classes,
 )
-from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, Resource
+from kubeloop.kube.objects.resources import (
+    DEVICE_CLASSES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    RESOURCE_CLAIMS,
+    SERVICES,
+    Resource,
+)
 from kubeloop.kube.quantities import Quantity, parse_quantity
 
 EVALUATED_RESOURCES: dict[str, Resource[Any]] = {
-    resource.plural: resource for resource in (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS)
+    resource.group_resource: resource for resource in (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_CLAIMS)
 }
 """Kinds for which quotas limit more than the number of objects. For other kinds, metadata is enough."""
 
@@ -32,12 +41,17 @@ _ZERO = parse_quantity(0)
 
 
 async def calculate_usage(
-    quota: ResourceQuota, kind: str, names: Iterable[str], informer: SharedInformer[Any], now: datetime
+    quota: ResourceQuota,
+    kind: str,
+    names: Iterable[str],
+    informer: SharedInformer[Any],
+    now: datetime,
+    devices: DeviceQuota | None = None,
 ) -> tuple[Amounts, int]:
     """Return the usage of the quota by the objects of one kind, and the number of objects that were evaluated.
 
-    names: the quota names that the kind counts for. Other tasks get a turn while many objects are counted. Changes in
-    the meantime enqueue the quota again.
+    names: the quota names that the kind counts for. devices: what the usage of ResourceClaims depends on. Other tasks
+    get a turn while many objects are counted. Changes in the meantime enqueue the quota again.
     """
     namespace, quota_names = quota.metadata.namespace, tuple(names)
     spec = to_json(quota.spec)
@@ -50,12 +64,32 @@ async def calculate_usage(
     for cached in objects:
         obj = to_plain_json(cached)
         if matches_scopes(spec, kind, obj):
-            object_usage = usage(kind, obj, now)
+            object_usage = usage(kind, obj, now, devices)
             for name in quota_names:
                 if name in object_usage:
                     total[name] = total[name] + object_usage[name]
         steps = await yield_to_event_loop(steps)
     return total, len(objects)
+
+
+def device_quota(namespace: str, informers: InformerFactory) -> DeviceQuota:
+    """Return what the usage of the ResourceClaims of a namespace depends on, from caches that are synced."""
+    classes = informers.informer(DEVICE_CLASSES).store
+    pods, claims = informers.informer(PODS).store, informers.informer(RESOURCE_CLAIMS).store
+
+    def pod(name: str) -> dict[str, Any] | None:
+        cached = pods.get(f"{namespace}/{name}")
+        return None if cached is None else to_plain_json(cached)
+
+    return DeviceQuota(
+        {entry.metadata.name: entry.spec.extended_resource_name or "" for entry in classes.values()},
+        pod,
+        lambda uid: [
+            to_plain_json(claim)
+            for claim in claims.by_index("namespace", namespace)
+            if any(owner.uid == uid for owner in claim.metadata.owner_references)
+        ],
+    )
 
 
 def to_plain_json(obj: Struct) -> dict[str, Any]:

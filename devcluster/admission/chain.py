@@ -31,8 +31,12 @@ from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.quota_usage import DeviceQuota
 from kubeloop.kube.objects.resources import (
+    DEVICE_CLASSES,
     NAMESPACES,
+    PODS,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     Resource,
 )
@@ -61,6 +65,7 @@ class AdmissionChain:
         gates: FeatureGates = DEFAULT_FEATURE_GATES,
     ) -> None:
         self._store = store
+        self._counts_extended_resources = gates.enabled("DRAExtendedResource")
         self._checks_declared_features = gates.enabled("NodeDeclaredFeatures")
         self._has_pod_groups = gates.enabled("GenericWorkload")
         self._sets_group_priority = gates.enabled("WorkloadAwarePreemption")
@@ -201,7 +206,25 @@ class AdmissionChain:
         subresource = "" if old is None else context.info.subresource
         if not resource_quota.is_charged(resource, obj, old, subresource):
             return contextlib.nullcontext()
-        return self._count_in_quotas(context, resource_quota.charge(quotas, resource, obj, old, subresource))
+        devices = None
+        if self._counts_extended_resources and resource.group_resource == RESOURCE_CLAIMS.group_resource:
+            devices = self._device_quota(context.info.namespace)
+        return self._count_in_quotas(context, resource_quota.charge(quotas, resource, obj, old, subresource, devices))
+
+    def _device_quota(self, namespace: str) -> DeviceQuota:
+        store = self._store
+        return DeviceQuota(
+            {
+                device_class["metadata"]["name"]: (device_class.get("spec") or {}).get("extendedResourceName") or ""
+                for device_class in store.list(DEVICE_CLASSES, "")
+            },
+            lambda name: store.get(PODS, namespace, name),
+            lambda uid: [
+                claim
+                for claim in store.list(RESOURCE_CLAIMS, namespace)
+                if any(owner["uid"] == uid for owner in claim["metadata"].get("ownerReferences") or ())
+            ],
+        )
 
     @contextlib.contextmanager
     def _count_in_quotas(self, context: RequestContext, updated: list[JSON]) -> Iterator[None]:

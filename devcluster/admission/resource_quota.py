@@ -13,6 +13,7 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import is_pod_level
 from kubeloop.kube.objects.quota_usage import (
     NOT_COUNTED,
+    DeviceQuota,
     compute_usage,
     is_terminating,
     matches_scopes,
@@ -39,11 +40,18 @@ def is_charged(resource: Resource[Any], obj: JSON, old: JSON | None, subresource
             return not subresource
         case "persistentvolumeclaims":
             return subresource in ("", "status")
+        case "resourceclaims.resource.k8s.io":
+            return not subresource
     return False
 
 
 def charge(
-    quotas: Sequence[JSON], resource: Resource[Any], obj: JSON, old: JSON | None = None, subresource: str = ""
+    quotas: Sequence[JSON],
+    resource: Resource[Any],
+    obj: JSON,
+    old: JSON | None = None,
+    subresource: str = "",
+    devices: DeviceQuota | None = None,
 ) -> list[JSON]:
     """Return the quotas whose usage changes, with the new usage: `obj` is added, or its increase over `old`.
 
@@ -54,7 +62,7 @@ def charge(
     kind = resource.group_resource
     for quota in quotas:
         hard, used = _hard_and_used(quota)
-        names = matching_resources(kind, hard)
+        names = matching_resources(kind, hard, devices)
         if not names or not matches_scopes(quota.get("spec", {}), kind, obj):
             continue
         _require_compute_resources(quota, names, resource, obj)
@@ -64,11 +72,11 @@ def charge(
         charged.append((quota, hard, used))
     if not charged:
         return []
-    counted = usage(kind, obj)
+    counted = usage(kind, obj, devices=devices)
     if negative := sorted(name for name, amount in counted.items() if amount.sign < 0):
         message = f"quota usage is negative for resource(s): {','.join(negative)}"
         raise errors.forbidden(resource, obj["metadata"].get("name", ""), message)
-    before = usage(kind, old) if old is not None else {}
+    before = usage(kind, old, devices=devices) if old is not None else {}
     increase = {name: amount - before[name] if name in before else amount for name, amount in counted.items()}
     updated = []
     for quota, hard, used in charged:

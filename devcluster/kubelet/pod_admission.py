@@ -38,8 +38,43 @@ def amounts(resources: Mapping[str, Any] | None) -> Amounts:
 
 
 def requested_amounts(pod: JSON) -> Amounts:
-    """Return the requests of the pod as integers, including one of "pods"."""
-    return {**amounts(pod_requests(pod["spec"])), "pods": 1}
+    """Return the requests of the pod as integers, including one of "pods".
+
+    Without the extended resources of containers for which the scheduler has allocated devices, and with what the pod's
+    claims take of the node's resources.
+    """
+    spec, status = pod["spec"], pod.get("status") or {}
+    special = status.get("extendedResourceClaimStatus")
+    if special:
+        spec = _without_devices(spec, special["requestMappings"])
+    requested = {**amounts(pod_requests(spec)), "pods": 1}
+    pod_level = (spec.get("resources") or {}).get("requests") or {}
+    for claim in status.get("nodeAllocatableResourceClaimStatuses") or ():
+        for name, value in amounts(claim["resources"]).items():
+            if name not in pod_level:
+                requested[name] = requested.get(name, 0) + value
+    return requested
+
+
+def _without_devices(spec: JSON, mappings: Iterable[JSON]) -> JSON:
+    allocated = {(mapping["containerName"], mapping["resourceName"]) for mapping in mappings}
+    changed = {
+        field: [
+            {
+                **container,
+                "resources": {
+                    "requests": {
+                        name: quantity
+                        for name, quantity in ((container.get("resources") or {}).get("requests") or {}).items()
+                        if (container["name"], name) not in allocated
+                    }
+                },
+            }
+            for container in spec.get(field) or ()
+        ]
+        for field in ("containers", "initContainers")
+    }
+    return {**spec, **changed}
 
 
 def host_ports(pod: JSON) -> list[HostPort]:

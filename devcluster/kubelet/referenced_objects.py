@@ -49,12 +49,12 @@ def unprepared_claim(pod: JSON, read: ReadObject) -> MissingObject | None:
 
     A claim whose name the status of the pod lacks has the name "".
     """
-    metadata, spec = pod["metadata"], pod["spec"]
-    if not spec.get("resourceClaims"):
+    metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+    special = status.get("extendedResourceClaimStatus")
+    if not spec.get("resourceClaims") and not special:
         return None
-    statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-    recorded = {entry["name"]: entry.get("resourceClaimName") for entry in statuses}
-    for entry in spec["resourceClaims"]:
+    recorded = {entry["name"]: entry.get("resourceClaimName") for entry in status.get("resourceClaimStatuses") or ()}
+    for entry in (*(spec.get("resourceClaims") or ()), *([special] if special else ())):
         name = entry.get("resourceClaimName")
         if name is None:
             if entry["name"] not in recorded:

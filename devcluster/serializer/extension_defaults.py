@@ -1,4 +1,4 @@
-"""Default values of kinds that extend the API: admission, CRDs, APIServices, flow control, resource claims.
+"""Default values of kinds that extend the API: admission, CRDs, APIServices, flow control, devices.
 
 Sources: pkg/apis/*/v1/defaults.go of Kubernetes v1.36, apiextensions-apiserver pkg/apis/apiextensions/v1/defaults.go.
 """
@@ -108,6 +108,13 @@ def _taint_time(taint: JSON, now: Callable[[], str]) -> None:
         taint["timeAdded"] = now()
 
 
+def _mapped_resources(slice_: JSON) -> None:
+    for device in (slice_.get("spec") or {}).get("devices") or ():
+        for mapping in (device.get("nodeAllocatableResourceMappings") or {}).values():
+            if mapping.get("allocationMultiplier") is None:
+                mapping["allocationMultiplier"] = "1"
+
+
 def _autoscaler_v1(obj: JSON) -> None:
     obj["spec"].setdefault("minReplicas", 1)
 
@@ -125,6 +132,7 @@ DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
     (_FLOW, "PriorityLevelConfiguration"): _priority_level,
     ("autoscaling/v1", "HorizontalPodAutoscaler"): _autoscaler_v1,
     (_CLAIMS, "ResourceClaim"): _device_requests,
+    (_CLAIMS, "ResourceSlice"): _mapped_resources,
     (_CLAIMS, "ResourceClaimTemplate"): lambda obj: _device_requests(obj.get("spec") or {}),
 }
 """Defaulting functions by (group, kind), or by (apiVersion, kind) if versions differ."""

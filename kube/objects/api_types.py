@@ -346,6 +346,14 @@ class PodIP(Struct):
     ip: str = ""
 
 
+class NodeAllocatableResourceClaimStatus(Struct):
+    """What a claim of the pod takes of its node's resources."""
+
+    resource_claim_name: str = ""
+    containers: tuple[str, ...] = ()
+    resources: dict[str, Quantity] = {}
+
+
 class PodStatus(Struct):
     observed_generation: int = 0
     phase: str = ""
@@ -365,6 +373,7 @@ class PodStatus(Struct):
     allocated_resources: dict[str, Quantity] = {}
     resource_claim_statuses: tuple[JSONValue, ...] = ()
     extended_resource_claim_status: JSONValue = None
+    node_allocatable_resource_claim_statuses: tuple[NodeAllocatableResourceClaimStatus, ...] = ()
 
 
 class Pod(Object):

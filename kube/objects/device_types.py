@@ -167,12 +167,16 @@ class DeviceClass(Object):
 
 
 class DeviceAttribute(Struct):
-    """One of the fields is set; none for a list, which no selector can read."""
+    """One of the fields is set; lists need the feature gate DRAListTypeAttributes."""
 
     int_value: int | None = msgspec.field(default=None, name="int")
     bool_value: bool | None = msgspec.field(default=None, name="bool")
     string_value: str | None = msgspec.field(default=None, name="string")
     version_value: str | None = msgspec.field(default=None, name="version")
+    int_values: tuple[int, ...] | None = msgspec.field(default=None, name="ints")
+    bool_values: tuple[bool, ...] | None = msgspec.field(default=None, name="bools")
+    string_values: tuple[str, ...] | None = msgspec.field(default=None, name="strings")
+    version_values: tuple[str, ...] | None = msgspec.field(default=None, name="versions")
 
 
 class CapacityRequestPolicyRange(Struct):
@@ -215,6 +219,11 @@ class DeviceTaint(Struct):
     time_added: datetime | None = None
 
 
+class NodeAllocatableResourceMapping(Struct):
+    capacity_key: str | None = None
+    allocation_multiplier: Quantity | None = None
+
+
 class Device(Struct):
     name: str = ""
     attributes: dict[str, DeviceAttribute] = {}
@@ -228,6 +237,7 @@ class Device(Struct):
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool | None = None
+    node_allocatable_resource_mappings: dict[str, NodeAllocatableResourceMapping] = {}
 
 
 class ResourcePool(Struct):

@@ -6,10 +6,13 @@ Source: apiserver pkg/quota/v1/generic and pkg/quota/v1/evaluator/core of v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.pod_claims import EXTENDED_RESOURCE_ANNOTATION
 from kubeloop.kube.objects.pod_resources import pod_resource_totals
 from kubeloop.kube.objects.qos import qos_class
 from kubeloop.kube.quantities import Quantity, parse_quantity
@@ -28,12 +31,29 @@ _POD_RESOURCES = frozenset(
 _SERVICE_RESOURCES = frozenset({"count/services", "services", "services.nodeports", "services.loadbalancers"})
 _CLAIM_RESOURCES = ("persistentvolumeclaims", "requests.storage")
 _STORAGE_CLASS_SUFFIX = ".storageclass.storage.k8s.io/"
+_DEVICE_CLASS_SUFFIX = ".deviceclass.resource.k8s.io/devices"
+_DEVICE_CLASS_RESOURCE = "deviceclass.resource.kubernetes.io/"
+_MAX_DEVICES = 32  # that a claim for all devices may get
 
 
-def usage(kind: str, obj: JSON, now: datetime | None = None) -> Amounts:
+@dataclass(frozen=True, slots=True)
+class DeviceQuota:
+    """What the usage of a ResourceClaim depends on, in its namespace.
+
+    resources: the extended resource that each DeviceClass names, "" for none. pod: returns the pod of a name.
+    claims_of: returns the claims of a pod, by its UID.
+    """
+
+    resources: Mapping[str, str]
+    pod: Callable[[str], JSON | None]
+    claims_of: Callable[[str], Iterable[JSON]]
+
+
+def usage(kind: str, obj: JSON, now: datetime | None = None, devices: DeviceQuota | None = None) -> Amounts:
     """Return the usage of one object, by resource name as in a quota.
 
-    now: a pod whose grace period is over by then only counts as an object; None: ignore the time.
+    now: a pod whose grace period is over by then only counts as an object; None: ignore the time. devices: with it, a
+    ResourceClaim counts for extended resources, too (feature gate DRAExtendedResource).
     """
     amounts = {f"count/{kind}": _ONE}
     match kind:
@@ -44,6 +64,10 @@ def usage(kind: str, obj: JSON, now: datetime | None = None) -> Amounts:
             amounts |= _claim_usage(obj)
         case "services":
             amounts |= {"services": _ONE, **_service_usage(obj["spec"])}
+        case "resourceclaims.resource.k8s.io":
+            amounts |= _devices_by_class(obj["spec"])
+            if devices is not None:
+                amounts |= _extended_resources(obj, amounts, devices)
         case _ if kind in BY_PLURAL:
             amounts[kind] = _ONE
     return amounts
@@ -67,12 +91,66 @@ def compute_usage(resources: Mapping[str, Mapping[str, str]]) -> Amounts:
         quantity = parse_quantity(amount)
         if name in _COMPUTE or name.startswith("hugepages-"):
             amounts[name] = amounts[f"requests.{name}"] = quantity
-        elif "/" in name and "kubernetes.io/" not in name:
+        elif _is_extended_resource(name):
             amounts[f"requests.{name}"] = quantity
     for name, amount in resources.get("limits", {}).items():
         if name in _COMPUTE:
             amounts[f"limits.{name}"] = parse_quantity(amount)
     return amounts
+
+
+def _is_extended_resource(name: str) -> bool:
+    return name.startswith(_DEVICE_CLASS_RESOURCE) or ("/" in name and "kubernetes.io/" not in name)
+
+
+def _devices_by_class(spec: JSON) -> Amounts:
+    """Return the number of devices that a ResourceClaim may get, by class; the most of any alternative."""
+    total: Counter[str] = Counter()
+    for request in (spec.get("devices") or {}).get("requests") or ():
+        most: Counter[str] = Counter()
+        exactly = request.get("exactly")
+        for entry in request.get("firstAvailable") or ((exactly,) if exactly else ()):
+            mode = entry.get("allocationMode", "ExactCount")
+            count = {"ExactCount": entry.get("count", 1), "All": _MAX_DEVICES}.get(mode, 0)
+            name = entry.get("deviceClassName", "")
+            most[name] = max(most[name], count)
+        total.update(most)
+    return {f"{name}{_DEVICE_CLASS_SUFFIX}": parse_quantity(count) for name, count in total.items()}
+
+
+def _extended_resources(claim: JSON, amounts: Amounts, devices: DeviceQuota) -> Amounts:
+    """Return the devices of a claim as extended resources, without those that count for its pod already."""
+    extended: Amounts = {}
+    for name, amount in amounts.items():
+        device_class, suffix, _ = name.partition(_DEVICE_CLASS_SUFFIX)
+        if suffix and device_class:
+            extended[f"requests.{_DEVICE_CLASS_RESOURCE}{device_class}"] = amount
+            if resource := devices.resources.get(device_class):
+                extended[f"requests.{resource}"] = amount
+    of_pod = _usage_of_pod(claim, devices)
+    left = {name: amount - of_pod[name] if name in of_pod else amount for name, amount in extended.items()}
+    return {name: amount for name, amount in left.items() if amount.sign > 0}
+
+
+def _usage_of_pod(claim: JSON, devices: DeviceQuota) -> Amounts:
+    """Return the usage of the pod for whose extended resources a claim was created; nothing for other claims."""
+    metadata = claim["metadata"]
+    if (metadata.get("annotations") or {}).get(EXTENDED_RESOURCE_ANNOTATION) != "true":
+        return {}
+    owner = next((owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")), None)
+    if owner is None or (owner["kind"], owner["apiVersion"]) != ("Pod", "v1"):
+        return {}
+    pod = devices.pod(owner["name"])
+    if pod is None or pod["metadata"]["uid"] != owner["uid"]:
+        return {}
+    status = (pod.get("status") or {}).get("extendedResourceClaimStatus")
+    if status is not None:
+        return usage("pods", pod) if status["resourceClaimName"] == metadata.get("name") else {}
+    created = (metadata.get("creationTimestamp") or "", metadata.get("name") or "")
+    for other in devices.claims_of(owner["uid"]):
+        if (other["metadata"].get("creationTimestamp") or "", other["metadata"]["name"]) < created:
+            return {}  # an earlier claim counts as the pod's
+    return usage("pods", pod)
 
 
 def _claim_usage(claim: JSON) -> Amounts:
@@ -106,8 +184,11 @@ def _service_usage(spec: JSON) -> Amounts:
     }
 
 
-def matching_resources(kind: str, names: Iterable[str]) -> list[str]:
-    """Return the names in a quota that objects of this kind count for. Source: Evaluator.MatchingResources."""
+def matching_resources(kind: str, names: Iterable[str], devices: DeviceQuota | None = None) -> list[str]:
+    """Return the names in a quota that objects of this kind count for. Source: Evaluator.MatchingResources.
+
+    devices: without it, ResourceClaims may count for every extended resource.
+    """
     match kind:
         case "pods":
             return [name for name in names if name in _POD_RESOURCES or _is_pod_resource(name)]
@@ -116,13 +197,30 @@ def matching_resources(kind: str, names: Iterable[str]) -> list[str]:
         case "persistentvolumeclaims":
             by_class = tuple(f"{_STORAGE_CLASS_SUFFIX}{name}" for name in _CLAIM_RESOURCES)
             return [name for name in names if name in (f"count/{kind}", *_CLAIM_RESOURCES) or name.endswith(by_class)]
+        case "resourceclaims.resource.k8s.io":
+            return [
+                name
+                for name in names
+                if name == f"count/{kind}" or name.endswith(_DEVICE_CLASS_SUFFIX) or _is_device_resource(name, devices)
+            ]
     return [name for name in names if name == f"count/{kind}" or (name == kind and kind in BY_PLURAL)]
+
+
+def _is_device_resource(name: str, devices: DeviceQuota | None) -> bool:
+    resource = name.removeprefix("requests.")
+    if resource == name or not _is_extended_resource(resource):
+        return False
+    if devices is None or resource in devices.resources.values():
+        return True
+    return resource.removeprefix(_DEVICE_CLASS_RESOURCE) in devices.resources and resource.startswith(
+        _DEVICE_CLASS_RESOURCE
+    )
 
 
 def _is_pod_resource(name: str) -> bool:
     if name.startswith(("hugepages-", "requests.hugepages-")):
         return True
-    return name.startswith("requests.") and "/" in name and "kubernetes.io/" not in name
+    return name.startswith("requests.") and _is_extended_resource(name.removeprefix("requests."))
 
 
 def matches_scopes(spec: JSON, kind: str, obj: JSON) -> bool:

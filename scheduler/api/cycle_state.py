@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from kubeloop.kube.objects.api_types import NodeAllocatableResourceClaimStatus
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
+
+_NO_CLAIMS: Mapping[str, tuple[NodeAllocatableResourceClaimStatus, ...]] = {}
 
 
 class CycleState:
     """Values by key, written by one extension point and read by a later one. Dry runs use a `clone`.
 
-    trace_attributes: attributes of the span of the attempt, by name, which plugins add.
+    trace_attributes: attributes of the span of the attempt, by name, which plugins add. can_pause: a filter may raise
+    FilterPaused, as in the scheduling cycle itself; not in dry runs. node_allocatable_claims: by node, what the pod's
+    claims take of its resources, to be counted from the moment at which the pod is assumed.
     pod_group_cycle: the state of the pod's group while the group's cycle tries nodes for its members; None for a pod
     that is scheduled on its own, and once the nodes of the group are chosen.
 
@@ -19,7 +25,9 @@ class CycleState:
 
     __slots__ = (
         "_values",
+        "can_pause",
         "measured",
+        "node_allocatable_claims",
         "pod_group_cycle",
         "skip_filter",
         "skip_pre_bind",
@@ -30,6 +38,8 @@ class CycleState:
     def __init__(self, *, measured: bool = False) -> None:
         """measured: the duration of each plugin call is reported."""
         self.measured = measured
+        self.can_pause = False
+        self.node_allocatable_claims: Mapping[str, tuple[NodeAllocatableResourceClaimStatus, ...]] = _NO_CLAIMS
         self._values: dict[str, Any] = {}
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()

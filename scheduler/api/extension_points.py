@@ -43,6 +43,18 @@ class RowFilterResult(msgspec.Struct, frozen=True):
     explain: Callable[[int], Status]
 
 
+class FilterPaused(BaseException):
+    """Raised by a filter that needs longer than the event loop may be blocked, if `CycleState.can_pause`.
+
+    The scheduling cycle awaits `work`; then all filters run again. Not an Exception, so that it is not reported as an
+    error of the plugin.
+    """
+
+    def __init__(self, work: Awaitable[None]) -> None:
+        super().__init__()
+        self.work = work
+
+
 class RowStatuses(msgspec.Struct, frozen=True):
     """Statuses of K rejected rows: statuses[codes[i]] is that of the i-th row. codes: int [K]."""
 

@@ -160,6 +160,7 @@ def _resize_status(pod: Pod) -> object:
     return (
         status.resize,
         status.resources,
+        status.node_allocatable_resource_claim_statuses,
         status.allocated_resources,
         tuple(map(_resize_resources, status.container_statuses)),
         tuple(map(_resize_resources, status.init_container_statuses)),
@@ -228,6 +229,9 @@ def node_allocatable(node: Node) -> dict[str, int]:
 
 _NATIVE = frozenset(("cpu", "memory", "ephemeral-storage", "pods"))
 
+DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""Prefix of the implicit extended resource of each DeviceClass."""
+
 
 def is_scalar_resource(name: str) -> bool:
     """Return True for extended resources, huge pages, attachable volumes and kubernetes.io/ resources.
@@ -237,6 +241,16 @@ def is_scalar_resource(name: str) -> bool:
     if name.startswith(("hugepages-", "attachable-volumes-")) or "kubernetes.io/" in name:
         return True
     return "/" in name and not name.startswith("requests.")
+
+
+def is_extended_resource(name: str) -> bool:
+    """Return True for a resource outside the kubernetes.io domains. Source: v1helper.IsExtendedResourceName."""
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+
+
+def may_be_devices(name: str) -> bool:
+    """Return True for a resource that a DeviceClass may provide. Source: schedutil.IsDRAExtendedResourceName."""
+    return "/" in name and (is_extended_resource(name) or name.startswith(DEVICE_CLASS_PREFIX))
 
 
 class NodeInfo:

@@ -125,6 +125,11 @@ class SpecClasses:
         self._last = (pod, number)
         return number
 
+    def clear(self) -> None:
+        """Give all pods new classes: what plugins read besides pods and nodes has changed."""
+        self._numbers.clear()
+        self._last = (None, -1)
+
     def _find(self, key: bytes) -> int:
         number = self._numbers.get(key)
         if number is None:

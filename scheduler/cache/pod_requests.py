@@ -32,11 +32,13 @@ class RequestRules(msgspec.Struct, frozen=True):
     """Feature gates that requests depend on.
 
     pod_level: PodLevelResources, by which spec.resources counts. pod_level_status: with
-    InPlacePodLevelResourcesVerticalScaling, during an in-place resize its status counts, too.
+    InPlacePodLevelResourcesVerticalScaling, during an in-place resize its status counts, too. node_allocatable: with
+    DRANodeAllocatableResources, what the pod's claims take of its node counts.
     """
 
     pod_level: bool = True
     pod_level_status: bool = True
+    node_allocatable: bool = False
 
 
 DEFAULT_REQUEST_RULES = RequestRules()
@@ -46,6 +48,7 @@ def request_rules(gates: FeatureGates) -> RequestRules:
     return RequestRules(
         pod_level=gates.enabled("PodLevelResources"),
         pod_level_status=gates.enabled("InPlacePodLevelResourcesVerticalScaling"),
+        node_allocatable=gates.enabled("DRANodeAllocatableResources"),
     )
 
 
@@ -179,6 +182,9 @@ def requests_nano(
         sums = _aggregate(pod, lambda container: _in_place_requests(container, statuses, infeasible), default)
     else:
         sums = _aggregate(pod, _spec_requests, default)
+    if rules.node_allocatable:
+        for claim in status.node_allocatable_resource_claim_statuses:
+            _add(sums, _nanos(claim.resources))
     if rules.pod_level and spec.resources is not None and has_pod_level_requests(pod):
         pod_level_requests = _pod_level(_nanos(spec.resources.requests))
         if use_status and rules.pod_level_status and status.resources is not None:
@@ -222,6 +228,11 @@ def has_resize_status(pod: Pod) -> bool:
             for container in (*status.container_statuses, *status.init_container_statuses)
         )
     )
+
+
+def is_pending_request(pod: Pod) -> bool:
+    """Return True if the status adds nothing to the requests of the spec, as for a pod that is not bound."""
+    return not has_resize_status(pod) and not pod.status.node_allocatable_resource_claim_statuses
 
 
 def _aggregate(pod: Pod, resources_of: Callable[[Container], NanoList], default: Mapping[str, int] | None) -> NanoList:

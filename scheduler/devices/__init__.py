@@ -1,6 +1,7 @@
 """Allocation of devices to ResourceClaims (dynamic resource allocation).
 
-Imported with the first pod that needs devices. The search is a pure function of pools, usage and claims:
+Imported with the first pod that has claims or requests an extended resource. The search is a pure function of pools,
+usage and claims:
 
     cluster_devices.py      informers and shared state of all profiles
     claim_cache.py          claims, with allocations that are not written yet
@@ -11,8 +12,11 @@ Imported with the first pod that needs devices. The search is a pure function of
     constraints.py          matchAttribute and distinctAttribute
     capacity.py             consumable capacity
     requests.py             requests of the claims of one pod, checked
+    extended_resources.py   extended resources that classes provide, and the special claim for them
+    class_devices.py        number of devices of a class on a node
     allocator.py            search for devices on one node
     node_results.py         search results per node, kept for pods with the same requests
+    node_allocatable.py     resources of the node that claims take
     allocation_results.py   the allocation as it is written to a claim
     binding_conditions.py   conditions that a driver must report before a pod is bound
     explanation.py          why no node has the requested devices

@@ -7,6 +7,7 @@ candidate (backtracking). Source: structured/internal/incubating/allocator_incub
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -22,6 +23,7 @@ from kubeloop.scheduler.devices.requests import MAX_RESULTS, ClaimRequests, Devi
 from kubeloop.scheduler.devices.selectors import DeviceSelectors, SelectorError
 
 _STEPS_PER_CLOCK_CHECK = 64
+_NEVER = 1 << 63
 
 _CounterKey = tuple[str, str]  # counter set, counter
 
@@ -42,13 +44,13 @@ class NodeAllocation(msgspec.Struct, frozen=True):
 
 
 class SearchSettings(msgspec.Struct, frozen=True):
-    """usage_of: usage of a pool. now_ns: the clock of timeout_seconds, the limit of one search."""
+    """usage_of: usage of a pool. now_ns: the clock of timeout_seconds, the limit of one search; None: no limit."""
 
     features: DeviceFeatures
     selectors: DeviceSelectors
     usage_of: Callable[[PoolKey], PoolUsage]
     now_ns: Callable[[], int]
-    timeout_seconds: float
+    timeout_seconds: float | None
 
 
 class _TooManyResults(Exception):
@@ -56,7 +58,10 @@ class _TooManyResults(Exception):
 
 
 class NodeSearch:
-    """One search. steps: number of calls so far, a measure of its size."""
+    """One search. steps: number of calls so far, a measure of its size.
+
+    in_thread: it runs in a thread, and reads a copy of the usage; all else that it reads does not change.
+    """
 
     def __init__(
         self,
@@ -65,9 +70,14 @@ class NodeSearch:
         node: str,
         labels: Mapping[str, str],
         settings: SearchSettings,
+        *,
+        limit_seconds: float | None = None,
+        in_thread: bool = False,
     ) -> None:
+        """limit_seconds: raise AllocationTimeout after this time, even if it is less than that of the settings."""
         self.steps = 0
-        self._end_ns = settings.now_ns() + int(settings.timeout_seconds * 1e9)
+        limits = [seconds for seconds in (settings.timeout_seconds, limit_seconds) if seconds is not None]
+        self._end_ns = settings.now_ns() + int(min(limits) * 1e9) if limits else _NEVER
         self._claims = claims
         self._pools = pools
         self._node, self._labels = node, labels
@@ -76,6 +86,9 @@ class NodeSearch:
         self._candidates = [device for pool in pools if pool.is_usable for device in pool.devices]
         self._pool_of = {pool.key: pool for pool in pools}
         self._usage = {pool.key: settings.usage_of(pool.key) for pool in pools}
+        self._in_thread = in_thread
+        if in_thread:
+            self._usage = {key: usage.copy() for key, usage in self._usage.items()}
         self._selectable: dict[tuple[Request, PoolDevice], bool] = {}
         self._all_devices: dict[Request, list[PoolDevice]] = {}
         self._constraints: list[list[Constraint]] = []
@@ -85,6 +98,10 @@ class NodeSearch:
         self._allocating_capacity: dict[PoolDevice, Amounts] = {}
         self._available: dict[PoolKey, dict[_CounterKey, int]] = {}
         self._consumed: dict[PoolKey, dict[_CounterKey, int]] = {}
+
+    def stop(self) -> None:
+        """Let the search raise AllocationTimeout soon."""
+        self._end_ns = 0
 
     def run(self) -> NodeAllocation | None:
         """Return the allocation, or None if there is none.
@@ -103,7 +120,10 @@ class NodeSearch:
                 )
             constraints = claim.claim.spec.devices.constraints
             self._constraints.append(
-                [new_constraint(constraint, claim.claim.key, index) for index, constraint in enumerate(constraints)]
+                [
+                    new_constraint(constraint, claim.claim.key, index, lists=self._features.list_attributes)
+                    for index, constraint in enumerate(constraints)
+                ]
             )
         try:
             done = self._next_request(0, 0)
@@ -138,8 +158,11 @@ class NodeSearch:
 
     def _count_step(self) -> None:
         self.steps += 1
-        if self.steps % _STEPS_PER_CLOCK_CHECK == 0 and self._settings.now_ns() > self._end_ns:
-            raise AllocationTimeout(self._node)
+        if self.steps % _STEPS_PER_CLOCK_CHECK == 0:
+            if self._in_thread:
+                time.sleep(0)  # the event loop waits for the interpreter lock
+            if self._settings.now_ns() > self._end_ns:
+                raise AllocationTimeout(self._node)
 
     def _next_request(self, claim: int, request: int) -> bool:
         """Allocate this request and all after it; False if that is impossible. Raises _TooManyResults."""
@@ -228,6 +251,8 @@ class NodeSearch:
         key = (request, device)
         selectable = self._selectable.get(key)
         if selectable is None:
+            if request.selectors not in device.selected:  # an expression is evaluated
+                self._count_step()
             selectable = self._selectable[key] = (
                 (self._features.binding_conditions or not device.device.binding_conditions)
                 and is_selected(self._settings.selectors, claim, request, device)

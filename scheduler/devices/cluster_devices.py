@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubeloop.informers.factory import InformerFactory
@@ -11,8 +11,10 @@ from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.device_types import DeviceClass, ResourceSlice
 from kubeloop.kube.objects.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kubeloop.scheduler.devices.claim_cache import ClaimCache
+from kubeloop.scheduler.devices.class_devices import ClassDevices
 from kubeloop.scheduler.devices.device_pools import DevicePools
 from kubeloop.scheduler.devices.device_usage import DeviceUsage
+from kubeloop.scheduler.devices.extended_resources import ExtendedResources
 from kubeloop.scheduler.devices.node_results import KeptResults
 from kubeloop.scheduler.devices.requests import SelectorLists, device_features
 from kubeloop.scheduler.devices.rule_taints import RuleTaints
@@ -20,25 +22,36 @@ from kubeloop.scheduler.devices.selectors import DeviceSelectors
 
 
 class ClusterDevices:
-    """Claims, classes and pools, kept up to date by informers that start with this object."""
+    """Claims, classes and pools, kept up to date by informers that start with this object.
+
+    is_overdue: the caches are not complete after some time; pods without claims no longer wait for them.
+    """
 
     def __init__(
         self,
         informers: InformerFactory,
         gates: FeatureGates,
+        *,
+        classes_changed: Callable[[], None] = lambda: None,
         taints_changed: Callable[[ResourceSlice, ResourceSlice], None] = lambda _old, _new: None,
     ) -> None:
-        """taints_changed: called after a DeviceTaintRule has changed the taints of a slice."""
+        """classes_changed: called after an extended resource has got another class, or none. taints_changed: called
+        after a DeviceTaintRule has changed the taints of a slice."""
+        self.is_overdue = False
         self.features = device_features(gates)
-        self.selectors = DeviceSelectors(consumable_capacity=self.features.consumable_capacity)
+        self.selectors = DeviceSelectors(
+            consumable_capacity=self.features.consumable_capacity, list_attributes=self.features.list_attributes
+        )
         self.selector_lists = SelectorLists()
         self.pools = DevicePools(partitionable=self.features.partitionable_devices)
         self.usage = DeviceUsage(self.pools.node_of, consumable_capacity=self.features.consumable_capacity)
         self.kept_results = KeptResults()
+        self._class_devices = ClassDevices(self.pools, self.usage, self.selectors, self.selector_lists)
         claims = informers.informer(RESOURCE_CLAIMS)
         classes = informers.informer(DEVICE_CLASSES)
         slices = informers.informer(RESOURCE_SLICES)
         self.claims = ClaimCache(claims.store, self.usage)
+        self.extended_resources = ExtendedResources(classes_changed)
         self._classes = classes.store
         self._informers: tuple[SharedInformer[Any], ...] = (claims, classes, slices)
         self._rule_taints: RuleTaints | None = None
@@ -54,7 +67,10 @@ class ClusterDevices:
             self.claims.on_add(claim, True)
         for slice_ in slices.store.values():
             slice_events.on_add(slice_, True)
+        for device_class in classes.store.values():
+            self.extended_resources.on_add(device_class, True)
         claims.add_handler(self.claims)
+        classes.add_handler(self.extended_resources)
         slices.add_handler(slice_events)
 
     @property
@@ -70,6 +86,11 @@ class ClusterDevices:
     def _taints_changed(self, old: ResourceSlice, new: ResourceSlice) -> None:
         self._slice_events.replace(new)
         self._report_changed_taints(old, new)
+
+    def count_devices(self, resource: str, node: str, labels: Mapping[str, str]) -> tuple[int, int]:
+        """Return (devices of a node that provide an extended resource, those in use)."""
+        device_class = self.extended_resources.get(resource)
+        return (0, 0) if device_class is None else self._class_devices.count(device_class, node, labels)
 
     def device_class(self, name: str) -> DeviceClass | None:
         return self._classes.get(name)

@@ -6,7 +6,7 @@ it, and other nodes never see it. Source: structured/internal/incubating/pools_i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kubeloop.kube.node_selectors import NodeSelectorMatcher
 from kubeloop.kube.objects.api_types import NodeSelector
@@ -121,7 +121,7 @@ class Pool:
         return "/".join(self.key)
 
 
-class _Slice:
+class PoolSlice:
     """A ResourceSlice with its devices."""
 
     __slots__ = ("devices", "matcher", "name", "slice")
@@ -156,7 +156,7 @@ class DevicePools:
     def __init__(self, *, partitionable: bool) -> None:
         """partitionable: the feature gate DRAPartitionableDevices."""
         self._partitionable = partitionable
-        self._slices: dict[PoolKey, dict[str, _Slice]] = {}
+        self._slices: dict[PoolKey, dict[str, PoolSlice]] = {}
         self._node_of: dict[PoolKey, str] = {}  # "": not local
         self._local: dict[str, set[PoolKey]] = {}
         self._shared: set[PoolKey] = set()
@@ -178,7 +178,7 @@ class DevicePools:
     def put(self, slice_: ResourceSlice) -> None:
         """Add or replace a slice."""
         key = (slice_.spec.driver, slice_.spec.pool.name)
-        self._slices.setdefault(key, {})[slice_.metadata.name] = _Slice(slice_)
+        self._slices.setdefault(key, {})[slice_.metadata.name] = PoolSlice(slice_)
         self._classify(key)
 
     def remove(self, slice_: ResourceSlice) -> None:
@@ -209,6 +209,11 @@ class DevicePools:
             self._local_pools.pop(node, None)
         elif slices:
             self._shared.add(key)
+
+    def slices(self, node: str) -> Iterator[PoolSlice]:
+        """Yield the slices of all pools that may be usable on a node, of any generation."""
+        for key in (*self._local.get(node, ()), *self._shared):
+            yield from self._slices[key].values()
 
     def local_pools(self, node: str) -> list[Pool]:
         """Return the pools that are local to a node, in no order."""
@@ -241,7 +246,7 @@ class DevicePools:
             return None
         generation = max(slice_.slice.spec.pool.generation for slice_ in relevant)
         relevant = [slice_ for slice_ in relevant if slice_.slice.spec.pool.generation == generation]
-        others: list[_Slice] = []
+        others: list[PoolSlice] = []
         count = relevant[0].slice.spec.pool.resource_slice_count
         if len(relevant) != count:
             if any(slice_.slice.spec.pool.generation > generation for slice_ in slices):
@@ -258,7 +263,7 @@ class DevicePools:
             by_slices[view] = self._built(key, relevant, others)
         return by_slices[view]
 
-    def _built(self, key: PoolKey, slices: Sequence[_Slice], others: Sequence[_Slice]) -> Pool:
+    def _built(self, key: PoolKey, slices: Sequence[PoolSlice], others: Sequence[PoolSlice]) -> Pool:
         with_devices = [slice_ for slice_ in slices if not slice_.slice.spec.shared_counters]
         devices = [device for slice_ in with_devices for device in slice_.devices]
         if duplicate := _first_duplicate(device.name for device in devices):
@@ -283,7 +288,7 @@ class DevicePools:
         return Pool(key, devices, not_targeting, counters)
 
 
-def _is_partitioned(slice_: _Slice) -> bool:
+def _is_partitioned(slice_: PoolSlice) -> bool:
     spec = slice_.slice.spec
     return spec.per_device_node_selection is not None or bool(spec.shared_counters)
 

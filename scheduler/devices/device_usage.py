@@ -26,6 +26,13 @@ class PoolUsage:
         self.shares: Counter[str] = Counter()  # number of shares; no zeros
         self.capacity: dict[str, Amounts] = {}  # consumed by all shares
 
+    def copy(self) -> PoolUsage:
+        copy = PoolUsage()
+        copy.dedicated = self.dedicated.copy()
+        copy.shares = self.shares.copy()
+        copy.capacity = {device: {**amounts} for device, amounts in self.capacity.items()}
+        return copy
+
     def is_allocated(self, device: str) -> bool:
         return device in self.dedicated or device in self.shares
 

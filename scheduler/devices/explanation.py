@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kubeloop.kube.selectors import SelectorError
 from kubeloop.scheduler.devices.allocator import SearchSettings, has_untolerated_taint, rejecting_selector
 from kubeloop.scheduler.devices.capacity import has_capacity
-from kubeloop.scheduler.devices.constraints import applies, attribute_value
+from kubeloop.scheduler.devices.constraints import applies, attribute_value, attribute_values
 from kubeloop.scheduler.devices.device_pools import DevicePools, Pool, PoolDevice
 from kubeloop.scheduler.devices.errors import AllocationError
 from kubeloop.scheduler.devices.requests import ClaimRequests, Request
@@ -31,7 +31,7 @@ def explain_requests(
                 for request in alternatives:
                     usable, reasons = _examine(claim, request, pools_of, nodes, settings)
                     lines.append(_request_line(claim, request, usable, reasons))
-                    lines += _constraint_lines(claim, request, usable)
+                    lines += _constraint_lines(claim, request, usable, settings)
     except AllocationError as error:
         return [str(error)]
     return lines
@@ -107,7 +107,17 @@ def _request_line(
     return f"{line}; other devices: {', '.join(others)}" if others else line
 
 
-def _constraint_lines(claim: ClaimRequests, request: Request, usable: Mapping[str, Sequence[PoolDevice]]) -> list[str]:
+def _values(device: PoolDevice, attribute: str, settings: SearchSettings) -> Iterable[object]:
+    """Return the values of an attribute, of which lists have several."""
+    if settings.features.list_attributes:
+        return attribute_values(device.device, device.driver, attribute)
+    value = attribute_value(device.device, device.driver, attribute)
+    return () if value is None else (value,)
+
+
+def _constraint_lines(
+    claim: ClaimRequests, request: Request, usable: Mapping[str, Sequence[PoolDevice]], settings: SearchSettings
+) -> list[str]:
     """Return the effect of each constraint on the devices that the request could have."""
     lines = []
     for constraint in claim.claim.spec.devices.constraints:
@@ -116,11 +126,7 @@ def _constraint_lines(claim: ClaimRequests, request: Request, usable: Mapping[st
             continue
         most = 0
         for devices in usable.values():
-            values = Counter(
-                value
-                for device in devices
-                if (value := attribute_value(device.device, device.driver, name)) is not None
-            )
+            values = Counter(value for device in devices for value in _values(device, name, settings))
             most = max(most, len(values) if constraint.match_attribute is None else max(values.values(), default=0))
         kind = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
         what = "with the same value" if constraint.match_attribute is not None else "with different values"

@@ -35,6 +35,8 @@ class DeviceFeatures(msgspec.Struct, frozen=True):
     device_taints: bool = True
     binding_conditions: bool = True
     consumable_capacity: bool = True
+    list_attributes: bool = False
+    node_allocatable: bool = False
 
 
 def device_features(gates: FeatureGates) -> DeviceFeatures:
@@ -46,6 +48,8 @@ def device_features(gates: FeatureGates) -> DeviceFeatures:
         binding_conditions=gates.enabled("DRADeviceBindingConditions")
         and gates.enabled("DRAResourceClaimDeviceStatus"),
         consumable_capacity=gates.enabled("DRAConsumableCapacity"),
+        list_attributes=gates.enabled("DRAListTypeAttributes"),
+        node_allocatable=gates.enabled("DRANodeAllocatableResources"),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from kubeloop.kube.cel.declarations import Overload
 from kubeloop.kube.cel.functions.kubernetes_functions import QuantityValue, semver
 from kubeloop.kube.cel.program import Library, Program
 from kubeloop.kube.cel.syntax import (
@@ -21,13 +22,14 @@ from kubeloop.kube.cel.syntax import (
     Select,
     children,
 )
-from kubeloop.kube.cel.types import BOOL, QUANTITY, STRING, Type, map_of
-from kubeloop.kube.cel.values import CelError, ContainerValue, equal, type_name
+from kubeloop.kube.cel.types import BOOL, DYN, QUANTITY, STRING, Type, map_of
+from kubeloop.kube.cel.values import CelError, ContainerValue, equal, is_list, type_name
 from kubeloop.kube.objects.device_types import Device, DeviceAttribute
 from kubeloop.kube.quantities import parse_quantity
 
 _ANY = Type("any", "any")
 _MAX_RESULTS = 10_000  # cached per expression
+_MAX_ATTRIBUTE_VALUES = 48  # of all lists of a device
 
 
 class SelectorError(Exception):
@@ -59,35 +61,58 @@ class _ByDomain(ContainerValue):
         return equal(self.domains, other.domains if isinstance(other, _ByDomain) else other)
 
 
+def _includes(_context: Any, target: Any, value: Any) -> bool:
+    """Return True if a list has the value, or a single value is equal to it."""
+    if not is_list(target):
+        return _equals(target, value)
+    for index, item in enumerate(target):
+        if index >= _MAX_ATTRIBUTE_VALUES:
+            raise CelError(f"'includes' function cannot be applied to lists longer than {_MAX_ATTRIBUTE_VALUES} values")
+        if _equals(item, value):
+            return True
+    return False
+
+
+def _equals(one: Any, other: Any) -> bool:
+    try:
+        return equal(one, other)
+    except CelError:
+        return False
+
+
 _BINDINGS = Library({}, {}, bindings=True)
+_INCLUDES = Overload("dra_includes_dyn_dyn", (DYN, DYN), BOOL, True, frozenset())
+_BINDINGS_AND_INCLUDES = Library({"includes": [_INCLUDES]}, {"includes": _includes}, bindings=True)
 
 
 class DeviceSelectors:
     """Compiles and evaluates selectors. Compiled expressions are cached."""
 
-    def __init__(self, *, consumable_capacity: bool) -> None:
-        """consumable_capacity: the feature gate DRAConsumableCapacity."""
+    def __init__(self, *, consumable_capacity: bool, list_attributes: bool = False) -> None:
+        """consumable_capacity, list_attributes: the feature gates DRAConsumableCapacity and DRAListTypeAttributes."""
         fields = {
             "driver": STRING,
-            "attributes": map_of(STRING, map_of(STRING, _ANY)),
+            "attributes": map_of(STRING, map_of(STRING, DYN if list_attributes else _ANY)),
             "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
         }
         if consumable_capacity:
             fields["allowMultipleAllocations"] = BOOL
         self._variables = {"device": Type("struct", "kubernetes.DRADevice", fields=fields)}
+        self._list_attributes = list_attributes
         self._compiled = lru_cache(maxsize=256)(self._compile)
 
     def _compile(self, expression: str) -> _Selector | str:
         """Return the compiled selector, or the error as kube-scheduler writes it."""
         try:
-            program = Program(expression, self._variables, _BINDINGS)
+            library = _BINDINGS_AND_INCLUDES if self._list_attributes else _BINDINGS
+            program = Program(expression, self._variables, library)
         except ExpressionError as error:
             return f"compilation failed: {error}"
         except InstantiationError as error:
             return f"program instantiation failed: {error}"
-        if program.type.kind not in ("bool", "any"):
+        if program.type.kind not in ("bool", "any", *(("dyn",) if self._list_attributes else ())):
             return f"must evaluate to bool or the unknown type, not {program.type}"
-        return _Selector(program)
+        return _Selector(program, list_attributes=self._list_attributes)
 
     def matches(self, expression: str, driver: str, device: Device) -> bool:
         """Return True if the expression selects a device. Raises SelectorError."""
@@ -100,8 +125,9 @@ class DeviceSelectors:
 class _Selector:
     """A compiled selector. Devices that are equal in all that it reads have the same result, which is cached."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, list_attributes: bool) -> None:
         self._program = program
+        self._list_attributes = list_attributes
         self._reads = fields_read(program.node)
         self._results: dict[tuple[Any, ...], bool] = {}
 
@@ -118,7 +144,7 @@ class _Selector:
         return result
 
     def _evaluate(self, driver: str, device: Device) -> bool:
-        result = self._program.run(_variables(driver, device))
+        result = self._program.run(_variables(driver, device, list_attributes=self._list_attributes))
         if result.error:
             raise SelectorError(f"CEL runtime error: {result.error}")
         if type(result.value) is not bool:
@@ -179,13 +205,13 @@ def _read(driver: str, device: Device, field: str, domain: str, identifier: str)
     return values.get(identifier) if value is None and domain == driver else value
 
 
-def _variables(driver: str, device: Device) -> dict[str, Any]:
+def _variables(driver: str, device: Device, *, list_attributes: bool) -> dict[str, Any]:
     """Return the variables of the expressions for a device. Raises SelectorError for an invalid attribute."""
     attributes: dict[str, dict[str, Any]] = {}
     for name, attribute in device.attributes.items():
         domain, identifier = _qualified(name, driver)
         try:
-            attributes.setdefault(domain, {})[identifier] = _attribute_value(attribute)
+            attributes.setdefault(domain, {})[identifier] = _attribute_value(attribute, list_attributes=list_attributes)
         except CelError as error:
             raise SelectorError(f"CEL runtime error: attribute {name}: {error}") from None
     capacity: dict[str, dict[str, Any]] = {}
@@ -202,7 +228,13 @@ def _variables(driver: str, device: Device) -> dict[str, Any]:
     }
 
 
-def _attribute_value(attribute: DeviceAttribute) -> Any:
+def _attribute_value(attribute: DeviceAttribute, *, list_attributes: bool) -> Any:
+    if list_attributes:
+        for values in (attribute.int_values, attribute.bool_values, attribute.string_values):
+            if values is not None:
+                return [*values]
+        if attribute.version_values is not None:
+            return [*map(_version, attribute.version_values)]
     for value in (attribute.int_value, attribute.bool_value, attribute.string_value):
         if value is not None:
             return value

@@ -173,6 +173,13 @@ class Diagnosis(msgspec.Struct):
     post_filter_message: str = ""
     errors: list[Status] = msgspec.field(default_factory=list)
 
+    def restart(self, snapshot: Snapshot) -> None:
+        """Drop the rejections of nodes: the filters will run again."""
+        absent = self.node_to_status.absent
+        self.node_to_status = NodeToStatus(snapshot)
+        self.node_to_status.absent = absent
+        self.errors.clear()
+
     def note(self, status: Status) -> None:
         if not status.plugin:
             return

@@ -1,14 +1,15 @@
-"""DynamicResources: allocates devices for the ResourceClaims of pods.
+"""DynamicResources: allocates devices for the ResourceClaims of pods, and for their extended resources.
 
-A pod without claims costs nothing: everything else is imported, and the informers of claims, classes and slices start,
-with the first pod that has claims. For pods without claims the plugin passes every node and scores 0, but it stays in
-the profile because its PostFilter status is part of the message of a failed attempt, as in kube-scheduler.
+A pod without either costs nothing: everything else is imported, and the informers of claims, classes and slices start,
+with the first pod that has claims or requests an extended resource. For other pods the plugin passes every node and
+scores 0, but it stays in the profile because its PostFilter status is part of the message of a failed attempt, as in
+kube-scheduler.
 Source: plugins/dynamicresources of v1.36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import default_normalize, failed, on_event, score_rows_per_node, skip, unschedulable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
+from kubeloop.scheduler.cache.node_info import may_be_devices
 from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.plugins.device_allocation import DeviceAllocation, PodDevices
 
 STATE = "DynamicResources"
+_NATIVE = frozenset(("cpu", "memory", "ephemeral-storage"))
 
 
 class DynamicResources:
@@ -45,6 +48,7 @@ class DynamicResources:
     def __init__(self, args: DynamicResourcesArgs, handle: Handle) -> None:
         self._args = args
         self._handle = handle
+        self._extended_resources = handle.feature_gates.enabled("DRAExtendedResource")
 
     @cached_property
     def _allocation(self) -> DeviceAllocation:
@@ -59,15 +63,17 @@ class DynamicResources:
         return ClaimBinding(self.name, self._args, self._handle)
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
-        return self._allocation.pre_enqueue(pod) if pod.spec.resource_claims else None
+        if pod.spec.resource_claims or (self._extended_resources and _requests_extended_resource(pod)):
+            return self._allocation.pre_enqueue(pod)
+        return None
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> tuple[PreFilterResult | None, Status | None]:
         state.write(STATE, None)
-        if not pod.pod.spec.resource_claims:
+        if not pod.pod.spec.resource_claims and not (self._extended_resources and _has_extended_resource(pod.requests)):
             return None, skip(self.name)
-        devices, status = self._allocation.pre_filter(pod.pod)
+        devices, status = self._allocation.pre_filter(pod.pod, _reserved_in_cycle(state))
         state.write(STATE, devices)
         return None, skip(self.name) if devices is None and status is None else status
 
@@ -77,15 +83,18 @@ class DynamicResources:
             return None
         snapshot = self._handle.snapshot
         row = snapshot.row_of[node.name]
-        result = self._allocation.filter_rows(devices, snapshot, snapshot.all_rows[row : row + 1])
+        rows = snapshot.all_rows[row : row + 1]
+        result = self._allocation.filter_rows(devices, snapshot, rows, can_pause=state.can_pause)
+        state.node_allocatable_claims = devices.node_allocatable
         return None if result.passed[0] else result.explain(0)
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
-        """Raises AllocationError and AllocationTimeout."""
+        """Raises AllocationError, AllocationTimeout, and FilterPaused if the state says so."""
         devices: PodDevices = state.read(STATE)
         try:
-            return self._allocation.filter_rows(devices, snapshot, rows)
+            return self._allocation.filter_rows(devices, snapshot, rows, can_pause=state.can_pause)
         finally:
+            state.node_allocatable_claims = devices.node_allocatable
             state.trace_attributes.update(
                 {
                     "kubeloop.devices.search_seconds": devices.search_seconds,
@@ -96,12 +105,16 @@ class DynamicResources:
 
     def explain_pod(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Sequence[str]:
         devices: PodDevices | None = state.get(STATE)
-        return () if devices is None else self._allocation.explain(devices, snapshot)
+        lines = self._allocation.explain_shared_claims(pod.pod)
+        return lines if devices is None else [*lines, *self._allocation.explain(devices, snapshot)]
 
     async def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
     ) -> tuple[PostFilterResult | None, Status | None]:
-        """Deallocate an unused claim that is not available on some node. Fails with "not found" without a PreFilter."""
+        """Deallocate an unused claim that is not available on some node, or delete the claim of a former attempt.
+
+        Fails with "not found" without a PreFilter.
+        """
         try:
             devices: PodDevices | None = state.read(STATE)
         except KeyError:
@@ -124,16 +137,16 @@ class DynamicResources:
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         devices: PodDevices | None = state.get(STATE)
-        return None if devices is None else self._allocation.reserve(devices, node_name)
+        return None if devices is None else self._allocation.reserve(devices, node_name, _reserved_in_cycle(state))
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         devices: PodDevices | None = state.get(STATE)
         if devices is None:
             return
         if state.pod_group_cycle is not None:  # the pod's reservations are for the binding that may follow
-            self._binding.release(devices)
+            self._binding.release(devices, pod.pod)
         else:
-            self._binding.unreserve(devices, pod.pod)
+            self._binding.unreserve(devices, pod.pod, node_name)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         return skip(self.name) if state.get(STATE) is None else None
@@ -164,3 +177,27 @@ class DynamicResources:
         if new is None or new.metadata.uid != pod.metadata.uid:
             return Hint.SKIP
         return Hint.SKIP if self.pre_enqueue(new) is not None else Hint.QUEUE
+
+
+def _reserved_in_cycle(state: CycleState) -> set[str] | None:
+    """Return the UIDs of the claims that the cycle of the pod's group has reserved; None outside of such a cycle."""
+    cycle = state.pod_group_cycle
+    if cycle is None:
+        return None
+    uids: set[str] | None = cycle.get(STATE)
+    if uids is None:
+        uids = set()
+        cycle.write(STATE, uids)
+    return uids
+
+
+def _requests_extended_resource(pod: Pod) -> bool:
+    for container in pod.spec.containers + pod.spec.init_containers:
+        if _has_extended_resource(container.resources.requests):
+            return True
+    return False
+
+
+def _has_extended_resource(requests: Mapping[str, object]) -> bool:
+    # The first test is for speed: most pods request nothing else.
+    return not requests.keys() <= _NATIVE and any(map(may_be_devices, requests))

@@ -21,6 +21,7 @@ from kubeloop.scheduler.plugins.node_resources_scoring import (
     balance,
     balance_gained,
     balance_of_node,
+    scored_devices,
 )
 
 if TYPE_CHECKING:
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
 
 class NodeResourcesBalancedAllocation:
     name = "NodeResourcesBalancedAllocation"
-    row_local = True
 
     def __init__(self, args: ResourcesArgs, handle: Handle) -> None:
         self._resources = tuple(resource.name for resource in args.resources)
-        self._allocations = ResourceAllocations(args.resources, use_requested=True)
+        count_devices = scored_devices(args.resources, handle)
+        self.row_local = count_devices is None
+        self._allocations = ResourceAllocations(args.resources, use_requested=True, count_devices=count_devices)
         # Extended resources count only for pods that request them, so their balance without the pod is not cached.
         self._native = set(self._resources) <= {"cpu", "memory", "ephemeral-storage"}
         self._cached_balance: tuple[int, int, Scores] = (-1, -1, np.zeros(0, np.int64))  # layout, generation, [N]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from kubeloop.kube.errors import UserError
@@ -34,8 +35,14 @@ from kubeloop.scheduler.api.results import (
 )
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
-from kubeloop.scheduler.cache.node_info import is_scalar_resource, node_allocatable
-from kubeloop.scheduler.cache.pod_requests import RequestRules, has_resize_status, pod_requests, request_rules
+from kubeloop.scheduler.cache.node_info import (
+    DEVICE_CLASS_PREFIX,
+    is_extended_resource,
+    is_scalar_resource,
+    may_be_devices,
+    node_allocatable,
+)
+from kubeloop.scheduler.cache.pod_requests import RequestRules, is_pending_request, pod_requests, request_rules
 from kubeloop.scheduler.config.plugin_args import NodeResourcesFitArgs
 from kubeloop.scheduler.plugins.node_resources_scoring import (
     LeastAllocated,
@@ -43,9 +50,11 @@ from kubeloop.scheduler.plugins.node_resources_scoring import (
     RequestedToCapacityRatio,
     ResourceAllocations,
     Scorer,
+    scored_devices,
 )
 
 if TYPE_CHECKING:
+    from kubeloop.kube.objects.device_types import DeviceClass
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
 
@@ -58,16 +67,24 @@ _CONTAINERS_ONLY = RequestRules(pod_level=False)
 
 class NodeResourcesFit:
     name = "NodeResourcesFit"
-    row_local = True
     reads_only_pod_sums = True
 
     def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
-        self._rules = request_rules(handle.feature_gates)
+        self._rules = msgspec.structs.replace(request_rules(handle.feature_gates), node_allocatable=False)
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
-        self._allocations = ResourceAllocations(args.scoring_strategy.resources, use_requested=False)
+        self._handle = handle
+        self._extended_resources = handle.feature_gates.enabled("DRAExtendedResource")
+        count_devices = scored_devices(args.scoring_strategy.resources, handle)
+        # Changes of DeviceClasses give pods new classes, but those of devices do not.
+        self.row_local = count_devices is None
+        self._allocations = ResourceAllocations(
+            args.scoring_strategy.resources, use_requested=False, count_devices=count_devices
+        )
         self._scorer = _scorer(args)
         self._placement_scorer = MostAllocated(args.scoring_strategy.resources)
+        # As in kube-scheduler, devices do not count in the scores of placements.
+        self._placement_allocations = ResourceAllocations(args.scoring_strategy.resources, use_requested=False)
         self._statuses: dict[tuple[str, ...], dict[bool, Status]] = {}
 
     def pre_filter(
@@ -89,14 +106,22 @@ class NodeResourcesFit:
             return False
         return name in self._ignored or name.split("/", 1)[0] in self._ignored_groups
 
+    def _is_provided_by_devices(self, name: str) -> bool:
+        """Return True for an extended resource that DynamicResources allocates where a node has none of it."""
+        return (
+            self._extended_resources
+            and may_be_devices(name)
+            and self._handle.cluster_devices().extended_resources.get(name) is not None
+        )
+
     def _request(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
         request: dict[str, int] | None = state.get(_REQUEST)
         return self._requests_to_fit(pod) if request is None else request
 
     def _requests_to_fit(self, pod: PodInfo) -> dict[str, int]:
-        # status.resources of a resize counts for running pods only; a pending pod requests what its spec requests.
+        # What the status adds counts for bound pods only; a pending pod requests what its spec requests.
         return self._drop_ignored(
-            pod_requests(pod.pod, rules=self._rules) if has_resize_status(pod.pod) else pod.requests
+            pod.requests if is_pending_request(pod.pod) else pod_requests(pod.pod, rules=self._rules)
         )
 
     def resources_needed(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
@@ -108,6 +133,8 @@ class NodeResourcesFit:
         for name, amount in self._request(state, pod).items():
             allocatable = node.allocatable.get(name, 0)
             if amount > allocatable - node.requested.get(name, 0):
+                if allocatable <= 0 and self._is_provided_by_devices(name):
+                    continue
                 reasons.append(f"Insufficient {name}")
                 resolvable = resolvable and amount <= allocatable  # preemption cannot free more than the node has
         return self._status(tuple(reasons), resolvable) if reasons else None
@@ -133,7 +160,10 @@ class NodeResourcesFit:
             free = select_rows(columns.allocatable[resource], rows, snapshot) - select_rows(
                 columns.requested[resource], rows, snapshot
             )
-            passed &= free >= amount
+            if self._is_provided_by_devices(name):
+                passed &= (free >= amount) | (select_rows(columns.allocatable[resource], rows, snapshot) <= 0)
+            else:
+                passed &= free >= amount
 
         def explain(index: int) -> Status:
             row = rows[index]
@@ -143,6 +173,8 @@ class NodeResourcesFit:
             for name, amount in request.items():
                 allocatable = columns.allocatable[columns.resource(name), row]
                 if amount > allocatable - columns.requested[columns.resource(name), row]:
+                    if allocatable <= 0 and self._is_provided_by_devices(name):
+                        continue
                     reasons.append(f"Insufficient {name}")
                     resolvable = resolvable and bool(amount <= allocatable)
             return self._status(tuple(reasons), resolvable)
@@ -157,8 +189,12 @@ class NodeResourcesFit:
         for name, amount in self._request(state, pod).items():
             resource = columns.resource(name)  # may add a row, which replaces the arrays of `columns`
             allocatable = columns.allocatable[resource, rows]
-            insufficient.append((f"Insufficient {name}", amount > allocatable - columns.requested[resource, rows]))
-            unresolvable |= amount > allocatable
+            lacks, never_fits = amount > allocatable - columns.requested[resource, rows], amount > allocatable
+            if self._is_provided_by_devices(name):
+                has_plugin = allocatable > 0
+                lacks, never_fits = lacks & has_plugin, never_fits & has_plugin
+            insufficient.append((f"Insufficient {name}", lacks))
+            unresolvable |= never_fits
         # One bit per reason and one for unresolvable: few of the combinations occur.
         bits = unresolvable.astype(np.int64)
         for number, (_, is_insufficient) in enumerate(insufficient, start=1):
@@ -199,7 +235,9 @@ class NodeResourcesFit:
         requests: Counter[str] = Counter()
         for pod, _ in proposed.assignments:
             requests.update(_scored_requests(pod))
-        of_group, requested, allocatable = self._allocations.of_rows(requests, snapshot, proposed.placement.rows)
+        of_group, requested, allocatable = self._placement_allocations.of_rows(
+            requests, snapshot, proposed.placement.rows
+        )
         requested[allocatable == 0] = 0  # requests of pods on nodes that have lost the resource
         used, capacity = requested.sum(axis=1), allocatable.sum(axis=1)
         amounts = zip(used.tolist(), of_group[:, 0].tolist(), capacity.tolist(), strict=True)
@@ -209,7 +247,11 @@ class NodeResourcesFit:
         return (
             on_event(POD, ActionType.DELETE | ActionType.UPDATE_POD_SCALE_DOWN, self._after_pod_event),
             on_event(NODE, ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE, self._after_node_change),
-            on_event("resource.k8s.io/DeviceClass", ADD | UPDATE, self._after_device_class_event),
+            *(
+                (on_event("resource.k8s.io/DeviceClass", ADD | UPDATE, self._after_device_class_event),)
+                if self._extended_resources
+                else ()
+            ),
         )
 
     def _after_pod_event(self, pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
@@ -232,21 +274,27 @@ class NodeResourcesFit:
             return Hint.SKIP
         pod_request = self._drop_ignored(pod_requests(pod, rules=self._rules))
         after = node_allocatable(new)
-        if after.get("pods", 0) < 1 or any(amount > after.get(name, 0) for name, amount in pod_request.items()):
+        devices = [name for name in pod_request if after.get(name, 0) <= 0 and self._is_provided_by_devices(name)]
+        if after.get("pods", 0) < 1 or any(
+            amount > after.get(name, 0) and name not in devices for name, amount in pod_request.items()
+        ):
             return Hint.SKIP
-        if old is None:
+        if old is None or devices:
             return Hint.QUEUE
         before = node_allocatable(old)
         grown = any(after.get(name, 0) > before.get(name, 0) for name in (*pod_request, "pods"))
         return Hint.QUEUE if grown else Hint.SKIP
 
-    def _after_device_class_event(self, pod: Pod, old: Any, new: Any) -> Hint:
-        """Return QUEUE if the class now serves an extended resource that the pod requests."""
-        offered = extended_resource_of(new)
-        pod_request = self._drop_ignored(pod_requests(pod))
-        if offered in pod_request and offered != extended_resource_of(old):
-            return Hint.QUEUE
-        return Hint.SKIP
+    def _after_device_class_event(self, pod: Pod, old: DeviceClass | None, new: DeviceClass) -> Hint:
+        """Return QUEUE if the class now provides an extended resource that the pod requests."""
+        offered = new.spec.extended_resource_name or ""
+        requested = pod_requests(pod)
+        if old is None:
+            if f"{DEVICE_CLASS_PREFIX}{new.metadata.name}" in requested:
+                return Hint.QUEUE
+        elif (old.spec.extended_resource_name or "") == offered:
+            return Hint.SKIP
+        return Hint.QUEUE if new.spec.extended_resource_name is not None and offered in requested else Hint.SKIP
 
 
 def _scored_requests(pod: PodInfo) -> dict[str, int]:
@@ -254,19 +302,9 @@ def _scored_requests(pod: PodInfo) -> dict[str, int]:
 
     They do count for pods already on the node.
     """
-    if pod.pod.spec.resources is None and not has_resize_status(pod.pod):
+    if pod.pod.spec.resources is None and is_pending_request(pod.pod):
         return pod.requests | {"cpu": pod.non_zero_milli_cpu, "memory": pod.non_zero_memory}
     return pod_requests(pod.pod, non_zero=True, rules=_CONTAINERS_ONLY)
-
-
-def extended_resource_of(device_class: Any) -> str:
-    """Return spec.extendedResourceName of a DeviceClass, which is plain JSON; "" if it has none."""
-    return ((device_class or {}).get("spec") or {}).get("extendedResourceName") or ""
-
-
-def is_extended_resource(name: str) -> bool:
-    """Return True for a resource outside the kubernetes.io domains. Source: v1helper.IsExtendedResourceName."""
-    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
 
 
 def _scorer(args: NodeResourcesFitArgs) -> Scorer:

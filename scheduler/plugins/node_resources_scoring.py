@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import select_rows
 from kubeloop.scheduler.cache.arrays import Rows, Scores
-from kubeloop.scheduler.cache.node_info import is_scalar_resource
+from kubeloop.scheduler.cache.node_info import is_scalar_resource, may_be_devices
 from kubeloop.scheduler.config.plugin_args import ResourceSpec, UtilizationShapePoint
 
 if TYPE_CHECKING:
@@ -47,25 +48,49 @@ _EXACT_IN_FLOAT = 1 << 46  # 64 Ti; 100 times this is below 2^53
 _SCORE_PER_SHAPE_SCORE = MAX_NODE_SCORE // 10
 
 
+CountDevices = Callable[[str, str, Mapping[str, str]], tuple[int, int]]
+"""(extended resource, node, labels of the node) -> (devices that provide it, those in use)."""
+
+
+def scored_devices(resources: Iterable[ResourceSpec], handle: Handle) -> CountDevices | None:
+    """Return how to count devices; None if no scored resource can be provided by devices."""
+    if not handle.feature_gates.enabled("DRAExtendedResource"):
+        return None
+    if not any(may_be_devices(resource.name) for resource in resources):
+        return None
+    return lambda name, node, labels: handle.cluster_devices().count_devices(name, node, labels)
+
+
 class ResourceAllocations:
     """Requested and allocatable amounts of the scored resources.
 
     use_requested: CPU and memory as requested; otherwise containers without requests count with the default amounts.
-    include_unrequested: count extended resources that the pod does not request.
+    include_unrequested: count extended resources that the pod does not request. count_devices: for extended resources
+    that devices provide, see scored_devices.
     """
 
     def __init__(
-        self, resources: Sequence[ResourceSpec], *, use_requested: bool, include_unrequested: bool = False
+        self,
+        resources: Sequence[ResourceSpec],
+        *,
+        use_requested: bool,
+        include_unrequested: bool = False,
+        count_devices: CountDevices | None = None,
     ) -> None:
         self._names = tuple(resource.name for resource in resources)
         self._use_requested = use_requested
         self._include_unrequested = include_unrequested
+        self._count_devices = count_devices
 
     def of_node(self, pod_requests: Mapping[str, int], node: NodeInfo) -> list[Allocation]:
         """Return the allocation of each scored resource, in the order of the configuration."""
         allocations = []
         for name in self._names:
             pod_request, allocatable = pod_requests.get(name, 0), node.allocatable.get(name, 0)
+            if not allocatable and self._is_device(name, pod_request):
+                allocatable, used = self._devices(name, node)
+                allocations.append((used, used + pod_request, allocatable) if allocatable else _NO_ALLOCATION)
+                continue
             if not allocatable or self._is_bypassed(name, pod_request):
                 allocations.append(_NO_ALLOCATION)
                 continue
@@ -92,7 +117,20 @@ class ResourceAllocations:
                 used = columns.non_zero[0 if name == "cpu" else 1]
             allocatable[index] = select_rows(columns.allocatable[resource], rows, snapshot)
             requested[index] = select_rows(used, rows, snapshot)
+            if self._is_device(name, pod_request):
+                for position in np.flatnonzero(allocatable[index] == 0).tolist():
+                    node = snapshot.node_infos[int(rows[position])]
+                    allocatable[index, position], requested[index, position] = self._devices(name, node)
         return _column(incoming), requested, allocatable
+
+    def _is_device(self, name: str, pod_request: int) -> bool:
+        return self._count_devices is not None and pod_request != 0 and may_be_devices(name)
+
+    def _devices(self, name: str, node: NodeInfo) -> tuple[int, int]:
+        """Return (devices of the node that provide a resource, those in use)."""
+        assert self._count_devices is not None
+        assert node.node is not None
+        return self._count_devices(name, node.name, node.node.metadata.labels)
 
     def _is_bypassed(self, name: str, pod_request: int) -> bool:
         """Return True if the resource is left out of scoring: an extended resource that the pod does not request."""

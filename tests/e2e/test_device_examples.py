@@ -41,3 +41,44 @@ def test_invalid_device_file_ends_the_command_with_the_place(tmp_path):
     assert f"{path} at [0].devices[0]: Object contains unknown field `cores`" in result.stderr
     assert "docs/devices.md" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_job_with_an_extended_resource_gets_devices(tmp_path):
+    kubeloop = Kubeloop(tmp_path)
+    result = kubeloop.run("up", "--once", "--nodes", 2, *DEVICES, "-f", EXAMPLES / "extended-resource.yaml")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "1/1 workloads complete" in result.stdout
+
+
+def test_claims_for_extended_resources_exist_while_their_pods_run(tmp_path):
+    pods = tmp_path / "pods.yaml"
+    limits = {"limits": {"example.com/gpu": "5"}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": limits}], "terminationGracePeriodSeconds": 0},
+    }
+    items = [{**pod, "metadata": {"name": f"p{number}"}} for number in range(3)]
+    pods.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    kubeloop = Kubeloop(tmp_path)
+    job = EXAMPLES / "extended-resource.yaml"
+    with running_cluster(kubeloop, tmp_path, "--nodes", "2", *map(str, DEVICES)) as (_, kubectl):
+        kubectl("apply", "-f", str(job))
+        kubectl("delete", "job", "render")
+
+        def objects(kind):
+            return json.loads(kubectl("get", kind, "-o", "json"))["items"]
+
+        wait_until(lambda: not objects("resourceclaims"), "the Job's claims to be deleted")
+        kubectl("apply", "-f", str(pods))
+        wait_until(lambda: sum(pod["status"]["phase"] == "Running" for pod in objects("pods")) == 2, "two running pods")
+        assert len(objects("resourceclaims")) == 2
+        (pending,) = [pod["metadata"]["name"] for pod in objects("pods") if pod["status"]["phase"] == "Pending"]
+        explanation = kubeloop.run("explain", f"pod/{pending}").stdout
+        assert "example.com/gpu of container c: devices of class gpu" in explanation
+        (first, *_) = [pod["metadata"]["name"] for pod in objects("pods") if pod["metadata"]["name"] != pending]
+        kubectl("delete", "pod", first)
+        wait_until(
+            lambda: [pod["status"]["phase"] for pod in objects("pods")] == ["Running"] * 2, "the devices to be free"
+        )
+        wait_until(lambda: len(objects("resourceclaims")) == 2, "the claim of the deleted pod to be deleted")

@@ -27,6 +27,8 @@ limits.ephemeral-storage requests.example.com/gpu hugepages-2Mi requests.hugepag
 services.loadbalancers count/services persistentvolumeclaims requests.storage count/persistentvolumeclaims
 fast.storageclass.storage.k8s.io/requests.storage fast.storageclass.storage.k8s.io/persistentvolumeclaims secrets
 configmaps count/secrets count/configmaps resourcequotas replicationcontrollers count/deployments.apps
+count/resourceclaims.resource.k8s.io gpu.deviceclass.resource.k8s.io/devices nic.deviceclass.resource.k8s.io/devices
+requests.deviceclass.resource.kubernetes.io/gpu
 count/widgets.example.com count/nothing.example.com"""
 QUOTAS: dict[str, JSON] = {
     "everything": {"hard": dict.fromkeys(ALL_RESOURCES.split(), "1000Gi")},
@@ -61,6 +63,7 @@ DEFINITION = {
     },
 }
 PORTS = [{"name": "a", "port": 80}, {"name": "b", "port": 81}]
+RESOURCE_CLAIMS = "/apis/resource.k8s.io/v1/namespaces/shop/resourceclaims"
 WIDGETS = "/apis/example.com/v1/namespaces/shop/widgets"
 
 
@@ -78,7 +81,7 @@ def create_objects(server: RealApiServer) -> None:
     """Create the objects that the quotas count."""
     server.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", DEFINITION)
     server.request("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
-    extended = {"example.com/gpu": "2", "hugepages-2Mi": "4Mi"}
+    extended = {"example.com/gpu": "2", "hugepages-2Mi": "4Mi", "deviceclass.resource.kubernetes.io/gpu": "3"}
     requests = {"cpu": "250m", "memory": "1Gi", "ephemeral-storage": "1500M", **extended}
     limits = {"cpu": "1", "memory": "2Gi", "ephemeral-storage": "2Gi", **extended}
     init_containers = [{"name": "first", "image": "app:1", "resources": {"requests": {"cpu": "2"}}}]
@@ -101,6 +104,16 @@ def create_objects(server: RealApiServer) -> None:
         server.request("POST", f"{SHOP}/services", {"metadata": {"name": name}, "spec": spec})
     for name, spec in {"slow": claim("1Gi", "slow"), "fast": claim("1500M", "fast"), "none": claim("1", "")}.items():
         server.request("POST", f"{SHOP}/persistentvolumeclaims", {"metadata": {"name": name}, "spec": spec})
+    spec = {"extendedResourceName": "example.com/gpu"}
+    server.request("POST", "/apis/resource.k8s.io/v1/deviceclasses", {"metadata": {"name": "gpu"}, "spec": spec})
+    alternatives = [{"name": "a", "deviceClassName": "gpu", "count": 3}, {"name": "b", "deviceClassName": "nic"}]
+    exactly = {"deviceClassName": "nic", "allocationMode": "All"}
+    for name, requests in {
+        "devices": [{"name": "r", "exactly": exactly}, {"name": "s", "exactly": {"deviceClassName": "gpu"}}],
+        "alternatives": [{"name": "r", "firstAvailable": alternatives}],
+    }.items():
+        body = {"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}}
+        server.request("POST", RESOURCE_CLAIMS, body)
     for kind in ("secrets", "configmaps"):
         for name in ("a", "b"):
             server.request("POST", f"{SHOP}/{kind}", {"metadata": {"name": name}})
@@ -120,7 +133,13 @@ def steps(server: RealApiServer) -> Iterator[str]:
     for name, spec in QUOTAS.items():
         server.request("POST", f"{SHOP}/resourcequotas", {"metadata": {"name": name}, "spec": spec})
     yield "quotas over existing objects"
-    for path in ("pods/plain", "secrets/a", "persistentvolumeclaims/slow", f"{WIDGETS}/a"):
+    for path in (
+        "pods/plain",
+        "secrets/a",
+        "persistentvolumeclaims/slow",
+        f"{WIDGETS}/a",
+        f"{RESOURCE_CLAIMS}/devices",
+    ):
         delete(path)
     yield "objects deleted"
     patch("pods/short/status", {"status": {"phase": "Succeeded"}})

@@ -31,11 +31,17 @@ DRIVER = "gpu.example.com"
 
 def device(name: str, **fields: Any) -> JSON:
     """Return a device. `attributes` and `capacity` are plain values by name."""
-    attributes = {key: {_kind(value): value} for key, value in fields.pop("attributes", {}).items()}
+    attributes = {key: _attribute(value) for key, value in fields.pop("attributes", {}).items()}
     capacity = {
         key: value if isinstance(value, dict) else {"value": value} for key, value in fields.pop("capacity", {}).items()
     }
     return {"name": name, "attributes": attributes, "capacity": capacity, **fields}
+
+
+def _attribute(value: Any) -> JSON:
+    if isinstance(value, list):
+        return {f"{_kind(value[0])}s": value}
+    return {_kind(value): value}
 
 
 def _kind(value: Any) -> str:

@@ -23,6 +23,7 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupStates
+from kubeloop.scheduler.cache.pod_requests import request_rules
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.framework.dry_run import NodeDryRuns
@@ -88,10 +89,10 @@ def make_pod(name: str, node_name: str = "", **spec: Any) -> Pod:
     return convert(Pod, {"metadata": metadata, "spec": body, "status": status})
 
 
-def make_pod_group(name: str, min_count: int = 0, topology_key: str = "") -> PodGroup:
+def make_pod_group(name: str, min_count: int = 0, topology_key: str = "", **spec: Any) -> PodGroup:
     """Return a PodGroup. min_count 0: basic policy. topology_key: of its topology constraint; "": none."""
     policy = {"gang": {"minCount": min_count}} if min_count else {"basic": {}}
-    spec: dict[str, Any] = {"schedulingPolicy": policy}
+    spec = {"schedulingPolicy": policy} | spec
     if topology_key:
         spec["schedulingConstraints"] = {"topology": [{"key": topology_key}]}
     metadata = {"name": name, "namespace": "default", "uid": name, "generation": 1}
@@ -111,7 +112,8 @@ class PluginCluster:
     ) -> None:
         self.feature_gates = FeatureGates(feature_gates or {})
         self.pod_groups = PodGroupStates()
-        self.cache = Cache(lambda: 0.0, pod_groups=self.pod_groups)
+        rules = request_rules(self.feature_gates)
+        self.cache = Cache(lambda: 0.0, request_rules=rules, pod_groups=self.pod_groups)
         self.snapshot = Snapshot()
         self.listers = Listers()
         self.pods: Store[Pod] = Store()

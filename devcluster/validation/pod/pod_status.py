@@ -9,6 +9,7 @@ from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, valida
 from kubeloop.devcluster.validation.pod.pod_update import validate_immutable_annotations
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, dns_subdomain, qualified_name
+from kubeloop.kube.quantities import parse_quantity
 
 _SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
 _GENERATION = "must be a non-negative integer"
@@ -36,6 +37,8 @@ def validate_pod_status_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
         _validate_extended_claim(
             errors, "status.extendedResourceClaimStatus", status["extendedResourceClaimStatus"], spec
         )
+    for i, claim in enumerate(status.get("nodeAllocatableResourceClaimStatuses") or ()):
+        _validate_node_allocatable(errors, f"status.nodeAllocatableResourceClaimStatuses[{i}]", claim, pod)
     _validate_addresses(errors, "podIPs", "core/v1.PodIP", status, before)
     host_ips = status.get("hostIPs") or ()
     if host_ips and status.get("hostIP", "") != host_ips[0].get("ip", ""):
@@ -117,6 +120,30 @@ def _validate_claim_statuses(errors: ErrorList, path: str, statuses: Sequence[JS
         seen.add(name)
         if claim is not None:
             errors.invalid_each(f"{where}.resourceClaimName", claim, dns_subdomain(claim))
+
+
+def _validate_node_allocatable(errors: ErrorList, path: str, claim: JSON, pod: JSON) -> None:
+    """Validate what a claim of the pod takes of its node's resources."""
+    name = claim.get("resourceClaimName", "")
+    if not name:
+        errors.required(f"{path}.resourceClaimName", "must not be empty")
+    entries = (
+        *(pod["spec"].get("resourceClaims") or ()),
+        *(pod.get("status", {}).get("resourceClaimStatuses") or ()),
+    )
+    if all(entry.get("resourceClaimName") != name for entry in entries):
+        errors.invalid(f"{path}.resourceClaimName", name, "no mapping found in pod reference")
+    if not claim.get("containers"):
+        errors.required(f"{path}.containers", "must not be empty")
+    if not claim.get("resources"):
+        errors.required(f"{path}.resources", "must not be empty")
+    for resource, amount in (claim.get("resources") or {}).items():
+        where = f"{path}.resources[{resource}]"
+        if "/" in resource and "kubernetes.io/" not in resource:
+            errors.invalid(where, resource, "must be a node allocatable resource name")
+        quantity = parse_quantity(amount)
+        if quantity.sign < 0:
+            errors.invalid(where, quantity.canonical(), "must be non-negative")
 
 
 def _validate_extended_claim(errors: ErrorList, path: str, status: JSON, spec: JSON) -> None:

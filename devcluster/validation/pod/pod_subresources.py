@@ -72,6 +72,8 @@ def validate_pod_resize(errors: ErrorList, pod: JSON, old: JSON) -> None:
             errors.forbidden("[]", _NO_POD_LEVEL_RESIZE)
             return
         _validate_pod_level_resources(errors, path, munged, before)
+    if status.get("nodeAllocatableResourceClaimStatuses"):
+        errors.forbidden(path, "pods with node allocatable resource claims cannot be resized")
     if _validate_container_order(errors, path, spec, before):
         return
     resizes_init_containers = errors.gates.enabled("InPlacePodVerticalScalingInitContainers")

@@ -10,6 +10,7 @@ from kubeloop.process.metrics.metrics_registry import Counter, Gauge, Histogram,
 from kubeloop.scheduler.metrics_protocol import (
     AttemptResult,
     BackgroundCall,
+    BindingConditionsResult,
     CallResult,
     GroupAttemptResult,
     SchedulerMetrics,
@@ -180,6 +181,26 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             buckets=_exponential_buckets(0.001, 15),
             registry=registry,
         )
+        self._claims_created = Counter(
+            "scheduler_resourceclaim_creates_total",
+            "Number of ResourceClaims creation requests within scheduler.",
+            ["status"],
+            registry=registry if gates.enabled("DRAExtendedResource") else None,
+        )
+        conditions_registry = registry if gates.enabled("DRADeviceBindingConditions") else None
+        self._condition_allocations = Counter(
+            "scheduler_dra_bindingconditions_allocations_total",
+            "Number of allocations using devices with BindingConditions, per driver and scheduling attempt.",
+            ["profile", "driver", "status"],
+            registry=conditions_registry,
+        )
+        self._condition_seconds = Histogram(
+            "scheduler_dra_bindingconditions_wait_duration_seconds",
+            "Time in seconds spent waiting for BindingConditions to be satisfied during PreBind.",
+            ["profile", "driver", "status"],
+            buckets=_exponential_buckets(0.1, 14),
+            registry=conditions_registry,
+        )
         groups_registry = registry if gates.enabled("GenericWorkload") else None
         self._group_attempts = Counter(
             "scheduler_podgroup_schedule_attempts_total",
@@ -286,6 +307,17 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
 
     def permit_wait(self, result: str, seconds: float) -> None:
         self._permit_seconds.labels(result).observe(seconds)
+
+    def claim_created(self, *, succeeded: bool) -> None:
+        self._claims_created.labels("success" if succeeded else "failure").inc()
+
+    def binding_conditions_awaited(
+        self, profile: str, driver: str, result: BindingConditionsResult, seconds: float
+    ) -> None:
+        self._condition_seconds.labels(profile, driver, result).observe(seconds)
+
+    def binding_conditions_allocated(self, profile: str, driver: str, result: BindingConditionsResult) -> None:
+        self._condition_allocations.labels(profile, driver, result).inc()
 
     def pod_group_attempt(self, result: GroupAttemptResult, profile: str, seconds: float) -> None:
         self._group_attempts.labels(result, profile).inc()

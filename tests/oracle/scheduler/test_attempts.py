@@ -45,6 +45,8 @@ class Synced:
 
 
 class Informer:
+    has_synced = True
+
     def __init__(self) -> None:
         self.store: Store[Any] = Store()
         self.store.add_index(BY_NAMESPACE, lambda obj: [obj.metadata.namespace])

@@ -25,6 +25,7 @@ KINDS: dict[str, Any] = {
     "storage.k8s.io/CSIDriver": storage_types.CSIDriver,
     "storage.k8s.io/CSIStorageCapacity": storage_types.CSIStorageCapacity,
     "storage.k8s.io/VolumeAttachment": storage_types.VolumeAttachment,
+    "resource.k8s.io/DeviceClass": device_types.DeviceClass,
     "resource.k8s.io/ResourceClaim": device_types.ResourceClaim,
 }
 

@@ -8,7 +8,9 @@ import pytest
 
 from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.api.extender import ExtenderError
+from kubeloop.scheduler.api.extension_points import FilterPaused
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.fit_error import FitError, NoNodesAvailable
@@ -181,3 +183,26 @@ async def test_error_on_the_nominated_node_is_logged_and_other_nodes_are_tried(
     pod = make_pod("p", cpu="1", status={"nominatedNodeName": "n1"})
     assert (await schedule(algorithm(cluster), cluster, pod)).feasible == 2
     assert [record.getMessage() for record in caplog.records] == ["evaluation failed on the nominated node"]
+
+
+async def test_filters_run_again_after_a_pause() -> None:
+    cluster = nodes(2)
+    filters = cluster.framework.filters
+    run_filters, events = filters.run_filters, list[str]()
+
+    async def work() -> None:
+        events.append("work")
+
+    def pause_once(state: Any, pod: Any, snapshot: Any, rows: Any, diagnosis: Any) -> Any:
+        events.append("filters" if state.can_pause else "cannot pause")
+        if len(events) == 1:
+            diagnosis.node_to_status.set("n0", Status(Code.UNSCHEDULABLE, ("before the pause",)))
+            raise FilterPaused(work())
+        return run_filters(state, pod, snapshot, rows, diagnosis)
+
+    filters.run_filters = pause_once  # type: ignore[method-assign]
+    attempt = new_attempt(cluster)
+    await algorithm(cluster).schedule(attempt)
+    assert events == ["filters", "work", "filters"]
+    assert (attempt.facts.feasible, attempt.facts.rejections) == (2, {})
+    assert not attempt.state.can_pause

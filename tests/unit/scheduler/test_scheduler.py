@@ -7,8 +7,11 @@ import asyncio
 import pytest
 
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
 from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
 from kubeloop.tracing.spans.pod_record import AttemptFacts, Phase
+from support.devices import device, device_class, device_slice
 from support.disabled_recorders import DisabledPodRecorder
 from support.faulty_transport import WatchFault, injected_error
 
@@ -422,3 +425,42 @@ async def test_pod_in_backoff_is_scheduled_early_if_the_gate_is_on(cluster, sche
         assert len(cluster.bindings) == enabled
         await asyncio.sleep(2)
         assert len(cluster.bindings) == 1
+
+
+GPUS = [{"name": "c", "image": "i", "resources": {"requests": {"example.com/gpu": "1"}}}]
+
+
+async def test_device_of_a_class_is_allocated_for_an_extended_resource(cluster, scheduling):
+    cluster.node("plain")
+    cluster.node("devices")
+    cluster.put(DEVICE_CLASSES, device_class(extendedResourceName="example.com/gpu"))
+    cluster.put(RESOURCE_SLICES, device_slice("devices", device("d")))
+    async with scheduling():
+        for name in ("first", "second"):
+            cluster.pod(name, containers=GPUS)
+        await asyncio.sleep(5)
+        assert [node for _, node in cluster.bindings] == ["devices"]
+        (bound,) = [key.partition("/")[2] for key, _ in cluster.bindings]
+        (claim,) = cluster.server.objects(RESOURCE_CLAIMS)
+        status = cluster.stored_pod(f"default/{bound}")["status"]["extendedResourceClaimStatus"]
+        assert status["resourceClaimName"] == claim["metadata"]["name"]
+        assert claim["status"]["reservedFor"][0]["name"] == bound
+
+
+async def test_pods_wait_a_limited_time_for_classes_that_the_server_does_not_serve(
+    cluster, scheduling, monkeypatch, caplog
+):
+    async def never(devices):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(ClusterDevices, "has_synced", property(lambda devices: False))
+    monkeypatch.setattr(ClusterDevices, "wait_synced", never)
+    allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110", "example.com/gpu": "1"}
+    cluster.node("n", status={"allocatable": allocatable})
+    async with scheduling():
+        cluster.pod("p", containers=GPUS)
+        await asyncio.sleep(5)
+        assert cluster.bindings == []
+        await asyncio.sleep(10)
+        assert cluster.bindings == [("default/p", "n")]
+    assert "pods with extended resources are scheduled without devices" in caplog.text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.kube.objects.api_types import Node, NodeAllocatableResourceClaimStatus, Pod
 from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.api.results import unschedulable
 from kubeloop.scheduler.api.status import Code, Status
@@ -196,3 +196,19 @@ async def test_slow_scheduling_cycle_is_logged_with_its_steps(caplog: Any, secon
         "slow scheduling cycle of default/p: 100 ms (Snapshotting scheduler cache and node infos done: 0 ms,"
         " Computing predicates done: 0 ms, Prioritizing done: 100 ms)"
     ] * logged
+
+
+async def test_resources_that_claims_take_count_from_the_moment_of_assumption(clock: Any) -> None:
+    cycle = Cycle(clock, make_node("n"))
+    taken = NodeAllocatableResourceClaimStatus(resource_claim_name="new", resources={"cpu": "1"})
+    schedule = cycle.algorithm.schedule
+
+    async def schedule_with_claims(attempt: Attempt, rows: Any) -> str:
+        attempt.state.node_allocatable_claims = {"n": (taken,)}
+        return await schedule(attempt, rows)
+
+    cycle.algorithm.schedule = schedule_with_claims  # type: ignore[method-assign]
+    former = {"nodeAllocatableResourceClaimStatuses": [{"resourceClaimName": "former"}]}
+    attempt = await cycle.run(make_pod("p", status=former))
+    assert attempt is not None
+    assert attempt.pod.pod.status.node_allocatable_resource_claim_statuses == (taken,)

@@ -11,7 +11,7 @@ from kubeloop.controllers.resourcequota.quota_monitor import kinds_for_quota_nam
     ("names", "kinds"),
     [
         (["pods", "limits.cpu"], {"pods"}),
-        (["requests.example.com/gpu"], {"pods"}),
+        (["requests.example.com/gpu"], {"pods", "resourceclaims.resource.k8s.io"}),
         (["requests.storage", "gold.storageclass.storage.k8s.io/requests.storage"], {"persistentvolumeclaims"}),
         (["count/services", "configmaps"], {"services", "configmaps"}),
         (["count/widgets.example.com"], {"widgets.example.com"}),

@@ -109,3 +109,24 @@ def test_rejection_message_states_amounts():
     rejected = rejection(pod(), NODE, {"cpu": 600}, used={"cpu": 500}, allocatable={"cpu": 1000}, used_ports=())
     message = "Node didn't have enough resource: cpu, requested: 600, used: 500, capacity: 1000"
     assert rejected == AdmissionRejection("OutOfcpu", message)
+
+
+def test_resources_with_allocated_devices_are_not_requested():
+    mappings = [{"containerName": "a", "resourceName": "example.com/gpu", "requestName": "r"}]
+    containers = [
+        {"name": name, "resources": {"requests": {"cpu": "1", "example.com/gpu": "2"}}} for name in ("a", "b")
+    ]
+    devices = pod(containers=containers) | {
+        "status": {"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": mappings}}
+    }
+    assert requested_amounts(devices) == {"cpu": 2000, "example.com/gpu": 2, "pods": 1}
+    assert requested_amounts(pod(containers=containers)) == {"cpu": 2000, "example.com/gpu": 4, "pods": 1}
+
+
+def test_claims_take_resources_of_the_node():
+    taken = {"resourceClaimName": "c", "containers": ["a"], "resources": {"cpu": "500m", "memory": "1Gi"}}
+    containers = [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]
+    status = {"status": {"nodeAllocatableResourceClaimStatuses": [taken, taken]}}
+    assert requested_amounts(pod(containers=containers) | status) == {"cpu": 2000, "memory": 2 << 30, "pods": 1}
+    pod_level = pod(containers=containers, resources={"requests": {"cpu": "3"}}) | status
+    assert requested_amounts(pod_level) == {"cpu": 3000, "memory": 2 << 30, "pods": 1}

@@ -259,6 +259,7 @@ CLAIM: JSON = {
 BY_NAME = {"name": "gpu", "resourceClaimName": "gpu-x"}
 BY_TEMPLATE = {"name": "gpu", "resourceClaimTemplateName": "gpus"}
 GROUP_CONSUMER = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "gang", "uid": "uid-gang"}
+EXTENDED = {"extendedResourceClaimStatus": {"resourceClaimName": "gpu-x", "requestMappings": []}}
 NAMED = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "gpu-x"}]}
 
 
@@ -290,11 +291,19 @@ NAMED = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "gpu-x"}
             "ResourceClaim gpu-x: not allocated",
             id="not allocated",
         ),
+        pytest.param(None, EXTENDED, CLAIM, None, id="prepared, for extended resources"),
+        pytest.param(
+            None,
+            EXTENDED,
+            None,
+            'fetch ResourceClaim gpu-x: resourceclaims.resource.k8s.io "gpu-x" not found',
+            id="missing, for extended resources",
+        ),
     ],
 )
 def test_claim_that_a_pod_must_not_use_yet(entry, status, claim, message):
     metadata = {"name": "web", "namespace": "default", "uid": "uid-web"}
-    pod = {"metadata": metadata, "spec": {"resourceClaims": [entry]}, "status": status}
+    pod = {"metadata": metadata, "spec": {"resourceClaims": [entry]} if entry else {}, "status": status}
     claims = {"gpu-x": claim}
     missing = unprepared_claim(pod, lambda kind, name: claims[name])
     assert (None if missing is None else missing.message) == message

@@ -89,6 +89,12 @@ EXACTLY = {"allocationMode": "ExactCount", "count": 1}
             id="claim with alternatives",
         ),
         pytest.param(
+            ("resource.k8s.io", "ResourceSlice"),
+            {"spec": {"devices": [{"nodeAllocatableResourceMappings": {"cpu": {}}}, {}]}},
+            {"spec": {"devices": [{"nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "1"}}}, {}]}},
+            id="slice",
+        ),
+        pytest.param(
             ("autoscaling/v1", "HorizontalPodAutoscaler"), {"spec": {}}, {"spec": {"minReplicas": 1}}, id="autoscaler"
         ),
     ],

@@ -2,7 +2,14 @@
 
 import pytest
 
-from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo, is_scalar_resource, node_allocatable
+from kubeloop.scheduler.cache.node_info import (
+    NodeInfo,
+    PodInfo,
+    is_extended_resource,
+    is_scalar_resource,
+    may_be_devices,
+    node_allocatable,
+)
 from support.plugin_cluster import make_node, make_pod
 
 
@@ -38,3 +45,18 @@ def test_allocatable_is_in_milli_cpus_and_bytes():
 )
 def test_scalar_resources_are_extended_resources_and_huge_pages(name, expected):
     assert is_scalar_resource(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "extended", "devices"),
+    [
+        ("example.com/gpu", True, True),
+        ("deviceclass.resource.kubernetes.io/gpu", False, True),
+        ("kubernetes.io/x", False, False),
+        ("requests.example.com/gpu", False, False),
+        ("cpu", False, False),
+        ("hugepages-2Mi", False, False),
+    ],
+)
+def test_extended_resources_may_be_devices(name, extended, devices):
+    assert (is_extended_resource(name), may_be_devices(name)) == (extended, devices)

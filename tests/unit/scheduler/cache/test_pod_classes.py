@@ -53,3 +53,10 @@ def test_spec_classes(pod: Any) -> None:
     assert classes.number(pod("r", cpu="2")) != first
     disabled = SpecClasses(enabled=False)
     assert disabled.number(pod("p", cpu="1")) != disabled.number(pod("q", cpu="1"))
+
+
+def test_cleared_classes_get_new_numbers(pod):
+    classes = SpecClasses()
+    first = classes.number(pod("a"))
+    classes.clear()
+    assert classes.number(pod("a")) != first

@@ -84,3 +84,14 @@ def test_resize_of_a_container_counts_without_pod_level_resources() -> None:
     resized = pod({"cpu": "5"}, {"containerStatuses": statuses}, cpu="1")
     rules = RequestRules(pod_level=False, pod_level_status=False)
     assert pod_requests(resized, use_status=True, rules=rules) == {"cpu": 3000}
+
+
+@pytest.mark.parametrize(("enabled", "cpu", "memory"), [(True, 1500, 1 << 30), (False, 1000, 0)])
+def test_resources_that_claims_take_count_with_their_feature_gate(enabled: bool, cpu: int, memory: int) -> None:
+    taken = [{"resourceClaimName": "c", "resources": {"cpu": "500m", "memory": "1Gi"}}]
+    container = {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+    pod = convert(Pod, {"spec": {"containers": [container]}, "status": {"nodeAllocatableResourceClaimStatuses": taken}})
+    rules = request_rules(FeatureGates({"DRANodeAllocatableResources": enabled}))
+    assert pod_requests(pod, rules=rules) == {"cpu": cpu, **({"memory": memory} if memory else {})}
+    requests, _, non_zero_memory = accounted_requests(pod, rules)
+    assert (requests["cpu"], non_zero_memory) == (cpu, memory + (200 << 20))  # the default of the container

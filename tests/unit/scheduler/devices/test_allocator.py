@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.scheduler.devices.allocator import has_untolerated_taint
+from kubeloop.scheduler.devices.allocator import NodeSearch, SearchSettings, has_untolerated_taint
 from kubeloop.scheduler.devices.errors import AllocationError, AllocationTimeout, InvalidPools
+from kubeloop.scheduler.devices.requests import claim_requests
 from support.devices import (
     FilledDevices,
     allocate,
@@ -22,6 +23,7 @@ from support.devices import (
     device_class,
     device_slice,
     request,
+    typed,
 )
 
 NUMA = f"{'gpu.example.com'}/numa"
@@ -343,3 +345,14 @@ def test_tolerations(taint, toleration, untolerated):
     result = allocate(devices, objects)
     assert (result is None) == untolerated
     assert has_untolerated_taint(pool.devices[0], ()) == (taint["effect"] != "None")
+
+
+@pytest.mark.parametrize("in_thread", [True, False])
+def test_search_in_a_thread_reads_the_usage_of_its_start(in_thread):
+    devices = FilledDevices(device_class(), device_slice("a", device("d")))
+    entry = claim_requests(typed(claim("c")), devices.device_class, devices.features, devices.selector_lists)
+    settings = SearchSettings(devices.features, devices.selectors, devices.usage.pool, lambda: 0, None)
+    devices.apply(claim("other", status=allocated(("a", "none"))))  # the pool has a usage
+    search = NodeSearch([entry], devices.pools.pools("a", {}), "a", {}, settings, in_thread=in_thread)
+    devices.apply(claim("used", status=allocated(("a", "d"))))
+    assert (search.run() is not None) is in_thread

@@ -72,3 +72,45 @@ def test_requests_of_a_constraint(requests, request_name, subrequest, applies):
 def test_empty_constraint_is_an_error():
     with pytest.raises(AllocationError, match="claim default/c, constraint #3: empty constraint"):
         new_constraint(DeviceConstraint(), "default/c", 3)
+
+
+def lists(kind="match_attribute"):
+    return new_constraint(DeviceConstraint(**{kind: f"{DRIVER}/x"}), "default/c", 0, lists=True)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "common"),
+    [
+        ({"strings": ["a", "b"]}, {"strings": ["b", "c"]}, True),
+        ({"strings": ["a", "b"]}, {"string": "b"}, True),
+        ({"ints": [1, 2]}, {"ints": [3]}, False),
+        ({"ints": [1]}, {"bools": [True]}, False),
+        ({"versions": ["1.0.0"]}, {"strings": ["1.0.0"]}, False),
+    ],
+)
+def test_lists_match_if_they_have_a_value_in_common(first, second, common):
+    match, distinct = lists(), lists("distinct_attribute")
+    for constraint_, accepted in ((match, common), (distinct, not common)):
+        assert constraint_.add("r", "", DRIVER, with_value(**first))
+        assert constraint_.add("s", "", DRIVER, with_value(**second)) is accepted
+
+
+def test_all_devices_have_a_value_in_common_also_after_a_removal():
+    match = lists()
+    assert match.add("r", "", DRIVER, with_value(ints=[1, 2, 3]))
+    assert match.add("r", "", DRIVER, with_value(ints=[1, 2]))
+    assert not match.add("r", "", DRIVER, with_value(ints=[3]))
+    match.remove("r", "")
+    assert match.add("r", "", DRIVER, with_value(int=3))
+
+
+def test_no_two_devices_of_a_request_have_a_value_in_common():
+    distinct = lists("distinct_attribute")
+    for number in (1, 2):
+        assert distinct.add("r", "", DRIVER, with_value(ints=[number, number + 10]))
+    assert not distinct.add("r", "", DRIVER, with_value(int=11))
+
+
+def test_device_without_values_satisfies_no_constraint_over_lists():
+    assert not lists().add("r", "", DRIVER, with_value(ints=[]))
+    assert not lists().add("r", "", DRIVER, convert(Device, {"name": "d"}))

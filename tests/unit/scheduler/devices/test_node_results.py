@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from kubeloop.scheduler.devices.allocator import SearchSettings
-from kubeloop.scheduler.devices.errors import AllocationError
-from kubeloop.scheduler.devices.node_results import KeptResults, NodeResults
+from kubeloop.scheduler.devices.errors import AllocationError, AllocationTimeout
+from kubeloop.scheduler.devices.node_results import KeptResults, NodeResults, SearchesLeft
 from kubeloop.scheduler.devices.requests import claim_requests
 from support.devices import FilledDevices, allocated, claim, device, device_class, device_slice, request, typed
 
@@ -27,6 +27,7 @@ class Search:
         """Return (feasible nodes, number of nodes that were searched)."""
         snapshot, before = self.cluster.snapshot, self.results.searched
         rows = snapshot.all_rows if rows is None else np.array(rows)
+        self.results.refresh(snapshot)
         feasible = self.results.feasible(snapshot, rows, self.settings)
         return [snapshot.node_infos[row].name for row in rows[feasible]], self.results.searched - before
 
@@ -112,3 +113,65 @@ def test_kept_results_drop_the_least_recently_used():
     assert kept.get(0) is results
     kept.put("new", results)
     assert (kept.get(0), kept.get(1)) == (results, None)
+
+
+class _Ticks:
+    """A clock that advances by `step_seconds` each time that it is read."""
+
+    def __init__(self, step_seconds):
+        self.now, self.step = 0, int(step_seconds * 1e9)
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+async def searched_in_slices(search, cluster, clock, timeout_seconds=None):
+    """Search as a scheduling cycle does; return whether it had to pause, and the feasible nodes."""
+    snapshot, devices, results = cluster.snapshot, search.devices, search.results
+    settings = SearchSettings(devices.features, devices.selectors, devices.usage.pool, clock, timeout_seconds)
+    results.refresh(snapshot)
+    paused = False
+    try:
+        feasible = results.feasible(snapshot, snapshot.all_rows, settings, in_slices=True)
+    except SearchesLeft:
+        paused = True
+        await results.search_others(snapshot, snapshot.all_rows, settings)
+        feasible = results.feasible(snapshot, snapshot.all_rows, settings, in_slices=True)
+    return paused, [snapshot.node_infos[row].name for row in snapshot.all_rows[feasible]]
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "paused"),
+    [
+        pytest.param(0.0, False, id="cheap searches do not pause"),
+        pytest.param(0.005, True, id="many searches pause"),
+        pytest.param(0.02, True, id="a long search runs in a thread"),
+    ],
+)
+async def test_searches_in_slices(step_seconds, paused, plugin_cluster, node):
+    cluster = plugin_cluster([node(name) for name in "abcd"])
+    search = Search(cluster, local_devices("a", "b", "d"), request(count=2))
+    assert await searched_in_slices(search, cluster, _Ticks(step_seconds)) == (paused, ["a", "b", "d"])
+    assert search.results.searched <= 5  # at most one of them twice
+
+
+def long_search(cluster):
+    """Return a search without a solution, which compares many combinations."""
+    devices = [device(f"d{number}", attributes={"numa": number % 2}) for number in range(18)]
+    filled = FilledDevices(device_class(), device_slice("a", *devices))
+    search = Search(cluster, filled, request(count=10))
+    entry = claim("c", request(count=10), constraints=[{"matchAttribute": "gpu.example.com/numa"}])
+    search.results.claims = [claim_requests(typed(entry), filled.device_class, filled.features, filled.selector_lists)]
+    return search
+
+
+async def test_long_search_ends_after_the_configured_timeout(plugin_cluster, node):
+    cluster = plugin_cluster([node("a")])
+    with pytest.raises(AllocationTimeout):
+        await searched_in_slices(long_search(cluster), cluster, _Ticks(0.5), timeout_seconds=2.0)
+
+
+async def test_long_search_without_a_timeout_ends_with_its_result(plugin_cluster, node):
+    cluster = plugin_cluster([node("a")])
+    assert await searched_in_slices(long_search(cluster), cluster, _Ticks(0.5)) == (True, [])

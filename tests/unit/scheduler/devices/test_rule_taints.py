@@ -142,7 +142,7 @@ def test_changed_taints_are_reported_after_the_pools_have_changed():
     filled = FilledDevices(device_class(), device_slice("a", device("d")), gates=GATE)
     results: list[Any] = []
     report: Callable[..., None] = lambda _old, _new: results.append(allocate(devices, claim("c")))  # noqa: E731
-    devices = ClusterDevices(filled.informers, FeatureGates(GATE), report)
+    devices = ClusterDevices(filled.informers, FeatureGates(GATE), taints_changed=report)
     filled.apply(taint_rule())
     filled.delete(taint_rule())
     assert [chosen(result) for result in results] == [None, ["r: a/d"]]

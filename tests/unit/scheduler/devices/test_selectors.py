@@ -127,3 +127,47 @@ def test_devices_that_differ_in_what_is_read_have_their_own_results():
     assert results == [True, False, False, True]
     other = convert(Device, {"name": "d", "attributes": {"gpu.example.com/x": {"int": 1}}})
     assert selectors.matches("device.attributes['gpu.example.com'].x == 1", "other.example.com", other)
+
+
+LISTS = convert(
+    Device,
+    {
+        "name": "d",
+        "attributes": {
+            "models": {"strings": ["a", "b"]},
+            "numa": {"ints": [0, 1]},
+            "versions": {"versions": ["1.2.3"]},
+            "ready": {"bool": True},
+            "long": {"ints": [*range(49)]},
+        },
+    },
+)
+ATTRIBUTES = "device.attributes['gpu.example.com']"
+
+
+@pytest.mark.parametrize(
+    ("expression", "selected"),
+    [
+        ("{}.models.includes('b')", True),
+        ("{}.models.includes('c')", False),
+        ("{}.ready.includes(true)", True),
+        ("{}.numa.includes('0')", False),
+        ("{}.numa.exists(n, n == 1)", True),
+        ("{}.models.size() == 2", True),
+        ("{}.versions.includes(semver('1.2.3'))", True),
+        ("{}.ready", True),
+    ],
+)
+def test_lists_of_attributes(expression, selected):
+    selectors = DeviceSelectors(consumable_capacity=True, list_attributes=True)
+    assert selectors.matches(expression.format(ATTRIBUTES), "gpu.example.com", LISTS) is selected
+
+
+def test_errors_of_lists():
+    selectors = DeviceSelectors(consumable_capacity=True, list_attributes=True)
+    with pytest.raises(SelectorError, match="cannot be applied to lists longer than 48 values"):
+        selectors.matches(f"{ATTRIBUTES}.long.includes(48)", "gpu.example.com", LISTS)
+    with pytest.raises(SelectorError, match="unsupported attribute value"):
+        matches(f"{ATTRIBUTES}.ready", LISTS)
+    with pytest.raises(SelectorError, match="undeclared reference to 'includes'"):
+        matches(f"{ATTRIBUTES}.models.includes('b')", LISTS)

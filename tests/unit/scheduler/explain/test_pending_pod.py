@@ -177,7 +177,8 @@ async def test_missing_resource_claim(cluster, scheduling):
             while (explanation := explain(scheduler, "default/p")).message != MISSING_CLAIM:
                 await asyncio.sleep(0.1)
     assert explanation.summary == "the pod is gated by DynamicResources"
-    assert explanation.advice == ["change the pod's claims, free devices, or add a node that has them"]
+    assert explanation.advice == ["create the missing ResourceClaim"]
+    assert explanation.details == []
 
 
 async def test_devices_that_are_missing(cluster, scheduling):
@@ -192,6 +193,23 @@ async def test_devices_that_are_missing(cluster, scheduling):
                 await asyncio.sleep(0.1)
     assert explanation.message == "0/1 nodes are available: 1 cannot allocate all claims."
     assert explanation.details == ["default/gpus, request r: needs 2 devices; at most 1 of one node can be used"]
+
+
+async def test_extended_resource_that_devices_provide_is_not_short(cluster, scheduling):
+    cluster.node("n", cpu="1")
+    cluster.put(DEVICE_CLASSES, device_class(extendedResourceName="example.com/gpu"))
+    cluster.put(RESOURCE_SLICES, device_slice("n", device("d")))
+    resources = {"requests": {"cpu": "2", "example.com/gpu": "2"}}
+    async with scheduling() as scheduler:
+        cluster.pod("p", containers=[{"name": "c", "image": "i", "resources": resources}])
+        async with asyncio.timeout(30):
+            while not (explanation := explain(scheduler, "default/p")).details:
+                await asyncio.sleep(0.1)
+    assert explanation.shortages == {"cpu": 1000}
+    assert [obstacle.reasons for obstacle in explanation.nodes[0].obstacles] == [
+        ("Insufficient cpu",),
+        ("cannot allocate all claims",),
+    ]
 
 
 MISSING_CLAIM = 'could not find ResourceClaim "default/gpu"'

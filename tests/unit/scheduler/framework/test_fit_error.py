@@ -8,8 +8,8 @@ import numpy as np
 
 from kubeloop.scheduler.api.extension_points import RowStatuses
 from kubeloop.scheduler.api.results import unschedulable
-from kubeloop.scheduler.api.status import Code
-from kubeloop.scheduler.framework.fit_error import NodeToStatus
+from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 
 
 def test_nodes_that_only_an_extender_names_are_counted_and_listed(plugin_cluster: Any, node: Any) -> None:
@@ -21,3 +21,14 @@ def test_nodes_that_only_an_extender_names_are_counted_and_listed(plugin_cluster
     assert dict(statuses.items()) == {"a": by_filter, "elsewhere": by_extender}
     assert statuses.nodes_with_code(Code.UNSCHEDULABLE) == ["a", "elsewhere"]
     assert statuses.count_reasons(2) == {"full": 1, "refused": 1}
+
+
+def test_restarted_diagnosis_has_no_rejections_of_nodes(plugin_cluster: Any, node: Any) -> None:
+    snapshot = plugin_cluster([node("a")]).snapshot
+    diagnosis = Diagnosis(NodeToStatus(snapshot))
+    absent = diagnosis.node_to_status.absent = Status(Code.UNSCHEDULABLE, ("absent",))
+    diagnosis.node_to_status.set("a", Status(Code.UNSCHEDULABLE, ("no",), "Mine"))
+    diagnosis.errors.append(Status(Code.ERROR, ("broken",), "Mine"))
+    diagnosis.restart(snapshot)
+    assert (len(diagnosis.node_to_status), diagnosis.errors) == (0, [])
+    assert diagnosis.node_to_status.get("a") is absent

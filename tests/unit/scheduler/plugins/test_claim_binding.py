@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.errors import ApiError, Conflict
-from kubeloop.kube.objects.api_types import Status
-from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.kube.objects.api_types import NodeAllocatableResourceClaimStatus, Status, to_json
+from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins import claim_binding
 from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
 from support.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
+from support.plugin_cluster import make_member, make_pod_group
 
 pytestmark = pytest.mark.virtual_time
 
@@ -54,8 +56,18 @@ class ClaimServer:
 class Pending:
     """The pod p with the claim c, reserved on the node a."""
 
-    def __init__(self, cluster: Any, pod: Any, entry: dict[str, Any], *, conditions: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        cluster: Any,
+        pod: Any,
+        entry: dict[str, Any],
+        *,
+        conditions: tuple[str, ...] = (),
+        failures: tuple[str, ...] = (),
+    ) -> None:
         fields = {"bindingConditions": list(conditions)} if conditions else {}
+        if failures:
+            fields["bindingFailureConditions"] = list(failures)
         cluster.devices = FilledDevices(device_class(), device_slice("a", device("d", **fields)), entry)
         self.server = cluster.client = ClaimServer(cluster.devices, entry)
         self.cluster = cluster
@@ -217,3 +229,343 @@ async def test_post_filter_without_claims(plugin_cluster, pod):
     plugin.pre_filter(state, info, plugin_cluster([]).snapshot)
     _, status = await plugin.post_filter(state, info, plugin_cluster([]).snapshot, None)
     assert status.message == "no new claims to deallocate"
+
+
+# --- extended resources ----------------------------------------------------------------------------------------------
+
+GPU = "example.com/gpu"
+ANNOTATIONS = {"resource.kubernetes.io/extended-resource-claim": "true"}
+MAPPING = {"containerName": "c", "resourceName": GPU, "requestName": "container-0-request-0"}
+
+
+class SpecialServer:
+    """An API server that creates one claim, which the informer shows after `delay_seconds`."""
+
+    def __init__(self, devices: FilledDevices, *, delay_seconds: float = 0.0) -> None:
+        self.devices, self.delay_seconds = devices, delay_seconds
+        self.stored: dict[str, Any] = {}
+        self.requests: list[tuple[str, Any]] = []
+        self.failures: dict[str, Exception] = {}
+
+    def _request(self, what: str, body: Any = None) -> None:
+        self.requests.append((what, body))
+        if (failure := self.failures.get(what)) is not None:
+            raise failure
+
+    async def create(self, resource: Any, body: Any, namespace: str) -> Any:
+        self._request("create", body)
+        metadata = {**body["metadata"], "name": "special", "uid": "special", "resourceVersion": "5"}
+        self.stored = {**body, "metadata": metadata, "status": {}}
+        shown = typed(self.stored)
+        asyncio.get_running_loop().call_later(self.delay_seconds, self.devices.apply, to_json(shown))
+        return shown
+
+    async def patch(self, resource: Any, name: str, body: Any, patch_type: Any, namespace: str, **options: Any) -> Any:
+        what = f"{resource.plural}/{options['subresource']}".rstrip("/")
+        self._request(what, body)
+        if resource.plural == "resourceclaims":
+            for key, value in body.items():
+                self.stored[key] = {**self.stored[key], **value}
+            self.stored["metadata"]["resourceVersion"] = str(int(self.stored["metadata"]["resourceVersion"]) + 1)
+            return typed(self.stored)
+        return None
+
+    async def delete(self, resource: Any, name: str, namespace: str, **options: Any) -> None:
+        self._request("delete", (name, options))
+
+
+@pytest.fixture
+def special(plugin_cluster: Any, node: Any, pod: Any) -> Any:
+    """Return a function that returns a pod that requests a GPU, reserved on the node a: bind(), server, cluster."""
+
+    def create(**options: Any) -> Pending:
+        attempt = Pending.__new__(Pending)
+        cluster = attempt.cluster = plugin_cluster([node("a")])
+        cluster.metrics = RecordedMetrics()
+        cluster.devices = FilledDevices(device_class(extendedResourceName=GPU), device_slice("a", device("d")))
+        attempt.server = cluster.client = SpecialServer(cluster.devices, **options)
+        attempt.pod = pod("p", containers=[{"name": "c", "resources": {"requests": {GPU: "1"}}}])
+        attempt.plugin = DynamicResources(plugin_args.DynamicResourcesArgs(binding_timeout="10s"), cluster)
+        attempt.state, attempt.info = CycleState(), PodInfo(attempt.pod)
+        assert attempt.plugin.pre_filter(attempt.state, attempt.info, cluster.snapshot)[1] is None
+        attempt.plugin.filter_rows(attempt.state, attempt.info, cluster.snapshot, cluster.snapshot.all_rows)
+        assert attempt.plugin.reserve(attempt.state, attempt.info, "a") is None
+        return attempt
+
+    return create
+
+
+class RecordedMetrics:
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def claim_created(self, *, succeeded: bool) -> None:
+        self.calls.append(succeeded)
+
+    def binding_conditions_awaited(self, profile: str, driver: str, result: str, seconds: float) -> None:
+        self.calls.append(("awaited", profile, driver, result, round(seconds, 1)))
+
+    def binding_conditions_allocated(self, profile: str, driver: str, result: str) -> None:
+        self.calls.append(("allocated", profile, driver, result))
+
+
+@pytest.mark.parametrize("delay_seconds", [0.0, 5.0])
+async def test_special_claim_is_created_and_named_in_the_status(special, delay_seconds):
+    attempt = special(delay_seconds=delay_seconds)
+    assert await attempt.bind() is None
+    (create, finalizer, status, pod_status) = attempt.server.requests
+    assert create[0] == "create"
+    assert create[1]["metadata"]["annotations"] == ANNOTATIONS
+    assert finalizer[1]["metadata"]["finalizers"] == [FINALIZER]
+    assert status[1]["status"]["reservedFor"] == [BOUND]
+    assert [result["device"] for result in status[1]["status"]["allocation"]["devices"]["results"]] == ["d"]
+    expected = {"resourceClaimName": "special", "requestMappings": [MAPPING]}
+    assert pod_status == (
+        "pods/status",
+        {"metadata": {"uid": "p"}, "status": {"extendedResourceClaimStatus": expected}},
+    )
+    assert attempt.cluster.devices.claims.pending == {}
+    assert attempt.in_use
+    assert attempt.cluster.metrics.calls == [True]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message", "deleted"),
+    [
+        ("create", "create claim for extended resources of pod default/p: no", False),
+        ("resourceclaims/status", "add allocation and reservation to claim default/special: no", True),
+        ("pods/status", "update pod default/p ExtendedResourceClaimStatus: no", True),
+    ],
+)
+async def test_special_claim_is_deleted_if_binding_fails(special, request_, message, deleted):
+    attempt = special()
+    attempt.server.failures[request_] = ApiError(Status(code=403, message="no"))
+    assert await attempt.bind() == message
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    assert attempt.cluster.devices.claims.pending == {}
+    for work in attempt.cluster.spawned:
+        await work
+    deletions = [body for what, body in attempt.server.requests if what == "delete"]
+    assert deletions == ([("special", {"precondition_uid": "special"})] if deleted else [])
+    if deleted:
+        assert attempt.server.stored["metadata"]["finalizers"] == []
+    assert attempt.cluster.metrics.calls == [deleted]
+
+
+async def test_claim_of_a_former_attempt_is_deleted(plugin_cluster, node, pod):
+    left = claim("left", owner="p", status={**allocated(("a", "d"))}, metadata={"annotations": ANNOTATIONS})
+    cluster = plugin_cluster([node("a")])
+    cluster.devices = FilledDevices(device_class(extendedResourceName=GPU), left)
+    cluster.client = SpecialServer(cluster.devices)
+    cluster.client.stored = left
+    info = PodInfo(pod("p", containers=[{"name": "c", "resources": {"requests": {GPU: "1"}}}]))
+    plugin, state = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), CycleState()
+    assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+    _, status = await plugin.post_filter(state, info, cluster.snapshot, None)
+    assert status.message == "deletion of ResourceClaim completed"
+    assert cluster.client.requests[-1] == ("delete", ("left", {"precondition_uid": "uid-left"}))
+
+
+@pytest.mark.parametrize(("condition", "result"), [("ready", "success"), ("failed", "failure"), (None, "timeout")])
+async def test_metrics_of_binding_conditions(pending, condition, result):
+    attempt = pending(conditions=("ready",), failures=("failed",))
+    metrics = attempt.cluster.metrics = RecordedMetrics()
+
+    async def report() -> None:
+        await asyncio.sleep(1)
+        conditions = [{"type": condition, "status": "True", "reason": "", "message": ""}] if condition else []
+        status = {"driver": "gpu.example.com", "pool": "a", "device": "d", "conditions": conditions}
+        stored = attempt.server.stored
+        stored["status"]["devices"] = [status]
+        stored["metadata"]["resourceVersion"] = "99"
+        attempt.cluster.devices.apply(stored)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(report())
+        await attempt.bind()
+    (awaited, allocations) = metrics.calls
+    assert awaited[:4] == ("awaited", "default-scheduler", "gpu.example.com", result)
+    assert awaited[4] >= 1.0
+    assert allocations == ("allocated", "default-scheduler", "gpu.example.com", result)
+
+
+async def test_resources_that_claims_take_are_written_and_cleared(special):
+    attempt = special()
+    taken = NodeAllocatableResourceClaimStatus(resource_claim_name="c", containers=("main",), resources={"cpu": "1"})
+    attempt.state.read("DynamicResources").node_allocatable["a"] = (taken,)
+    assert await attempt.bind() is None
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    for work in attempt.cluster.spawned:
+        await work
+    statuses = [body["status"] for what, body in attempt.server.requests if what == "pods/status"]
+    assert statuses[1:] == [
+        {"nodeAllocatableResourceClaimStatuses": [to_json(taken)]},
+        {"nodeAllocatableResourceClaimStatuses": None},
+    ]
+
+
+# --- claims of pod groups --------------------------------------------------------------------------------------------
+
+GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}
+GATES = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
+
+
+class Members:
+    """The pods p, q and r of the group g, which use the claim c, as the cycle of the group has reserved them."""
+
+    def __init__(self, cluster: Any, *, shared: bool) -> None:
+        """shared: the claim is one of the PodGroup's."""
+        self.cluster = cluster
+        entry = claim("c")
+        cluster.devices = FilledDevices(device_class(), device_slice("a", device("d")), entry, gates=GATES)
+        cluster.put("pod_groups", make_pod_group("g", **(SPEC if shared else {})))
+        self.server = cluster.client = ClaimServer(cluster.devices, entry)
+        self.plugin = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster)
+        self.attempts: dict[str, tuple[CycleState, PodInfo]] = {}
+        cycle = PodGroupCycleState(PodGroupState())
+        for name in "pqr":
+            state, info = CycleState(), PodInfo(make_member(name, **SPEC))
+            state.pod_group_cycle = cycle
+            assert self.plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+            self.plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows)
+            assert self.plugin.reserve(state, info, "a") is None
+            self.attempts[name] = state, info
+        for state, _ in self.attempts.values():
+            state.pod_group_cycle = None
+
+    async def bind(self, names: str = "pqr") -> list[str | None]:
+        """Run PreBind for these pods at once; return the messages of their statuses."""
+        statuses = await asyncio.gather(*(self.plugin.pre_bind(*self.attempts[name], "a") for name in names))
+        return [None if status is None else status.message for status in statuses]
+
+    async def unreserve(self, name: str) -> None:
+        self.plugin.unreserve(*self.attempts[name], "a")
+        while self.cluster.spawned:
+            await self.cluster.spawned.pop()
+
+    @property
+    def reserved_for(self) -> list[str]:
+        return [consumer["uid"] for consumer in self.server.stored["status"].get("reservedFor", ())]
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self.cluster.devices.usage.pool(("gpu.example.com", "a")).is_allocated("d"))
+
+
+@pytest.fixture
+def members(plugin_cluster: Any, node: Any) -> Any:
+    def create(*, shared: bool = True) -> Members:
+        return Members(plugin_cluster([node("a")], feature_gates=GATES), shared=shared)
+
+    return create
+
+
+async def test_claim_of_a_group_is_written_once_and_reserved_for_the_group(members):
+    group = members()
+    assert await group.bind() == [None, None, None]
+    (_, (_, body)) = group.server.patches  # the finalizer, and the status
+    assert body["status"]["reservedFor"] == [GROUP]
+    assert group.cluster.devices.claims.pending == {}
+    assert group.in_use
+
+
+async def test_claim_that_pods_of_a_group_share_is_reserved_for_each(members):
+    group = members(shared=False)
+    assert await group.bind() == [None, None, None]
+    assert len(group.server.patches) == 4
+    assert group.reserved_for == ["p", "q", "r"]
+    assert group.cluster.devices.claims.pending == {}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_member_that_cannot_write_leaves_the_allocation_to_the_next(members, shared):
+    group = members(shared=shared)
+    group.server.failures = [ApiError(Status(code=422, message="no"))]
+    assert await group.bind("p") == ["add finalizer to claim default/c: no"]
+    await group.unreserve("p")
+    assert group.cluster.devices.claims.pending["uid-c"].pods == {"q", "r"}
+    assert group.in_use
+    assert await group.bind("qr") == [None, None]
+    assert group.reserved_for == (["g"] if shared else ["q", "r"])
+    await group.unreserve("q")
+    removed = [{"$patch": "delete", "uid": "q"}]
+    last = group.server.patches[-1][1]["status"]["reservedFor"]
+    assert (last == removed) is not shared  # the group's reservation is for its other pods, too
+    assert group.in_use
+
+
+async def test_claim_that_another_scheduler_allocated_to_a_group_is_left_alone(members):
+    group = members()
+    taken = claim("c", status={**allocated(("b", "x")), "reservedFor": [GROUP]}, version="5")
+    group.cluster.devices.apply(taken)
+    assert await group.bind("p") == ["claim default/c got allocated elsewhere in the meantime"]
+    assert group.server.patches == []
+
+
+async def test_claim_that_was_unreserved_during_the_cycle_is_reserved_again(plugin_cluster, node):
+    status = {**allocated(("a", "d"), node="a"), "reservedFor": [GROUP]}
+    cluster = plugin_cluster([node("a")], feature_gates=GATES)
+    entry = claim("c", status=status)
+    cluster.devices = FilledDevices(device_class(), entry, gates=GATES)
+    cluster.put("pod_groups", make_pod_group("g", **SPEC))
+    cluster.client = ClaimServer(cluster.devices, claim("c", status={**status, "reservedFor": []}, version="2"))
+    plugin, state = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), CycleState()
+    info = PodInfo(make_member("p", **SPEC))
+    plugin.pre_filter(state, info, cluster.snapshot)
+    cluster.devices.claims.assume(typed(cluster.client.stored))  # as the PostFilter of another member does
+    assert await plugin.pre_bind(state, info, "a") is None
+    ((_, body),) = cluster.client.patches
+    assert body["status"]["reservedFor"] == [GROUP]
+
+
+async def group_post_filter(
+    plugin_cluster: Any, node: Any, entry: Any, *scheduled: Any, claims: Any = SPEC["resourceClaims"]
+) -> tuple[str, Any]:
+    """Return (message of PostFilter, patches) for a pod whose claim is allocated on a node that does not exist."""
+    cluster = plugin_cluster([node("a")], scheduled, feature_gates=GATES)
+    cluster.cache.pod_groups.put(make_member("p", **SPEC))
+    cluster.devices = FilledDevices(device_class(), entry, gates=GATES)
+    cluster.client = ClaimServer(cluster.devices, entry)
+    cluster.put("pod_groups", make_pod_group("g", resourceClaims=claims))
+    plugin, state = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), CycleState()
+    info = PodInfo(make_member("p", **SPEC))
+    assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+    assert not plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows).passed.any()
+    _, result = await plugin.post_filter(state, info, cluster.snapshot, None)
+    return result.message, cluster.client.patches
+
+
+RESERVED_FOR_GROUP = {**allocated(("b", "d"), node="b"), "reservedFor": [GROUP]}
+
+
+async def test_claim_of_a_group_without_nodes_is_unreserved(plugin_cluster, node):
+    message, patches = await group_post_filter(plugin_cluster, node, claim("c", status=RESERVED_FOR_GROUP))
+    assert message == "ResourceClaim unreserved for PodGroup"
+    assert patches == [("status", {"status": {"reservedFor": [{"$patch": "delete", "uid": "g"}]}})]
+
+
+async def test_unreserved_claim_of_a_group_is_deallocated(plugin_cluster, node):
+    entry = claim("c", status={**RESERVED_FOR_GROUP, "reservedFor": []})
+    message, _ = await group_post_filter(plugin_cluster, node, entry)
+    assert message == "deallocation of ResourceClaim completed"
+
+
+async def test_claim_of_a_group_stays_while_one_of_its_pods_has_a_node(plugin_cluster, node):
+    entry = claim("c", status=RESERVED_FOR_GROUP)
+    bound = make_member("q", "a", **SPEC)
+    assert await group_post_filter(plugin_cluster, node, entry, bound) == ("still not schedulable", [])
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        pytest.param({"resourceClaimName": "x"}, 'could not find ResourceClaim "default/x"', id="missing claim"),
+        pytest.param(
+            {"resourceClaimTemplateName": "x"}, "PodGroup default/g: ResourceClaim not created yet", id="no claim yet"
+        ),
+    ],
+)
+async def test_post_filter_of_a_group_without_its_claims(plugin_cluster, node, entry, message):
+    used = claim("c", status={**RESERVED_FOR_GROUP, "reservedFor": [{"resource": "pods", "name": "q", "uid": "q"}]})
+    result = await group_post_filter(plugin_cluster, node, used, claims=[{"name": "other", **entry}])
+    assert result == (message, [])

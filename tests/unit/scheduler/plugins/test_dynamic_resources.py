@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from datetime import timedelta
@@ -9,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.api_types import Pod, to_json
 from kubeloop.kube.objects.device_types import ResourceClaim
 from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.api.events import Hint
+from kubeloop.scheduler.api.extension_points import FilterPaused
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
@@ -30,7 +32,7 @@ from support.devices import (
     request,
     typed,
 )
-from support.plugin_cluster import NOW, rejections
+from support.plugin_cluster import NOW, make_member, make_pod_group, rejections
 
 CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
 TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]}
@@ -139,7 +141,8 @@ def test_pre_filter_rejects(plugin_with, pod, entry, gates, code, reason):
 
 def test_claim_that_is_being_allocated_must_be_awaited(plugin_with, pod):
     plugin, cluster = plugin_with(claim("c"))
-    cluster.devices.claims.add_pending("uid-c", typed(claim("x", status=allocated(("a", "d")))).status.allocation)
+    allocation = typed(claim("x", status=allocated(("a", "d")))).status.allocation
+    cluster.devices.claims.add_pending("uid-c", allocation, pod("other"))
     reason = "resource claim default/c is in the process of being allocated"
     assert rejections(plugin, cluster, pod("p", **CLAIM)) == {"": (reason,)}
 
@@ -227,8 +230,8 @@ def test_search_is_an_attribute_of_the_attempt(plugin_with, pod):
     plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows)
     assert state.trace_attributes == {
         "kubeloop.devices.search_seconds": 0.0,  # the clock of this test stands still
-        "kubeloop.devices.search_steps": 5
-        + 2,  # a: two devices, three ends (devices, requests, claims); b: two devices
+        # a: two devices, three ends (devices, requests, claims); b: two devices; three devices are compared with "gpu"
+        "kubeloop.devices.search_steps": 5 + 2 + 3,
         "kubeloop.devices.searched_nodes": 2,
     }
 
@@ -261,14 +264,14 @@ def test_members_of_a_group_reserve_the_same_devices_again(plugin_with, pod):
         states.append(reserved(plugin, cluster, member))
         states[-1].pod_group_cycle = PodGroupCycleState(PodGroupState())
     pending = cluster.devices.claims.pending
-    first = dict(pending)
+    first = {uid: entry.allocation for uid, entry in pending.items()}
     assert len({result.device for allocation in first.values() for result in allocation.devices.results}) == 2
     for member, state in zip(reversed(pods), reversed(states), strict=True):
         plugin.unreserve(state, PodInfo(member), "a")
     assert pending == {}
     for member, state in zip(pods, states, strict=True):
         assert plugin.reserve(state, PodInfo(member), "a") is None
-    assert pending == first
+    assert {uid: entry.allocation for uid, entry in pending.items()} == first
 
 
 def test_cycle_of_a_group_leaves_the_reservations_of_its_pods(plugin_with, pod):
@@ -299,13 +302,13 @@ def test_pods_with_equal_claims_share_search_results(plugin_with, pod):
         states.append(CycleState())
         plugin.pre_filter(states[-1], info, cluster.snapshot)
         plugin.filter_rows(states[-1], info, cluster.snapshot, cluster.snapshot.all_rows)
-    first, second = (state.read("DynamicResources").results for state in states)
+    first, second = (state.read("DynamicResources").searches[()].results for state in states)
     assert first is second
     cluster.devices.apply(device_class("gpu", "true"))
     info = PodInfo(pod("p", **CLAIM))
     plugin.pre_filter(states[0], info, cluster.snapshot)
     plugin.filter_rows(states[0], info, cluster.snapshot, cluster.snapshot.all_rows)
-    assert states[0].read("DynamicResources").results is not first  # the class has changed
+    assert states[0].read("DynamicResources").searches[()].results is not first  # the class has changed
 
 
 FREE, USED = claim("c"), claim("c", status=allocated(("a", "d")))
@@ -343,3 +346,341 @@ def test_hint_after_pod_change(plugin_with, pod):
     assert hint(waiting, waiting, created) == Hint.QUEUE
     assert hint(pod("q", **TEMPLATE), waiting, created) == Hint.SKIP
     assert isinstance(cluster.devices.claims.get("default/p-gpu"), ResourceClaim)
+
+
+# --- extended resources ----------------------------------------------------------------------------------------------
+
+GPU = "example.com/gpu"
+CLASS = device_class("gpu", extendedResourceName=GPU)
+LEFTOVER = claim(
+    "left",
+    owner="p",
+    status=allocated(("a", "d")),
+    metadata={"annotations": {"resource.kubernetes.io/extended-resource-claim": "true"}},
+)
+
+
+def requesting(pod: Any, name: str = "p", **resources: int) -> Pod:
+    """Return a pod that requests these extended resources; their names are those of example.com."""
+    requests = {f"example.com/{resource}": str(count) for resource, count in resources.items()}
+    result: Pod = pod(name, containers=[{"name": "c", "image": "i", "resources": {"requests": requests}}])
+    return result
+
+
+@pytest.fixture
+def extended(plugin_cluster: Any, node: Any) -> Any:
+    """Return a function that returns (plugin, cluster): c has a device plugin, a two devices, b one and "other"."""
+
+    def create(*objects: Any, gates: Any = None, **options: Any) -> tuple[DynamicResources, Any]:
+        nodes = [node("a"), node("b", allocatable={"example.com/other": "1"}), node("c", allocatable={GPU: "4"})]
+        cluster = plugin_cluster(nodes, feature_gates=gates)
+        cluster.devices = FilledDevices(CLASS, *SLICES, *objects, gates=gates, **options)
+        return DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), cluster
+
+    return create
+
+
+CANNOT_ALLOCATE = ("cannot allocate all claims",)
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        pytest.param({"gpu": 1}, {}, id="devices or a device plugin"),
+        pytest.param({"gpu": 2}, {"b": CANNOT_ALLOCATE}, id="not enough devices"),
+        pytest.param({"gpu": 9}, {"a": CANNOT_ALLOCATE, "b": CANNOT_ALLOCATE}, id="NodeResourcesFit checks plugins"),
+        pytest.param({"gpu": 0, "none": 1}, {}, id="nothing for devices"),
+        pytest.param(
+            {"gpu": 1, "other": 1}, dict.fromkeys("ac", ("cannot fit resource",)), id="a resource without a class"
+        ),
+    ],
+)
+def test_nodes_for_extended_resources(extended, pod, resources, expected):
+    plugin, cluster = extended()
+    assert rejections(plugin, cluster, requesting(pod, **resources)) == expected
+
+
+def test_extended_resources_need_their_feature_gate(extended, pod):
+    plugin, cluster = extended(gates={"DRAExtendedResource": False}, synced=False)
+    assert plugin.pre_enqueue(requesting(pod, gpu=9)) is None
+    assert rejections(plugin, cluster, requesting(pod, gpu=9)) == {}
+
+
+def test_pod_with_extended_resources_waits_for_the_caches(extended, pod):
+    plugin, cluster = extended(synced=False)
+    assert plugin.pre_enqueue(requesting(pod, gpu=1)).reasons == ("waiting for the caches of resource claims",)
+    assert plugin.pre_enqueue(pod("q")) is None
+    cluster.devices.is_overdue = True
+    assert plugin.pre_enqueue(requesting(pod, gpu=1)) is None
+    assert plugin.pre_enqueue(pod("q", **CLAIM)) is not None
+
+
+def test_claims_and_extended_resources_are_allocated_together(extended, pod):
+    plugin, cluster = extended(claim("c"))
+    both = requesting(pod, gpu=1)
+    both = pod("p", containers=[to_json(both.spec.containers[0])], **CLAIM)
+    assert rejections(plugin, cluster, both) == {"b": CANNOT_ALLOCATE, "c": CANNOT_ALLOCATE}
+    devices = reserved(plugin, cluster, both).read("DynamicResources")
+    chosen = [devices.reserved[0], devices.special.allocation]
+    assert [result.device for allocation in chosen for result in allocation.devices.results] == ["d", "e"]
+    assert len(cluster.devices.claims.pending) == 2
+
+
+def test_node_with_a_device_plugin_needs_no_devices(extended, pod):
+    plugin, cluster = extended()
+    devices = reserved(plugin, cluster, requesting(pod, gpu=1), "c").read("DynamicResources")
+    assert (devices.special, devices.reserved) == (None, {})
+    assert cluster.devices.claims.pending == {}
+
+
+def test_devices_for_extended_resources_are_reserved_until_unreserve(extended, pod):
+    plugin, cluster = extended()
+    state = reserved(plugin, cluster, requesting(pod, gpu=2))
+    assert rejections(plugin, cluster, requesting(pod, "q", gpu=1)).keys() == {"a"}
+    plugin.unreserve(state, PodInfo(requesting(pod, gpu=2)), "a")
+    assert rejections(plugin, cluster, requesting(pod, "q", gpu=1)) == {}
+    assert cluster.spawned == []  # there is no claim to delete
+
+
+def test_claim_of_a_former_attempt_rejects_all_nodes(extended, pod):
+    plugin, cluster = extended(LEFTOVER)
+    reason = ("cannot schedule extended resource claim",)
+    assert rejections(plugin, cluster, requesting(pod, gpu=1)) == dict.fromkeys("abc", reason)
+
+
+def test_pods_without_alternatives_score_equally_with_extended_resources(extended, pod):
+    plugin, cluster = extended()
+    state = reserved(plugin, cluster, requesting(pod, gpu=1))
+    assert plugin.score(state, PodInfo(requesting(pod, gpu=1)), cluster.snapshot.node_infos[0]) == 0
+
+
+def test_explanation_of_extended_resources(extended, pod):
+    plugin, cluster = extended()
+    state, info = CycleState(), PodInfo(requesting(pod, gpu=3))
+    plugin.pre_filter(state, info, cluster.snapshot)
+    plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows)
+    assert plugin.explain_pod(state, info, cluster.snapshot) == [
+        "example.com/gpu of container c: devices of class gpu, request container-0-request-0",
+        "default/<extended-resources>, request container-0-request-0: needs 3 devices; at most 2 of one node can be "
+        "used",
+    ]
+
+
+def test_long_searches_pause_the_scheduling_cycle(extended, pod):
+    plugin, cluster = extended()
+    ticks = iter(range(0, 10**12, 30_000_000))  # 30 ms each time
+    cluster.clock.time_ns = lambda: next(ticks)
+    state, info, snapshot = CycleState(), PodInfo(requesting(pod, gpu=1)), cluster.snapshot
+    plugin.pre_filter(state, info, snapshot)
+    state.can_pause = True
+    with pytest.raises(FilterPaused) as pause:
+        plugin.filter_rows(state, info, snapshot, snapshot.all_rows)
+    asyncio.run(pause.value.work)
+    assert plugin.filter_rows(state, info, snapshot, snapshot.all_rows).passed.all()
+    assert state.trace_attributes["kubeloop.devices.searched_nodes"] == 2
+
+
+# --- resources of the node -------------------------------------------------------------------------------------------
+
+NODE_ALLOCATABLE = {"DRANodeAllocatableResources": True}
+TAKES_CPU = {"cpu": {"allocationMultiplier": "2"}}
+
+
+def test_devices_take_cpu_of_their_node(plugin_cluster, node, pod):
+    cluster = plugin_cluster(
+        [node("a"), node("b"), node("c", allocatable={"cpu": "1"})], feature_gates=NODE_ALLOCATABLE
+    )
+    slices = [
+        device_slice("a", device("d")),
+        device_slice("b", device("d", nodeAllocatableResourceMappings=TAKES_CPU)),
+        device_slice("c", device("d", nodeAllocatableResourceMappings=TAKES_CPU)),
+    ]
+    cluster.devices = FilledDevices(device_class(), *slices, claim("c"), gates=NODE_ALLOCATABLE)
+    plugin = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster)
+    containers = [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}]
+    taking = pod("p", containers=containers, **CLAIM)
+    assert rejections(plugin, cluster, taking) == {"c": ("Insufficient cpu",)}
+    state = reserved(plugin, cluster, taking, "b")
+    statuses = {name: [*map(to_json, claims)] for name, claims in state.node_allocatable_claims.items()}
+    assert statuses == {"b": [{"resourceClaimName": "c", "containers": ("main",), "resources": {"cpu": "2"}}]}
+
+
+def test_claim_that_takes_cpu_of_a_node_for_another_pod(plugin_cluster, node, pod):
+    status = {"nodeAllocatableResourceClaimStatuses": [{"resourceClaimName": "c", "resources": {"cpu": "1"}}]}
+    cluster = plugin_cluster([node("a"), node("b")], [pod("q", "a", status=status)], feature_gates=NODE_ALLOCATABLE)
+    used = claim("c", status=allocated(("a", "d")))
+    cluster.devices = FilledDevices(device_class(), *SLICES, used, gates=NODE_ALLOCATABLE)
+    plugin = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster)
+    reason = "node allocatable resource claim c is already used by another pod"
+    assert rejections(plugin, cluster, pod("p", **CLAIM)) == {"a": (reason,)}
+
+
+# --- claims of pod groups --------------------------------------------------------------------------------------------
+
+GROUP_CLAIMS = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
+GROUP_OWNER = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "name": "g", "uid": "g"}
+OF_GROUP = {"metadata": {"ownerReferences": [{**GROUP_OWNER, "controller": True}]}}
+FROM_TEMPLATE = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]}, **TEMPLATE}
+
+
+@pytest.fixture
+def group_with(plugin_with: Any) -> Any:
+    """Return a function that returns (plugin, cluster) with the PodGroup g, which shares the claim."""
+
+    def create(*objects: Any, entry: Any = None, **gates: bool) -> tuple[DynamicResources, Any]:
+        plugin, cluster = plugin_with(*objects, gates=GROUP_CLAIMS | gates)
+        cluster.put("pod_groups", make_pod_group("g", resourceClaims=[entry or CLAIM["resourceClaims"][0]]))
+        return plugin, cluster
+
+    return create
+
+
+@pytest.mark.parametrize(
+    ("gates", "group", "reason"),
+    [
+        pytest.param(GROUP_CLAIMS, "g", None, id="claim of the group"),
+        pytest.param(GROUP_CLAIMS, "h", "neither Pod nor PodGroup h is the owner", id="claim of another group"),
+        pytest.param(GROUP_CLAIMS, None, "Pod is not owner", id="pod without a group"),
+        pytest.param({"GenericWorkload": True}, "g", "Pod is not owner", id="gate is off"),
+    ],
+)
+def test_claim_of_a_group_is_used_by_its_pods(plugin_with, pod, gates, group, reason):
+    plugin, cluster = plugin_with(claim("c", **OF_GROUP), gates=gates)
+    cluster.put("pod_groups", make_pod_group("g"), make_pod_group("h"))
+    member = pod("p", **FROM_TEMPLATE, **({"schedulingGroup": {"podGroupName": group}} if group else {}))
+    reasons = (f"ResourceClaim default/c was not created for Pod default/p ({reason})",)
+    status = plugin.pre_enqueue(member)
+    assert (None if status is None else status.reasons) == (None if reason is None else reasons)
+    assert rejections(plugin, cluster, member) == ({} if reason is None else {"": reasons})
+
+
+def test_pod_of_a_missing_group_waits(plugin_with):
+    plugin, cluster = plugin_with(claim("c"), gates=GROUP_CLAIMS)
+    assert rejections(plugin, cluster, make_member("p", **CLAIM)) == {"": ('podgroup.scheduling.k8s.io "g" not found',)}
+
+
+def in_cycle(plugin, cluster, pod, cycle) -> tuple[CycleState, list[str] | str]:
+    """Return (state, the nodes that pass Filter, or why PreFilter rejects the pod) in the cycle of a group."""
+    state, info, snapshot = CycleState(), PodInfo(pod), cluster.snapshot
+    state.pod_group_cycle = cycle
+    _, status = plugin.pre_filter(state, info, snapshot)
+    if status is not None:
+        return state, status.message
+    passed = plugin.filter_rows(state, info, snapshot, snapshot.all_rows).passed
+    return state, [snapshot.node_infos[row].name for row in snapshot.all_rows[passed]]
+
+
+@pytest.mark.parametrize("gates", [GROUP_CLAIMS, {}], ids=["shared by the group", "shared by pods"])
+def test_members_share_what_the_first_has_reserved(plugin_with, gates):
+    plugin, cluster = plugin_with(claim("c"), gates=gates)
+    cluster.put("pod_groups", make_pod_group("g", resourceClaims=CLAIM["resourceClaims"]))
+    members, cycle = [make_member(name, **CLAIM) for name in "pqr"], PodGroupCycleState(PodGroupState())
+    first, nodes = in_cycle(plugin, cluster, members[0], cycle)
+    assert nodes == ["a", "b"]
+    assert plugin.reserve(first, PodInfo(members[0]), "b") is None
+    second, nodes = in_cycle(plugin, cluster, members[1], cycle)
+    assert nodes == ["b"]  # where the devices are
+    assert plugin.reserve(second, PodInfo(members[1]), "b") is None
+    waits = "resource claim default/c is in the process of being allocated"
+    for other_cycle in (None, PodGroupCycleState(PodGroupState())):
+        assert in_cycle(plugin, cluster, members[2], other_cycle)[1] == waits
+    pool = ("gpu.example.com", "b")
+    for state, member, in_use in ((second, members[1], True), (first, members[0], False)):
+        plugin.unreserve(state, PodInfo(member), "b")
+        assert cluster.devices.usage.pool(pool).is_allocated("d") is in_use
+    # The pods are bound one after the other, each as the cycle has chosen.
+    for state, member in ((second, members[1]), (first, members[0])):
+        state.pod_group_cycle = None
+        assert plugin.reserve(state, PodInfo(member), "b") is None
+    assert cluster.devices.claims.pending["uid-c"].pods == {"p", "q"}
+
+
+def test_shared_and_own_claims_of_a_member_get_their_own_devices(group_with):
+    three = device_slice("a", device("d"), device("e"), device("f"))
+    plugin, cluster = group_with(three, claim("c"), claim("p-own"), claim("q-own"))
+    cycle = PodGroupCycleState(PodGroupState())
+    for name, order in (("p", 1), ("q", -1)):  # q has its own claim before that of the group
+        claims = [*CLAIM["resourceClaims"], {"name": "own", "resourceClaimName": f"{name}-own"}][::order]
+        member = make_member(name, resourceClaims=claims)
+        state, _ = in_cycle(plugin, cluster, member, cycle)
+        assert plugin.reserve(state, PodInfo(member), "a") is None
+    pending = cluster.devices.claims.pending
+    devices = {uid: entry.allocation.devices.results[0].device for uid, entry in pending.items()}
+    assert devices == {"uid-c": "d", "uid-p-own": "e", "uid-q-own": "f"}
+
+
+def test_members_use_shared_devices_on_several_nodes(plugin_with):
+    in_zone = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["a", "b"]}
+    network = device_slice(
+        None, device("net"), driver="net", nodeSelector={"nodeSelectorTerms": [{"matchExpressions": [in_zone]}]}
+    )
+    plugin, cluster = plugin_with(
+        claim("c", request("r", "net")), network, device_class("net", "device.driver == 'net'"), gates=GROUP_CLAIMS
+    )
+    cluster.put("pod_groups", make_pod_group("g", resourceClaims=CLAIM["resourceClaims"]))
+    cycle = PodGroupCycleState(PodGroupState())
+    for name, node in (("p", "a"), ("q", "b")):
+        state, nodes = in_cycle(plugin, cluster, make_member(name, **CLAIM), cycle)
+        assert nodes == ["a", "b"]
+        assert plugin.reserve(state, PodInfo(make_member(name, **CLAIM)), node) is None
+    assert cluster.devices.claims.pending["uid-c"].pods == {"p", "q"}
+
+
+def test_alternative_that_another_member_has_reserved_scores(group_with):
+    plugin, cluster = group_with(
+        claim("c", {"name": "r", "firstAvailable": [alternative("x", count=3), alternative("y", count=1)]})
+    )
+    cycle = PodGroupCycleState(PodGroupState())
+    for name in "pq":
+        member = PodInfo(make_member(name, **CLAIM))
+        state, _ = in_cycle(plugin, cluster, member.pod, cycle)
+        assert plugin.score(state, member, cluster.snapshot.node_infos[0]) == 7
+        assert plugin.reserve(state, member, "a") is None
+
+
+def test_only_one_member_takes_cpu_of_a_node_by_a_shared_claim(group_with):
+    plugin, cluster = group_with(claim("c"), **NODE_ALLOCATABLE)
+    cluster.devices.apply(device_slice("a", device("d", nodeAllocatableResourceMappings=TAKES_CPU), generation=2))
+    containers = [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}]
+    members = [make_member(name, containers=containers, **CLAIM) for name in "pq"]
+    cycle = PodGroupCycleState(PodGroupState())
+    state, _ = in_cycle(plugin, cluster, members[0], cycle)
+    assert plugin.reserve(state, PodInfo(members[0]), "a") is None
+    statuses = [*map(to_json, state.node_allocatable_claims["a"])]
+    cluster.cache.add_pod(make_member("p", "a", status={"nodeAllocatableResourceClaimStatuses": statuses}))
+    cluster.refresh()
+    assert in_cycle(plugin, cluster, members[1], cycle)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("member", "objects", "line"),
+    [
+        pytest.param(TEMPLATE, [], "gpu: {}; not created yet from ResourceClaimTemplate gpus", id="not created"),
+        pytest.param(FROM_TEMPLATE, [], "default/c: {}; does not exist", id="missing"),
+        pytest.param(FROM_TEMPLATE, [claim("c", **OF_GROUP)], "default/c: {}", id="exists"),
+    ],
+)
+def test_explanation_names_the_claims_of_the_group(group_with, member, objects, line):
+    plugin, cluster = group_with(*objects, entry=TEMPLATE["resourceClaims"][0])
+    state, info = CycleState(), PodInfo(make_member("p", **member))
+    plugin.pre_filter(state, info, cluster.snapshot)
+    expected = line.format("shared by the pods of PodGroup default/g")
+    assert plugin.explain_pod(state, info, cluster.snapshot)[0] == expected
+
+
+def test_explanation_of_a_claim_that_the_group_cannot_allocate(group_with):
+    plugin, cluster = group_with(claim("c", request(count=3)))
+    state, nodes = in_cycle(plugin, cluster, make_member("p", **CLAIM), None)
+    assert nodes == []
+    assert plugin.explain_pod(state, PodInfo(make_member("p", **CLAIM)), cluster.snapshot) == [
+        "default/c: shared by the pods of PodGroup default/g",
+        "default/c, request r: needs 3 devices; at most 2 of one node can be used",
+    ]
+
+
+def test_explanation_of_a_claim_that_is_being_allocated(group_with):
+    plugin, cluster = group_with(claim("c"))
+    allocation = typed(claim("x", status=allocated(("a", "d")))).status.allocation
+    cluster.devices.claims.add_pending("uid-c", allocation, make_member("q"))
+    lines = plugin.explain_pod(CycleState(), PodInfo(make_member("p", **CLAIM)), cluster.snapshot)
+    assert lines == ["default/c: shared by the pods of PodGroup default/g; is being allocated"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects.api_types import Node, convert
+from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.api.extension_points import Placement, PodGroupAssignments, PodGroupInfo
@@ -17,6 +17,7 @@ from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from support.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
 from support.plugin_cluster import PluginCluster, make_member, make_node, make_pod, raw_scores, rejections
 
 
@@ -179,3 +180,126 @@ def test_placement_that_the_group_fills_up_scores_higher(resources, nodes, bound
     state = PodGroupCycleState(PodGroupState())
     proposed = PodGroupAssignments(Placement("rack", rows), assignments)
     assert plugin.score_placement(state, PodGroupInfo("default", "g"), snapshot, proposed) == score
+
+
+# --- extended resources that devices provide -------------------------------------------------------------------------
+
+GPU = "example.com/gpu"
+
+
+@pytest.fixture
+def devices_cluster(plugin_cluster: Any, node: Any) -> Any:
+    """Return a function that returns a cluster: plugin has two GPUs by its device plugin, devices two as devices."""
+
+    def create(many: bool = False, **gates: bool) -> Any:
+        names = [f"n{number}" for number in range(20)] if many else []
+        nodes = [node("plugin", allocatable={GPU: "2"}), node("devices"), node("none"), *map(node, names)]
+        cluster = plugin_cluster(nodes, feature_gates=gates)
+        cluster.devices = FilledDevices(
+            device_class(extendedResourceName=GPU),
+            device_slice("devices", device("d"), device("e")),
+            claim("c", status=allocated(("devices", "e"))),
+            gates=gates,
+        )
+        return cluster
+
+    return create
+
+
+def with_gpus(pod: Any, name: str = "p", count: int = 1, resource: str = GPU, **fields: Any) -> Pod:
+    result: Pod = pod(name, containers=[{"name": "c", "resources": {"requests": {resource: str(count)}}}], **fields)
+    return result
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_devices_are_left_to_dynamic_resources(many: bool, devices_cluster: Any, pod: Any) -> None:
+    cluster = devices_cluster(many)
+    plugin = NodeResourcesFit(fit_args(type="LeastAllocated", resources=CPU), cluster)
+    assert rejections(plugin, cluster, with_gpus(pod, count=3)) == {"plugin": (f"Insufficient {GPU}",)}
+    statuses = explained(plugin, cluster, with_gpus(pod, count=3), [0])
+    assert [(status.reasons, status.code.name) for status in statuses] == [
+        ((f"Insufficient {GPU}",), "UNSCHEDULABLE_AND_UNRESOLVABLE")
+    ]
+    assert rejections(plugin, cluster, with_gpus(pod)) == {}
+    unknown = rejections(plugin, cluster, with_gpus(pod, resource="example.com/none"))
+    assert unknown.keys() == {info.name for info in cluster.snapshot.node_infos}
+
+
+def explained(plugin: NodeResourcesFit, cluster: Any, pod: Pod, rows: list[int]) -> list[Any]:
+    state, info, snapshot = CycleState(), PodInfo(pod), cluster.snapshot
+    plugin.pre_filter(state, info, snapshot)
+    statuses = plugin.explain_rows(state, info, snapshot, np.array(rows))
+    return [statuses.statuses[code] for code in statuses.codes]
+
+
+def test_devices_need_their_feature_gate(devices_cluster: Any, pod: Any) -> None:
+    cluster = devices_cluster(DRAExtendedResource=False)
+    plugin = NodeResourcesFit(fit_args(type="LeastAllocated", resources=CPU), cluster)
+    assert rejections(plugin, cluster, with_gpus(pod)).keys() == {"devices", "none"}
+    assert [entry.event.resource for entry in plugin.events_to_register()] == ["Pod", "Node"]
+
+
+def test_change_of_a_class_is_seen_by_cached_filters(devices_cluster: Any, pod: Any) -> None:
+    cluster = devices_cluster()
+    framework, snapshot = cluster.framework, cluster.snapshot
+    cluster.devices.extended_resources._changed = snapshot.classes.clear
+
+    def fitting() -> list[str]:
+        state, info, diagnosis = CycleState(), PodInfo(with_gpus(pod)), Diagnosis(NodeToStatus(snapshot))
+        framework.filters.run_pre_filter(state, info, snapshot)
+        rows = framework.filters.run_filters(state, info, snapshot, snapshot.all_rows, diagnosis)
+        return [snapshot.node_infos[row].name for row in rows]
+
+    assert fitting() == ["plugin", "devices"]
+    cluster.devices.delete(device_class(extendedResourceName=GPU))
+    assert fitting() == ["plugin"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "queued"),
+    [
+        pytest.param(None, {"extendedResourceName": GPU}, True, id="added"),
+        pytest.param(None, {"extendedResourceName": "example.com/other"}, False, id="another resource"),
+        pytest.param({}, {"extendedResourceName": GPU}, True, id="named"),
+        pytest.param({"extendedResourceName": GPU}, {"extendedResourceName": GPU}, False, id="unchanged"),
+        pytest.param({"extendedResourceName": GPU}, {}, False, id="no name any more"),
+    ],
+)
+def test_hint_after_a_class_changes(old: Any, new: Any, queued: bool, devices_cluster: Any, pod: Any) -> None:
+    plugin = NodeResourcesFit(fit_args(type="LeastAllocated", resources=CPU), devices_cluster())
+    (hint,) = [entry.hint for entry in plugin.events_to_register() if "DeviceClass" in entry.event.resource]
+    assert hint is not None
+    before = None if old is None else typed(device_class(**old))
+    result = hint(with_gpus(pod), before, typed(device_class(**new)))
+    assert result is (Hint.QUEUE if queued else Hint.SKIP)
+
+
+def test_hint_after_the_class_of_an_implicit_resource_is_added(devices_cluster: Any, pod: Any) -> None:
+    plugin = NodeResourcesFit(fit_args(type="LeastAllocated", resources=CPU), devices_cluster())
+    (hint,) = [entry.hint for entry in plugin.events_to_register() if "DeviceClass" in entry.event.resource]
+    assert hint is not None
+    incoming = with_gpus(pod, resource="deviceclass.resource.kubernetes.io/gpu")
+    assert hint(incoming, None, typed(device_class())) is Hint.QUEUE
+    assert hint(incoming, typed(device_class()), typed(device_class(extendedResourceName=GPU))) is Hint.SKIP
+
+
+@pytest.mark.parametrize(("resource", "queued"), [(GPU, True), ("example.com/none", False)], ids=["devices", "neither"])
+def test_hint_after_a_node_without_the_resource_changes(
+    resource: str, queued: bool, devices_cluster: Any, node: Any, pod: Any
+) -> None:
+    plugin = NodeResourcesFit(fit_args(type="LeastAllocated", resources=CPU), devices_cluster())
+    (hint,) = [entry.hint for entry in plugin.events_to_register() if entry.event.resource == "Node"]
+    assert hint is not None
+    expected = Hint.QUEUE if queued else Hint.SKIP
+    assert hint(with_gpus(pod, resource=resource), None, node("new")) is expected
+    assert hint(with_gpus(pod, resource=resource), node("a"), node("a", allocatable={"cpu": "1"})) is expected
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_devices_count_in_scores(many: bool, devices_cluster: Any, pod: Any) -> None:
+    cluster = devices_cluster(many)
+    plugin = NodeResourcesFit(fit_args(type="MostAllocated", resources=[{"name": GPU, "weight": 1}]), cluster)
+    assert not plugin.row_local  # changes of devices change no row
+    scores = raw_scores(plugin, cluster, PodInfo(with_gpus(pod)))
+    assert scores[:3] == [50, 100, 0]  # one of two; one of two devices is in use; no devices
+    assert set(scores[3:]) <= {0}

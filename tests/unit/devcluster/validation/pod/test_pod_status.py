@@ -105,6 +105,29 @@ def test_terminated_container_restarts_by_its_policy(policy: str, exit_code: int
             ],
             id="unknown claim",
         ),
+        pytest.param(
+            {
+                "resourceClaimStatuses": [],
+                "nodeAllocatableResourceClaimStatuses": [
+                    {"resourceClaimName": "c", "resources": {"cpu": "1", "example.com/gpu": "1", "memory": "-1"}},
+                    {"containers": ["a"]},
+                ],
+            },
+            [
+                'status.nodeAllocatableResourceClaimStatuses[0].resourceClaimName: Invalid value: "c": no mapping '
+                "found in pod reference",
+                "status.nodeAllocatableResourceClaimStatuses[0].containers: Required value: must not be empty",
+                "status.nodeAllocatableResourceClaimStatuses[0].resources[example.com/gpu]: Invalid value: "
+                '"example.com/gpu": must be a node allocatable resource name',
+                'status.nodeAllocatableResourceClaimStatuses[0].resources[memory]: Invalid value: "-1": must be '
+                "non-negative",
+                "status.nodeAllocatableResourceClaimStatuses[1].resourceClaimName: Required value: must not be empty",
+                'status.nodeAllocatableResourceClaimStatuses[1].resourceClaimName: Invalid value: "": no mapping '
+                "found in pod reference",
+                "status.nodeAllocatableResourceClaimStatuses[1].resources: Required value: must not be empty",
+            ],
+            id="claims that take resources of the node",
+        ),
     ],
 )
 def test_status_write_causes(status: dict[str, Any], causes: list[str]) -> None:

@@ -126,3 +126,11 @@ def resources(part: str, **amounts: str) -> dict[str, Any]:
 )
 def test_pod_resize_causes(new: dict[str, Any], causes: list[str]) -> None:
     assert validator_causes(validate_pod_resize, new, resources("requests", cpu="1")) == causes
+
+
+def test_pod_with_claims_that_take_resources_of_the_node_cannot_be_resized() -> None:
+    old = resources("requests", cpu="1")
+    old = {**old, "status": {**old.get("status", {}), "nodeAllocatableResourceClaimStatuses": [{}]}}
+    assert validator_causes(validate_pod_resize, resources("requests", cpu="2"), old) == [
+        "spec: Forbidden: pods with node allocatable resource claims cannot be resized"
+    ]

@@ -41,6 +41,10 @@ def test_scheduler_metrics_have_kube_scheduler_names():
     metrics.victims_evicted("error", 0.25)
     metrics.volume_stage_failed("bind")
     metrics.permit_wait("allowed", 0.5)
+    metrics.claim_created(succeeded=True)
+    metrics.claim_created(succeeded=False)
+    metrics.binding_conditions_awaited("default-scheduler", "gpu.example.com", "timeout", 2.5)
+    metrics.binding_conditions_allocated("default-scheduler", "gpu.example.com", "timeout")
     metrics.queueing_hint("NodeName", "NodeAdd", "Queue", 0.25)
     metrics.event_handled("NodeAdd", 0.5)
     registry.register(ScrapeTimeCollector(StubState()))
@@ -70,6 +74,12 @@ def test_scheduler_metrics_have_kube_scheduler_names():
         'scheduler_volume_scheduling_stage_error_total{operation="bind"} 1.0',
         'scheduler_permit_wait_duration_seconds_sum{result="allowed"} 0.5',
         'scheduler_cache_size{type="assumed_pods"} 7.0',
+        'scheduler_resourceclaim_creates_total{status="success"} 1.0',
+        'scheduler_resourceclaim_creates_total{status="failure"} 1.0',
+        "scheduler_dra_bindingconditions_wait_duration_seconds_sum"
+        '{driver="gpu.example.com",profile="default-scheduler",status="timeout"} 2.5',
+        "scheduler_dra_bindingconditions_allocations_total"
+        '{driver="gpu.example.com",profile="default-scheduler",status="timeout"} 1.0',
     ):
         assert line in page
 
