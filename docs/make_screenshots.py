@@ -1,7 +1,7 @@
 """Create the screenshots of docs/tracing.md: run `python docs/make_screenshots.py` in the repository, with Chromium.
 
-Starts `kubeloop up` with an application of 400 pods and the example of pending pods, opens the trace page in headless
-Chromium, and writes docs/images/*.png. Observed pods are those of a test.
+Starts `kubeloop up` with an application of 400 pods and the example of pending pods, then with the example of a gang,
+opens the trace page in headless Chromium, and writes docs/images/*.png. Observed pods are those of a test.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
+GANG = ROOT / "deploy" / "examples" / "gang-zone.yaml"
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from playwright.async_api import Page  # noqa: E402  # after the change of sys.path
 
 from support.browser import BrowserUnavailable, open_page, running_browser, wait_for  # noqa: E402
-from support.cli_processes import MIXED, Kubeloop  # noqa: E402
+from support.cli_processes import MIXED, Kubeloop, wait_until  # noqa: E402
 from support.traced_pods import TracedPods  # noqa: E402
 
 APPLICATION = """
@@ -88,6 +89,20 @@ async def observed_pod(page: Page) -> None:
     await wait_for(page, "document.querySelectorAll('.span').length > 8")
 
 
+async def pod_group(page: Page) -> None:
+    await page.keyboard.press("r")
+    await page.keyboard.press("/")
+    await page.keyboard.insert_text("podgroup:simulation")
+    await page.keyboard.press("Escape")
+    await page.evaluate("location.hash = 'rollout=' + encodeURIComponent('default/podgroup/simulation')")
+    await wait_for(page, "document.querySelectorAll('.group .span').length > 8")
+
+
+async def take_group_screenshot(url: str) -> None:
+    async with running_browser() as browser, open_page(browser, url) as page:
+        await take_screenshot(page, "pod-group", pod_group)
+
+
 async def take_screenshots(url: str) -> None:
     async with running_browser() as browser:
         for name, (viewport, steps) in SCREENSHOTS.items():
@@ -117,10 +132,20 @@ def main() -> None:
         with kubeloop.running("up", "--nodes", 20, "-f", MIXED, "-f", manifest, "--trace-until", "ready") as up:
             up.wait_for("runs until Ctrl-C")
             url = up.wait_for(r"in a browser: (http://\S+)").group(1)
-            try:
-                asyncio.run(take_screenshots(url))
-            except BrowserUnavailable as error:
-                sys.exit(f"error: {error}")
+            _run(take_screenshots(url))
+        with kubeloop.running("up", "--gang-scheduling", "-f", GANG) as up:
+            url = up.wait_for(r"in a browser: (http://\S+)").group(1)
+            wait_until(lambda: "zone-a: 4 of 6" in kubeloop.run("explain", "podgroup/simulation").stdout, "an attempt")
+            kubeloop.run("nodes", "add", "extra", "--cpu", "8", "--zone", "zone-a")
+            up.wait_for("runs until Ctrl-C")
+            _run(take_group_screenshot(url))
+
+
+def _run(steps: Coroutine[None, None, None]) -> None:
+    try:
+        asyncio.run(steps)
+    except BrowserUnavailable as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

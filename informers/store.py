@@ -10,7 +10,7 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, KeysView, ValuesView
 from typing import Any, Generic, TypeVar
 
-from kubeloop.kube.objects.object_fields import controller_of
+from kubeloop.kube.objects.object_fields import controller_of, pod_group_key
 
 T = TypeVar("T")
 
@@ -40,10 +40,17 @@ def _node_name(obj: Any) -> tuple[str, ...]:
     return (name,) if name else ()
 
 
+def _pod_group(pod: Any) -> tuple[str, ...]:
+    """Return the key of the PodGroup of a Pod, if it has one."""
+    key = pod_group_key(pod)
+    return () if key is None else (key,)
+
+
 BUILT_IN_INDEXES: dict[str, Callable[[object], Iterable[str]]] = {
     "namespace": _namespace,
     "owner": _controller_uid,
     "node": _node_name,
+    "pod-group": _pod_group,
 }
 
 
@@ -51,8 +58,9 @@ class Store(Generic[T]):
     """Objects by key, in the order in which they were added.
 
     A lookup by index takes time proportional to its result. The built-in indexes ("namespace": metadata.namespace,
-    "owner": UID of the controller owner reference, "node": spec.nodeName) are built on first use; call add_index early
-    where building over a full store would block the event loop (1 us per object).
+    "owner": UID of the controller owner reference, "node": spec.nodeName, "pod-group": key of a Pod's PodGroup) are
+    built on first use; call add_index early where building over a full store would block the event loop (1 us per
+    object).
     """
 
     version: int

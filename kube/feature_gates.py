@@ -502,6 +502,7 @@ OBEYED: frozenset[str] = frozenset(
         "CrossNamespaceVolumeDataSource",
         "DRAConsumableCapacity",
         "DRADeviceBindingConditions",
+        "DRADeviceTaintRules",
         "DRADeviceTaints",
         "DRAExtendedResource",
         "DRAListTypeAttributes",
@@ -598,13 +599,7 @@ REFUSED: dict[str, str] = {
         ),
         "kubeloop does not serve the API that it switches on",
     ),
-    **dict.fromkeys(
-        (
-            "DRADeviceTaintRules",
-            "DRAResourcePoolStatus",
-        ),
-        "kubeloop has no such extension of dynamic resource allocation (DRA)",
-    ),
+    "DRAResourcePoolStatus": "kubeloop has no such extension of dynamic resource allocation (DRA)",
     "AllowUnsafeMalformedObjectDeletion": "the development API server stores no object that it cannot decode",
     "CBORServingAndStorage": "the development API server has no CBOR serializer",
     "KMSv1": "the development API server does not encrypt what it stores",

@@ -46,6 +46,7 @@ class BindingCycle:
         self._client = context.client
         self._recorder_for = context.recorder_for
         self._traces = context.traces
+        self._group_traces = context.group_traces
         self._metrics = context.metrics
         self._time = asyncio.get_running_loop().time
         self._now_ns = context.clock.time_ns
@@ -127,9 +128,15 @@ class BindingCycle:
     async def _wait_on_permit(self, attempt: Attempt) -> Status | None:
         pod = attempt.pod.pod
         self._traces.permit_started(pod)
+        group_traces = self._group_traces if pod.spec.scheduling_group is not None else None
+        if group_traces is not None:
+            group_traces.permit_started(pod)
         since = self._time()
         status = await self._waiting_pods.decision(attempt.pod.uid)
-        self._traces.permit_finished(pod, status.message if status is not None else None)
+        error = status.message if status is not None else None
+        self._traces.permit_finished(pod, error)
+        if group_traces is not None:
+            group_traces.permit_finished(pod, error)
         if self._metrics is not None:
             result = "Success" if status is None else status.code.api_name
             self._metrics.permit_wait(result, self._time() - since)

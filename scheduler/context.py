@@ -12,13 +12,15 @@ from kubeloop.kube.clock import Clock
 from kubeloop.kube.event_recorder import EventSink
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
+from kubeloop.tracing.recording.pod_group_recorder import PodGroupRecorder
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 
 
 class SchedulerContext(msgspec.Struct, frozen=True):
     """Interfaces to the outside: the API server, time, randomness, events, traces and metrics (None: not collected).
 
-    recorder_for: the event recorder of a profile, by its scheduler name; the same one for each call.
+    recorder_for: the event recorder of a profile, by its scheduler name; the same one for each call. group_traces: None
+    if traces of pod groups are not recorded.
     """
 
     client: Client
@@ -28,3 +30,4 @@ class SchedulerContext(msgspec.Struct, frozen=True):
     traces: PodRecorder
     metrics: SchedulerMetrics | None = None
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
+    group_traces: PodGroupRecorder | None = None

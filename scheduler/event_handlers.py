@@ -12,9 +12,11 @@ from typing import Any
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ActionType, ClusterEvent
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.pod_requests import DEFAULT_REQUEST_RULES, RequestRules
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
+from kubeloop.scheduler.plugins.gang_scheduling import GangScheduling
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
@@ -51,17 +53,18 @@ class PodEvents:
         durations: EventDurations = NOT_MEASURED,
         request_rules: RequestRules = DEFAULT_REQUEST_RULES,
         sync_calls: Callable[[Pod], None] | None = None,
-        gangs: bool = False,
+        completes_gang: Callable[[Pod], bool] | None = None,
     ) -> None:
         """reject_waiting_pod(uid): rejects a pod that waits on permit; returns False if it does not wait.
 
-        sync_calls: called with the new state of each pod, for the pending API calls about it. gangs: the feature gate
-        GangScheduling, by which a new pending pod may make others schedulable.
+        sync_calls: called with the new state of each pod, for the pending API calls about it. completes_gang(pod): True
+        if a new pod is the one that its gang waited for; None without the feature gate GangScheduling, by which pending
+        pods that are added may make others schedulable.
         """
         self._sync_calls = sync_calls
         self._cache = cache
         self._pod_groups = cache.pod_groups
-        self._gangs = gangs
+        self._completes_gang = completes_gang
         self._queue = queue
         self._scheduler_names = scheduler_names
         self._reject_waiting_pod = reject_waiting_pod
@@ -78,8 +81,10 @@ class PodEvents:
             if self._pod_groups is not None:
                 self._pod_groups.put(obj)  # before PreEnqueue, which counts the pods of the group
             self._queue.add(obj)
-            if self._gangs:
-                self._queue.move_all_to_active_or_backoff(events.PENDING_POD_ADD, None, obj)
+            if self._completes_gang is not None:
+                # The pods that wait for others of their gang are many, and nothing else makes them schedulable.
+                only = None if self._completes_gang(obj) else _waits_for_no_gang
+                self._queue.move_all_to_active_or_backoff(events.PENDING_POD_ADD, None, obj, only)
             self._durations.handled(events.PENDING_POD_ADD, start_ns)
 
     def on_update(self, old: Pod, new: Pod) -> None:
@@ -189,7 +194,7 @@ class PodEvents:
         """Retry pods of the same or lower priority, as if `pod` had been deleted from its nominated node."""
         priority = pod.spec.priority or 0
         self._queue.move_all_to_active_or_backoff(
-            events.ASSIGNED_POD_DELETE, pod, None, lambda pending: (pending.spec.priority or 0) <= priority
+            events.ASSIGNED_POD_DELETE, pod, None, lambda queued: queued.info.priority <= priority
         )
 
 
@@ -262,6 +267,10 @@ class OtherEvents:
             start_ns = self._durations.start()
             self._queue.move_all_to_active_or_backoff(event, old, new)
             self._durations.handled(event, start_ns)
+
+
+def _waits_for_no_gang(queued: QueuedPodInfo) -> bool:
+    return queued.gating_plugin != GangScheduling.name
 
 
 def is_terminated(pod: Pod) -> bool:

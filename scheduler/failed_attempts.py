@@ -74,7 +74,7 @@ class FailedAttempts:
             # After the pod is requeued, so that the event of its own removal does not make it schedulable.
             uid = attempt.pod.uid
             self._queue.move_all_to_active_or_backoff(
-                events.ASSIGNED_POD_DELETE, pod, None, lambda other: other.metadata.uid != uid
+                events.ASSIGNED_POD_DELETE, pod, None, lambda queued: queued.uid != uid
             )
 
     def _unreserve_and_forget(self, attempt: Attempt) -> bool:

@@ -77,6 +77,10 @@ class SchedulerMetrics(Protocol):
         """scheduler_preemption_attempts_total, scheduler_preemption_victims (not observed for 0)."""
         ...
 
+    def group_preemption(self, victims: int) -> None:
+        """scheduler_preemption_victims, of a preemption for a pod group."""
+        ...
+
     def victims_evicted(self, result: CallResult, seconds: float) -> None:
         """scheduler_preemption_goroutines_execution_total, scheduler_preemption_goroutines_duration_seconds{result}.
 

@@ -19,9 +19,17 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.cycle_state import PodGroupCycleState
-from kubeloop.scheduler.api.extension_points import Placement, PodGroupAssignments, PodGroupInfo
+from kubeloop.scheduler.api.extension_points import (
+    Placement,
+    PodGroupAssignments,
+    PodGroupInfo,
+    PodGroupPostFilterPlugin,
+)
+from kubeloop.scheduler.api.listers import Lister
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.api.results import failed, unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.attempt_steps import AttemptSteps, with_node
@@ -36,17 +44,21 @@ from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.timing import MEASURED_CYCLES
 from kubeloop.scheduler.metrics_protocol import GroupAttemptResult
 from kubeloop.scheduler.pod_group_conditions import GroupCondition, PodGroupConditions
+from kubeloop.scheduler.pod_group_facts import attempt_facts, placement_facts
 from kubeloop.scheduler.pod_group_result import (
     GroupResult,
     MemberResult,
+    after_preemption,
     group_result,
     member_failure,
     none_of_placements,
 )
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+from kubeloop.tracing.spans.pod_group_record import PlacementFacts, PodGroupAttemptFacts
 
 log = logging.getLogger(__name__)
 
+MAX_FAILED = 1_000  # groups whose last failed attempt is stored
 _TURN_NS = 3_000_000  # after which the event loop's other tasks run, between two members
 
 
@@ -59,7 +71,11 @@ class SchedulingGroup(msgspec.Struct, frozen=True):
 
 
 class PodGroupCycle:
-    """Schedules pod groups. is_active: True during a cycle; the snapshot must not change then."""
+    """Schedules pod groups.
+
+    is_active: True during a cycle; the snapshot must not change then. failed: the last attempt of groups for which it
+    failed, by "namespace/name", oldest first.
+    """
 
     def __init__(
         self,
@@ -70,15 +86,18 @@ class PodGroupCycle:
         steps: AttemptSteps,
         failed_attempts: FailedAttempts,
         conditions: PodGroupConditions,
+        pod_groups: Lister[PodGroup],
         bind: Callable[[Attempt], None],
     ) -> None:
         """frameworks: by scheduler name. bind(attempt): starts the binding cycle of an assumed pod."""
         self._context = context
         self._traces = context.traces
+        self._group_traces = context.group_traces
         self._metrics = context.metrics
         self._rng = context.rng
         self._now_ns = context.clock.time_ns
         self._topology_aware = context.feature_gates.enabled("TopologyAwareWorkloadScheduling")
+        self._preempts = context.feature_gates.enabled("WorkloadAwarePreemption")
         self._frameworks = frameworks
         self._queue = queue
         self._cache = cache
@@ -86,10 +105,12 @@ class PodGroupCycle:
         self._snapshot = steps.snapshot
         self._failed_attempts = failed_attempts
         self._conditions = conditions
+        self._pod_groups = pod_groups
         self._bind = bind
         self._attempts = 0  # of members, in all cycles
         self._turn_end_ns = 0
         self.is_active = False
+        self.failed: dict[str, PodGroupAttemptFacts] = {}
 
     async def run(self, first: QueuedPodInfo) -> None:
         """Schedule the group of a popped pod. Raises nothing but cancellation.
@@ -100,13 +121,13 @@ class PodGroupCycle:
         state = self._live_state(key)
         if state is None:
             message = f"error while retrieving pod group state: pod group state not found for pod group {key}"
-            self._fail_all((first,), message)
+            self._fail_all(key, (first,), message)
             return
         members = self._pop_members(first, state)
         names = list(dict.fromkeys(queued.pod.spec.scheduler_name for queued in members))
         if len(names) > 1:
             message = "all pods in a single pod group should have the same .spec.schedulerName set, got: "
-            self._fail_all(members, f"{message}{quoted(names[1])} and {quoted(names[0])}")
+            self._fail_all(key, members, f"{message}{quoted(names[1])} and {quoted(names[0])}")
             return
         members = [queued for queued in members if not self._skip(queued)]
         framework = self._frameworks.get(names[0])
@@ -137,8 +158,11 @@ class PodGroupCycle:
         self._queue.done(queued.uid)
         return True
 
-    def _fail_all(self, members: Sequence[QueuedPodInfo], message: str) -> None:
+    def _fail_all(self, key: str, members: Sequence[QueuedPodInfo], message: str) -> None:
         """Return members to the queue with an error, without a cycle of their group."""
+        if self._group_traces is not None:
+            self._group_traces.attempt_started(key)
+        self._attempt_finished(key, PodGroupAttemptFacts("error", len(members), message=message))
         for queued in members:
             framework = self._frameworks.get(queued.pod.spec.scheduler_name)
             if framework is None:
@@ -150,30 +174,96 @@ class PodGroupCycle:
     async def _schedule(self, group: SchedulingGroup, state: PodGroupCycleState) -> None:
         start_ns = self._now_ns()
         self._turn_end_ns = start_ns + _TURN_NS
+        placements: list[PlacementFacts] = []
+        if self._group_traces is not None:
+            self._group_traces.attempt_started(group.info.key)
         for queued in group.members:
             self._traces.attempt_started(queued.pod, queued.attempts)
         try:
             self._cache.update_snapshot(self._snapshot)
-            result = await self.find_nodes(group, state)
+            result = await self.find_nodes(group, state, evaluated=placements)
+            if self._metrics is not None:
+                self._metrics.pod_group_algorithm((self._now_ns() - start_ns) / 1e9)
+            if self._preempts and result.status is not None and result.status.code is Code.UNSCHEDULABLE:
+                result = after_preemption(result, await self._preempt(group, state))
         except CacheError as error:
             result = GroupResult(status=Status(Code.ERROR, (str(error),)))
         except Exception as error:  # a mistake of ours: it costs this attempt, not the scheduler
             log.exception("scheduling a pod group failed", extra={"pod_group": group.info.key})
             result = GroupResult(status=Status(Code.ERROR, (f"{type(error).__name__}: {error}",)))
-        if self._metrics is not None:
-            self._metrics.pod_group_algorithm((self._now_ns() - start_ns) / 1e9)
+        self._attempt_finished(group.info.key, attempt_facts(result, len(group.members), placements))
         await self._submit(group, result)
         self._report(group, result, start_ns)
 
+    async def _preempt(self, group: SchedulingGroup, state: PodGroupCycleState) -> Status | None:
+        """Preempt for the whole group; return why that does not help. None: victims are being evicted."""
+        plugin = group.framework.plugins.get("DefaultPreemption")
+        if not isinstance(plugin, PodGroupPostFilterPlugin):
+            message = "default preemption plugin is not registered, workload aware preemption is disabled"
+            return unschedulable("", message)
+        pod_group = self._pod_groups.get(group.info.key)
+        if pod_group is None:
+            message = f'failed to get pod group object: podgroup.scheduling.k8s.io "{group.info.name}" not found'
+            return failed("", message)
+        constraints = pod_group.spec.scheduling_constraints
+        if constraints is not None and constraints.topology:
+            message = "workload aware preemption is not supported for pod groups with scheduling constraints"
+            return unschedulable("", message)
+
+        async def schedule() -> Status | None:
+            return (await self.find_nodes(group, state, post_filters=False)).status
+
+        return await plugin.pod_group_post_filter(pod_group, [queued.pod for queued in group.members], schedule)
+
+    async def dry_run(self, key: str) -> PodGroupAttemptFacts | None:
+        """Return the result of an attempt to schedule the group "namespace/name", without preemption.
+
+        None if no pod of it is queued. Not while the scheduler runs: the snapshot is brought up to date and used, and
+        is as before at the end.
+        """
+        state = self._cache.pod_groups.get(key) if self._cache.pod_groups is not None else None
+        entries = [self._queue.get(pod.key) for pod in state.unscheduled_pods()] if state is not None else []
+        members = [entry[1] for entry in entries if entry is not None and not entry[1].gated]
+        framework = self._frameworks.get(members[0].pod.spec.scheduler_name) if members else None
+        if state is None or framework is None:
+            return None
+        namespace, _, name = key.partition("/")
+        info = PodGroupInfo(namespace, name, tuple(queued.info for queued in members))
+        self._cache.update_snapshot(self._snapshot)
+        self._turn_end_ns = self._now_ns() + _TURN_NS
+        placements: list[PlacementFacts] = []
+        group, cycle_state = SchedulingGroup(info, framework, members), PodGroupCycleState(state.copy())
+        result = await self.find_nodes(group, cycle_state, post_filters=False, evaluated=placements)
+        return attempt_facts(result, len(members), placements)
+
+    def _attempt_finished(self, key: str, facts: PodGroupAttemptFacts) -> None:
+        self.failed.pop(key, None)
+        if facts.result != "scheduled":
+            self.failed[key] = facts
+            if len(self.failed) > MAX_FAILED:
+                del self.failed[next(iter(self.failed))]
+        if self._group_traces is not None:
+            self._group_traces.attempt_finished(key, facts)
+
     async def find_nodes(
-        self, group: SchedulingGroup, state: PodGroupCycleState, *, post_filters: bool = True
+        self,
+        group: SchedulingGroup,
+        state: PodGroupCycleState,
+        *,
+        post_filters: bool = True,
+        evaluated: list[PlacementFacts] | None = None,
     ) -> GroupResult:
         """Choose nodes for the members; the snapshot, the nominations and `state.pods` are as before afterwards.
 
-        post_filters: run the PostFilter plugins (preemption) for members without a node.
+        post_filters: run the PostFilter plugins (preemption) for members without a node. evaluated: gets an entry for
+        each placement.
         """
+        start_ns = self._now_ns()
         if not self._topology_aware:
-            return await self._try_members(group, state, None, post_filters)
+            result = await self._try_members(group, state, None, post_filters)
+            if evaluated is not None:
+                evaluated.append(placement_facts("", start_ns, self._now_ns(), result))
+            return result
         points = group.framework.placements
         placements, status = points.run_generate(state, group.info, self._snapshot)
         if status is not None:
@@ -182,9 +272,13 @@ class PodGroupCycle:
         for placement in placements:
             rows = placement.rows if len(placement.rows) < len(self._snapshot) else None
             result = await self._try_members(group, state, rows, post_filters)
+            if evaluated is not None:
+                end_ns = self._now_ns()
+                evaluated.append(placement_facts(placement.name, start_ns, end_ns, result))
+                start_ns = end_ns
             if result.is_error:
                 return result
-            results.append(result)
+            results.append(msgspec.structs.replace(result, placement=placement.name))
         feasible = [
             (placement, result) for placement, result in zip(placements, results, strict=True) if result.is_feasible
         ]

@@ -6,6 +6,7 @@ pkg/scheduler/schedule_one_podgroup.go, v1.36.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import msgspec
@@ -51,11 +52,13 @@ class GroupResult(msgspec.Struct, frozen=True):
     members: in the order of the group; fewer than those if the cycle ended early.
     status: None: the members that fit are to be bound. Otherwise none of them is.
     waits_for_preemption: the group can be scheduled once preemption has made room.
+    placement: the name of the placement of a group that can be scheduled; "" without topology constraints.
     """
 
     members: Sequence[MemberResult] = ()
     status: Status | None = None
     waits_for_preemption: bool = False
+    placement: str = ""
 
     @property
     def is_error(self) -> bool:
@@ -87,6 +90,17 @@ def group_result(members: Sequence[MemberResult]) -> GroupResult:
             else:
                 result = GroupResult(members)
     return result
+
+
+def after_preemption(result: GroupResult, status: Status | None) -> GroupResult:
+    """Return the result of a group for which preemption was tried. status: why it does not help; None: it does."""
+    if status is None:
+        return msgspec.structs.replace(result, waits_for_preemption=True)
+    if not status.is_rejection:
+        return msgspec.structs.replace(result, status=status)
+    assert result.status is not None
+    reasons = (*result.status.reasons, status.message)
+    return msgspec.structs.replace(result, status=dataclasses.replace(result.status, reasons=reasons))
 
 
 def member_failure(group: GroupResult, member: MemberResult | None, snapshot: Snapshot) -> Failure | None:

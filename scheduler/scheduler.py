@@ -46,6 +46,7 @@ from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.full_objects import FullObjects
 from kubeloop.scheduler.lister_resources import lister_resources
 from kubeloop.scheduler.plugin_handle import PluginHandle, SharedState
+from kubeloop.scheduler.plugins.gang_scheduling import completes_gang
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
 from kubeloop.scheduler.pod_group_conditions import PodGroupConditions
 from kubeloop.scheduler.pod_group_cycle import PodGroupCycle
@@ -58,6 +59,7 @@ from kubeloop.scheduler.scheduling_cycle import SchedulingCycle
 from kubeloop.scheduler.status_patches import StatusPatches
 
 if TYPE_CHECKING:
+    from kubeloop.kube.objects.device_types import ResourceSlice
     from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
 
 log = logging.getLogger(__name__)
@@ -66,7 +68,8 @@ log = logging.getLogger(__name__)
 _TURN_NS = 3_000_000
 _MAX_WAIT_FOR_DEVICES_SECONDS = 10.0
 _DEVICE_CLASS = "resource.k8s.io/DeviceClass"
-DEVICE_EVENTS = ("resource.k8s.io/ResourceClaim", _DEVICE_CLASS, "resource.k8s.io/ResourceSlice")
+_RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
+DEVICE_EVENTS = ("resource.k8s.io/ResourceClaim", _DEVICE_CLASS, _RESOURCE_SLICE)
 """Resources whose informers start with the first pod that needs devices."""
 
 
@@ -129,13 +132,13 @@ class Scheduler:
             for extender in sorted(config.extenders, key=lambda extender: extender.ignorable)
         ]
         nominator = Nominator(self._pods.get)
-        self._waiting_pods = WaitingPods()
+        self.waiting_pods = WaitingPods()
         shared = SharedState(
             snapshot=self.snapshot,
             listers=self.listers,
             extenders=self.extenders,
             nominator=nominator,
-            waiting_pods=self._waiting_pods,
+            waiting_pods=self.waiting_pods,
             spawn=self._spawn,
             activate=self._activate,
             cluster_devices=self._cluster_devices,
@@ -173,16 +176,16 @@ class Scheduler:
             context, self.queue, self.cache, self.snapshot, self._pods, self._patches
         )
         self._steps = AttemptSteps(context, self.queue, self.cache, self.algorithm, self._failed_attempts)
-        self._group_cycle = self._new_group_cycle(context) if self._with_groups else None
+        self.pod_group_cycle = self._new_group_cycle(context) if self._with_groups else None
         self._scheduling_cycle = SchedulingCycle(
-            context, self.frameworks, self.queue, self.cache, self._steps, self._failed_attempts, self._group_cycle
+            context, self.frameworks, self.queue, self.cache, self._steps, self._failed_attempts, self.pod_group_cycle
         )
         self._binding_cycle = BindingCycle(
             context,
             self.cache,
             self.queue,
             self._patches,
-            self._waiting_pods,
+            self.waiting_pods,
             self.extenders,
             config.max_bindings_in_flight,
         )
@@ -199,6 +202,7 @@ class Scheduler:
             self._steps,
             self._failed_attempts,
             PodGroupConditions(context.client, context.clock, self.listers.pod_groups, self._spawn),
+            self.listers.pod_groups,
             self._start_binding,
         )
 
@@ -243,11 +247,11 @@ class Scheduler:
             self.cache,
             self.queue,
             scheduler_names=self.frameworks,
-            reject_waiting_pod=self._waiting_pods.reject_removed,
+            reject_waiting_pod=self.waiting_pods.reject_removed,
             durations=durations,
             request_rules=self.request_rules,
             sync_calls=self._patches.sync if self._api_dispatcher is not None else None,
-            gangs=self.feature_gates.enabled("GangScheduling"),
+            completes_gang=self._completes_gang if self.feature_gates.enabled("GangScheduling") else None,
         )
         declared_features = self.feature_gates.enabled("NodeDeclaredFeatures")
         node_events = NodeEvents(self.cache, self.queue, durations, declared_features=declared_features)
@@ -256,6 +260,10 @@ class Scheduler:
             self._informers.informer(PODS).add_handler(pod_events),
             *self._register_others(name for name in self._event_actions if name not in DEVICE_EVENTS),
         ]
+
+    def _completes_gang(self, pod: Pod) -> bool:
+        assert self.cache.pod_groups is not None
+        return completes_gang(pod, self.listers.pod_groups, self.cache.pod_groups)
 
     def _register_others(self, names: Iterable[str]) -> list[HandlerRegistration[Any]]:
         """Add the event handlers of other resources, named as in events_to_register."""
@@ -275,10 +283,16 @@ class Scheduler:
         if self._devices is None:
             from kubeloop.scheduler.devices.cluster_devices import ClusterDevices  # only for pods with devices
 
-            self._devices = ClusterDevices(self._informers, self.feature_gates, self.snapshot.classes.clear)
+            self._devices = ClusterDevices(
+                self._informers, self.feature_gates, self.snapshot.classes.clear, self._taints_changed
+            )
             self._register_others(name for name in self._event_actions if name in DEVICE_EVENTS)
             self._devices_needed.set()
         return self._devices
+
+    def _taints_changed(self, old: ResourceSlice, new: ResourceSlice) -> None:
+        """Queue pods after a DeviceTaintRule has changed the taints of a slice, as if its driver had."""
+        self.queue.move_all_to_active_or_backoff(events.cluster_event(_RESOURCE_SLICE, events.UPDATE), old, new)
 
     async def _follow_devices(self) -> None:
         """Queue the pods that need devices once the caches of claims and devices are complete.
@@ -306,7 +320,7 @@ class Scheduler:
 
         The snapshot must not change then.
         """
-        return self._steps.awaits_call or (self._group_cycle is not None and self._group_cycle.is_active)
+        return self._steps.awaits_call or (self.pod_group_cycle is not None and self.pod_group_cycle.is_active)
 
     @property
     def is_running(self) -> bool:

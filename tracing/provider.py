@@ -24,12 +24,15 @@ from kubeloop.tracing.export.exporters import SHUTDOWN_SECONDS, TraceExporter, c
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.metrics_interface import LostReason, TracedPod, TraceMetrics
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
+from kubeloop.tracing.recording.pod_group_recorder import PodGroupRecorder
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.recording.recent_traces import RecentTraces
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules, sampler_from_environment
-from kubeloop.tracing.sampling.tail_rules import UnsampledReconciles, matching_tail_rule
+from kubeloop.tracing.sampling.tail_rules import UnsampledReconciles, matching_group_tail_rule, matching_tail_rule
 from kubeloop.tracing.spans.phase_times import phase_times
+from kubeloop.tracing.spans.pod_group_record import PodGroupRecord
+from kubeloop.tracing.spans.pod_group_spans import pod_group_trace
 from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.spans.pod_spans import pod_trace
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
@@ -50,6 +53,9 @@ QUIET_SECONDS = 1.0  # ... when none has finished for this long
 LATE_SECONDS, LATE_SHARE = 15.0, 0.1  # share while traces finish, if the oldest one has waited for LATE_SECONDS
 STANDBY_SECONDS = 60.0  # a leader that was killed has not exported what ended this long ago, at most
 OUTBOX_LIMIT = 20_000  # finished traces waiting for export; beyond, the oldest are dropped, with a log message
+
+
+FinishedTrace = PodRecord | PodGroupRecord | ReconcileRecord | Trace
 
 
 class RecordingSettings(msgspec.Struct, frozen=True):
@@ -100,7 +106,7 @@ class Tracing:
         if exporter is None and self.sampler.records_traces:
             self._exporter = configured_exporters(environ, self._metrics)
         self._journal: TraceJournal | None = None
-        self._outbox: deque[tuple[PodRecord | ReconcileRecord | Trace, str]] = deque()
+        self._outbox: deque[tuple[FinishedTrace, str]] = deque()
         self._standby: deque[PodRecord] | None = deque(maxlen=OUTBOX_LIMIT) if settings.standby else None
         self._unsampled = UnsampledReconciles()
         self._lost = 0
@@ -111,8 +117,16 @@ class Tracing:
             rng=rng,
             sampler=self.sampler,
             on_finished=self._pod_finished,
-            on_evicted=self._pod_evicted,
+            on_evicted=lambda record: self._open_trace_evicted(),
             until_ready=settings.until_ready,
+        )
+        self.groups = PodGroupRecorder(
+            clock=clock,
+            rng=rng,
+            pods=self.pods,
+            sampler=self.sampler,
+            on_finished=self._group_finished,
+            on_evicted=lambda record: self._open_trace_evicted(),
         )
         self.reconciles = ReconcileRecorder(
             clock=clock,
@@ -121,7 +135,9 @@ class Tracing:
             annotates=settings.annotates,
             on_finished=self._reconcile_finished,
         )
-        self.recent = RecentTraces(clock=clock, open_records=self.pods.open_records)
+        self.recent = RecentTraces(
+            clock=clock, open_records=self.pods.open_records, open_groups=self.groups.open_records
+        )
 
     @property
     def exports(self) -> bool:
@@ -143,6 +159,13 @@ class Tracing:
             for record in recovered.finished:
                 self.recent.add(record)
                 self._enqueue(record, journal.save_finished(record))
+            self.groups.save_to(journal)
+            for group, until_ns in recovered.open_groups:
+                journal.save_group(group)
+                self.groups.restore(group, until_ns)
+            for group in recovered.finished_groups:
+                self.recent.add_group(group)
+                self._enqueue(group, journal.save_group(group))
             for reconcile in recovered.reconciles:
                 self.recent.add_reconcile(reconcile)
                 self._enqueue(reconcile, journal.save_reconcile(reconcile))
@@ -162,6 +185,7 @@ class Tracing:
         self.is_leader = True
         if self._standby is None:
             self.pods.start_leading()
+            self.groups.start_leading()
             return
         self._trim_standby(self._standby)
         while self._standby:
@@ -175,7 +199,7 @@ class Tracing:
                 tasks.create_task(self._sweep_forever(), name="tracing/sweep")
                 tasks.create_task(self._export_forever(), name="tracing/export")
         finally:
-            self.pods.sweep()
+            self._sweep()
             self._export(len(self._outbox))
             if self._exporter is not None:
                 await asyncio.to_thread(self._exporter.shut_down, SHUTDOWN_SECONDS)
@@ -186,10 +210,14 @@ class Tracing:
     async def _sweep_forever(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            self.pods.sweep()
+            self._sweep()
             if self._journal is not None:
                 self._confirm_delivered(self._journal)
                 self._journal.rotate()
+
+    def _sweep(self) -> None:
+        self.pods.sweep()
+        self.groups.sweep()
 
     async def _export_forever(self) -> None:
         """Build and export spans at low priority: scheduling comes first, and the journal has the records."""
@@ -217,7 +245,7 @@ class Tracing:
 
     async def flush(self) -> None:
         """Pass all finished traces to the exporter, slice by slice."""
-        self.pods.sweep()
+        self._sweep()
         while self._outbox:
             self._export(SLICE_LIMIT)
             await asyncio.sleep(0)
@@ -282,10 +310,22 @@ class Tracing:
             return
         self.recent.add(record)
         self._enqueue(record, self._journal.save_finished(record) if self._journal is not None else "")
+        if record.tail_rule and record.group_link:
+            self.groups.select(record.group_link, record.tail_rule)
         if record.tail_rule and record.link:
             reconcile = self._unsampled.take_linked(record.link)
             if reconcile is not None:
                 self._publish_reconcile(reconcile)
+
+    def _group_finished(self, record: PodGroupRecord) -> None:
+        if not record.context.sampled:
+            record.tail_rule = record.tail_rule or matching_group_tail_rule(record, self.sampler.tail_rules)
+        if not (self.is_leader and (record.context.sampled or record.tail_rule)):
+            if self._journal is not None:
+                self._journal.delivered([record.traceparent])
+            return
+        self.recent.add_group(record)
+        self._enqueue(record, self._journal.save_group(record) if self._journal is not None else "")
 
     def _trim_standby(self, standby: deque[PodRecord]) -> None:
         oldest_ns = self._clock.time_ns() - round(STANDBY_SECONDS * 1e9)
@@ -306,10 +346,10 @@ class Tracing:
         )
         self._enqueue(reconcile, key)
 
-    def _pod_evicted(self, record: PodRecord) -> None:
+    def _open_trace_evicted(self) -> None:
         self._trace_lost("too many open", "too many pending pods, dropping the oldest traces")
 
-    def _enqueue(self, finished: PodRecord | ReconcileRecord | Trace, key: str) -> None:
+    def _enqueue(self, finished: FinishedTrace, key: str) -> None:
         if self._exporter is None and not isinstance(finished, PodRecord):
             return
         self._enqueued += 1
@@ -338,11 +378,17 @@ class Tracing:
                 if finished.start_sli_ns:
                     self._metrics.start_sli(finished.start_sli_ns, pod)
             if self._exporter is not None:
-                self._exporter.export(pod_trace(finished) if isinstance(finished, PodRecord) else finished.trace(), key)
+                self._exporter.export(_trace(finished), key)
 
     def _confirm_delivered(self, journal: TraceJournal) -> None:
         if self._exporter is not None:
             journal.delivered(self._exporter.delivered())
+
+
+def _trace(finished: FinishedTrace) -> Trace:
+    if isinstance(finished, PodRecord):
+        return pod_trace(finished)
+    return pod_group_trace(finished) if isinstance(finished, PodGroupRecord) else finished.trace()
 
 
 def _scheduled_time(pod: Pod) -> datetime | None:

@@ -49,7 +49,7 @@ class GroupEvents:
         self.groups.add_index(_TEMPLATE_INDEX, _template_keys)
         self._claims = context.informers.informer(RESOURCE_CLAIMS).store
         self._pods = context.informers.informer(PODS).store
-        self._pods.add_index(_GROUP_INDEX, _group_keys)
+        self._pods.add_index(_GROUP_INDEX)
         self.registration: HandlerRegistration[PodGroup] = groups.add_handler(
             ResourceEventHandlerFuncs(
                 on_add=lambda group, _initial: self.on_group(group),
@@ -114,8 +114,3 @@ def _template_keys(group: PodGroup) -> list[str]:
         for entry in group.spec.resource_claims
         if entry.resource_claim_template_name is not None
     ]
-
-
-def _group_keys(pod: Pod) -> tuple[str, ...]:
-    key = pod_group_key(pod)
-    return () if key is None else (key,)

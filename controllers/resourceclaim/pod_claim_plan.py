@@ -176,7 +176,7 @@ def _consumer(pod: Pod, pod_claim: PodResourceClaim, membership: Membership) -> 
 
 
 def plan_pod_claims(
-    pod: Pod, find: FindClaim, owned: Iterable[ResourceClaim], membership: Membership = NO_GROUP
+    pod: Pod, find: FindClaim, owned: Sequence[ResourceClaim], membership: Membership = NO_GROUP
 ) -> ClaimPlan:
     """Return the claims to create for a Pod. owned: the claims whose controller it is, with those just created.
 
@@ -186,10 +186,11 @@ def plan_pod_claims(
     shared = {entry.name for entry in pod.spec.resource_claims if membership.shares(entry)}
     created = {name: claim for name, claim in _by_entry(owned).items() if name not in shared}
     created |= {name: claim for name, claim in _by_entry(membership.owned).items() if name in shared}
+    find = _including(find, (*owned, *membership.owned))
     return _plan(pod, find, created, lambda claim: membership.is_owner(claim, pod), shared)
 
 
-def plan_group_claims(pod_group: PodGroup, find: FindClaim, owned: Iterable[ResourceClaim]) -> ClaimPlan:
+def plan_group_claims(pod_group: PodGroup, find: FindClaim, owned: Sequence[ResourceClaim]) -> ClaimPlan:
     """Return the claims to create for a PodGroup, like plan_pod_claims()."""
     uid = pod_group.metadata.uid
 
@@ -197,7 +198,13 @@ def plan_group_claims(pod_group: PodGroup, find: FindClaim, owned: Iterable[Reso
         owner = controller_of(claim.metadata)
         return owner is not None and owner.uid == uid
 
-    return _plan(pod_group, find, _by_entry(owned), is_owner)
+    return _plan(pod_group, _including(find, owned), _by_entry(owned), is_owner)
+
+
+def _including(find: FindClaim, created: Iterable[ResourceClaim]) -> FindClaim:
+    """Return a lookup of claims that knows those just created, which the cache may not show yet."""
+    by_name = {claim.metadata.name: claim for claim in created}
+    return lambda name: find(name) or by_name.get(name)
 
 
 def _by_entry(claims: Iterable[ResourceClaim]) -> dict[str, str]:

@@ -14,6 +14,14 @@ from kubeloop.kube.objects.object_fields import condition_of
 DISRUPTION_TARGET = "DisruptionTarget"
 
 
+def has_disruption_target(pod: Pod, reason: str, message: str) -> bool:
+    """Return True if the condition is already True for this reason."""
+    condition = condition_of(pod.status.conditions, DISRUPTION_TARGET)
+    if condition is None:
+        return False
+    return (condition.status, condition.reason, condition.message) == ("True", reason, message)
+
+
 def disruption_target(pod: Pod, reason: str, message: str, now: datetime) -> JSONValue:
     """Return the condition as JSON. A condition that is already True keeps its time."""
     existing = condition_of(pod.status.conditions, DISRUPTION_TARGET)

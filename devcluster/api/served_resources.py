@@ -422,6 +422,7 @@ serve(
     resources.RESOURCE_SLICES, generation="spec", return_deleted_object=True,
     columns=("Node=spec.nodeName", "Driver=spec.driver", "Pool=spec.pool.name", "Age"),
 )  # fmt: skip
+serve(resources.DEVICE_TAINT_RULES, generation="spec", return_deleted_object=True)
 
 # --- flowcontrol.apiserver.k8s.io: stored; this server does not queue requests ----------------------------------------
 

@@ -178,7 +178,7 @@ class ObjectWriter:
             if resource.group_resource == "services":
                 allocates_addresses = True
                 self._addresses.update(obj, old, dry_run=context.dry_run)
-            strategies.prepare_for_update(served, obj, old, sent, self._fields)
+            strategies.prepare_for_update(served, obj, old, sent, self._fields, now=context.now)
         if crd_version is None:
             _validate(context, obj, old, sent, self._error_list)
         else:

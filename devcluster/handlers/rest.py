@@ -53,7 +53,7 @@ from kubeloop.devcluster.managedfields.field_sets import track_create, track_upd
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.controller_revision_data import record_applied_text
 from kubeloop.devcluster.serializer.conversion import all_from_stored, from_stored, prepare_conversions, to_stored
-from kubeloop.devcluster.serializer.defaulting import apply_defaults
+from kubeloop.devcluster.serializer.defaulting import apply_defaults, apply_time_defaults
 from kubeloop.devcluster.serializer.negotiation import OutputFormat, negotiate_output
 from kubeloop.devcluster.serializer.request_bodies import (
     Body,
@@ -137,6 +137,7 @@ class Rest:
         if len(metadata.get("ownerReferences", ())) > 1 and (warning := deduplicate_owner_references(metadata)):
             context.request.warnings.append(warning)
         apply_defaults(context.info.served.resource, body.obj)
+        apply_time_defaults(context.info.served.resource, body.obj, context.now)
         return body
 
     def _track_converted(

@@ -5,7 +5,7 @@ A slice is created when its node starts, replaced when the device file has chang
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kubeloop.devcluster.simulation.device_files import DevicePool, counter_objects, device_objects, pools_of
 from kubeloop.devcluster.simulation.simulation import Simulation
@@ -39,7 +39,7 @@ class ResourceSlices:
         generation = max((it["spec"]["pool"]["generation"] for it in present), default=0)
         desired = slice_specs(self._pools, name, generation)
         unchanged = all(it["metadata"]["ownerReferences"][0]["uid"] == uid for it in present)
-        if unchanged and {it["metadata"]["name"]: it["spec"] for it in present} == desired:
+        if unchanged and {it["metadata"]["name"]: _without_times(it["spec"]) for it in present} == desired:
             return
         self.remove(name)
         desired = slice_specs(self._pools, name, generation + 1)
@@ -69,7 +69,7 @@ class ResourceSlices:
                 "annotations": {_PUBLISHED: "simulated"},
                 "ownerReferences": [{**owner, "controller": True}],
             },
-            "spec": spec,
+            "spec": _with_times(spec, self._simulation.wall()),
         }
 
 
@@ -83,6 +83,26 @@ def slice_specs(pools: Sequence[DevicePool], node: str, generation: int) -> dict
         for number, content in enumerate(contents):
             specs[f"{prefix}-{number}"] = {"driver": pool.driver, "pool": described, "nodeName": node, **content}
     return specs
+
+
+def _with_times(spec: JSON, now: str) -> JSON:
+    """Return the spec of a slice whose taints were added now."""
+    return _with_taints(spec, lambda taint: {**taint, "timeAdded": now})
+
+
+def _without_times(spec: JSON) -> JSON:
+    """Return the spec of a slice as its pool describes it."""
+    return _with_taints(spec, lambda taint: {name: value for name, value in taint.items() if name != "timeAdded"})
+
+
+def _with_taints(spec: JSON, change: Callable[[JSON], JSON]) -> JSON:
+    if "devices" not in spec:
+        return spec
+    devices = [
+        {**device, "taints": [change(taint) for taint in device["taints"]]} if "taints" in device else device
+        for device in spec["devices"]
+    ]
+    return {**spec, "devices": devices}
 
 
 def _contents(pool: DevicePool) -> Iterator[JSON]:

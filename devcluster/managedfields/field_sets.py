@@ -330,7 +330,7 @@ def owned_fields(served: ServedResource, fields: Fields, *, subresource: str) ->
 
 _OWNED_STATUS = ("podgroups.scheduling.k8s.io",)
 """Kinds whose managers own the status that they send to the object itself, although it is not stored."""
-_METADATA_RESET_BY_STATUS = ("podgroups.scheduling.k8s.io",)
+_METADATA_RESET_BY_STATUS = ("devicetaintrules.resource.k8s.io", "podgroups.scheduling.k8s.io")
 """Kinds without owners of metadata for writes to the status subresource. Source: the strategies' GetResetFields."""
 
 

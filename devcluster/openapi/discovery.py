@@ -65,9 +65,14 @@ def _names(resource: Resource[Any]) -> JSON:
     return {name: value for name, value in named.items() if value}
 
 
+_STORAGE_VERSIONS = {"devicetaintrules.resource.k8s.io": "v1alpha3"}
+"""Versions of Kubernetes' storage that this server does not serve."""
+
+
 def storage_version_hash(resource: Resource[Any]) -> str:
     """Return the hash of the storage version. Source: apiserver endpoints/discovery/storageversionhash.go."""
-    text = f"{resource.group}/{resource.version}/{resource.kind}"
+    version = _STORAGE_VERSIONS.get(resource.group_resource, resource.version)
+    text = f"{resource.group}/{version}/{resource.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 

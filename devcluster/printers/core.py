@@ -83,6 +83,13 @@ def _priority_class(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), obj.get("value", 0), default, object_age(obj, now), obj.get("preemptionPolicy") or ""]
 
 
+def _device_taint_rule(obj: JSON, now: datetime) -> Cells:
+    taint = spec_of(obj).get("taint") or {}
+    names = [taint.get(name) or "" for name in ("key", "value", "effect")]
+    time_added = age_since(taint["timeAdded"], now) if taint.get("timeAdded") else ""
+    return [object_name(obj), *names, time_added, object_age(obj, now)]
+
+
 def _runtime_class(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), obj.get("handler", ""), object_age(obj, now)]
 
@@ -112,6 +119,7 @@ PRINTERS: dict[str, CellPrinter] = {
     "": _any_object,
     "configmaps": _config_map,
     "clusterrolebindings.rbac.authorization.k8s.io": _role_binding,
+    "devicetaintrules.resource.k8s.io": _device_taint_rule,
     "events": _event,
     "leases.coordination.k8s.io": _lease,
     "namespaces": _namespace,

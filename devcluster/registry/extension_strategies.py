@@ -91,6 +91,12 @@ PREPARE_UPDATE: dict[str, Callable[[JSON, JSON], None]] = {
 """Functions that restore or set server-owned fields on update, by group resource; second argument: the old object."""
 
 
+def update_taint_time(taint: JSON, old: JSON, now: Callable[[], str]) -> None:
+    """Set when the effect of a DeviceTaintRule was added, unless the client does."""
+    if taint.get("effect") != old.get("effect") and taint.get("timeAdded") == old.get("timeAdded"):
+        taint["timeAdded"] = now()
+
+
 def prepare_for_approval_update(obj: JSON, old: JSON) -> JSON:
     """Return the object that a write to certificatesigningrequests/approval stores: only its conditions change."""
     metadata = dict(old["metadata"])

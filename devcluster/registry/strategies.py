@@ -259,11 +259,17 @@ _RETAINED_IF_ABSENT = ("uid", "deletionGracePeriodSeconds")
 
 
 def prepare_for_update(
-    served: ServedResource, obj: JSON, old: JSON, sent: JSON, fields: DisabledFields = DEFAULT_FIELDS
+    served: ServedResource,
+    obj: JSON,
+    old: JSON,
+    sent: JSON,
+    fields: DisabledFields = DEFAULT_FIELDS,
+    *,
+    now: Callable[[], str] = str,
 ) -> None:
     """Restore what a client may not change through the main resource: status, and the server's part of metadata.
 
-    sent: see request_bodies.Body.
+    sent: see request_bodies.Body. now: as of prepare_for_status_update.
     """
     metadata, before = obj["metadata"], old["metadata"]
     for name in _SERVER_OWNED:
@@ -289,6 +295,8 @@ def prepare_for_update(
     update = _UPDATE.get(name)
     if update is not None:
         update(obj, old)
+    if name == "devicetaintrules.resource.k8s.io":
+        extension_strategies.update_taint_time(obj["spec"]["taint"], old["spec"]["taint"], now)
     counted_field = _GENERATION_METADATA.get(name)
     metadata_changed = counted_field is not None and metadata.get(counted_field) != before.get(counted_field)
     compared = restore_empty_values(obj, sent) if name in _EMPTY_LIST_CHANGES_GENERATION else obj
@@ -493,7 +501,8 @@ def _with_retained_pod_status_fields(status: JSON, old: JSON) -> JSON:
 
 
 _RESET_METADATA_KINDS = (
-    "podgroups.scheduling.k8s.io", "resourceclaims.resource.k8s.io", "servicecidrs.networking.k8s.io",
+    "devicetaintrules.resource.k8s.io", "podgroups.scheduling.k8s.io", "resourceclaims.resource.k8s.io",
+    "servicecidrs.networking.k8s.io",
     "validatingadmissionpolicies.admissionregistration.k8s.io", "volumeattachments.storage.k8s.io",
 )  # fmt: skip
 """Kinds whose status strategy calls ResetObjectMetaForStatus: the metadata does not change."""

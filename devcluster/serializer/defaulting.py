@@ -518,6 +518,13 @@ _DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
 }
 
 
+def apply_time_defaults(resource: Resource[Any], obj: JSON, now: Callable[[], str]) -> None:
+    """Set unset times of `obj` that default to the current one, in place. now: returns it in the format of the API."""
+    default = extension_defaults.TIME_DEFAULTS.get((resource.group, resource.kind))
+    if default is not None:
+        default(obj, now)
+
+
 def apply_defaults(resource: Resource[Any], obj: JSON) -> None:
     """Set unset fields of `obj` to their defaults, in place. `obj` must come from decoding.decode."""
     default = _DEFAULTS.get((resource.api_version, resource.kind)) or _DEFAULTS.get((resource.group, resource.kind))

@@ -93,6 +93,19 @@ def _device_requests(claim: JSON) -> None:
             device_request["allocationMode"] = device_request.get("allocationMode") or "ExactCount"
             if device_request["allocationMode"] == "ExactCount" and not device_request.get("count"):
                 device_request["count"] = 1
+            for toleration in device_request.get("tolerations") or ():
+                toleration["operator"] = toleration.get("operator") or "Equal"
+
+
+def _slice_taint_times(obj: JSON, now: Callable[[], str]) -> None:
+    for device in (obj.get("spec") or {}).get("devices") or ():
+        for taint in device.get("taints") or ():
+            _taint_time(taint, now)
+
+
+def _taint_time(taint: JSON, now: Callable[[], str]) -> None:
+    if not taint.get("timeAdded"):
+        taint["timeAdded"] = now()
 
 
 def _mapped_resources(slice_: JSON) -> None:
@@ -123,3 +136,9 @@ DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
     (_CLAIMS, "ResourceClaimTemplate"): lambda obj: _device_requests(obj.get("spec") or {}),
 }
 """Defaulting functions by (group, kind), or by (apiVersion, kind) if versions differ."""
+
+TIME_DEFAULTS: dict[tuple[str, str], Callable[[JSON, Callable[[], str]], None]] = {
+    (_CLAIMS, "ResourceSlice"): _slice_taint_times,
+    (_CLAIMS, "DeviceTaintRule"): lambda obj, now: _taint_time(obj["spec"]["taint"], now),
+}
+"""Functions that set times to the current one, by (group, kind)."""

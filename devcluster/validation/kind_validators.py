@@ -297,6 +297,18 @@ def _scheduling() -> Table:
     }
 
 
+def _resource() -> Table:
+    from kubeloop.devcluster.validation import device_taint_rule
+
+    return {
+        "DeviceTaintRule": KindValidators(
+            create=device_taint_rule.validate_device_taint_rule,
+            update=device_taint_rule.validate_device_taint_rule_update,
+            status=device_taint_rule.validate_device_taint_rule_status_update,
+        ),
+    }
+
+
 def _storage() -> Table:
     from kubeloop.devcluster.validation.storage import (
         csi_driver,
@@ -481,6 +493,7 @@ _TABLES: dict[str, Callable[[], Table]] = {
     "policy": _policy,
     "coordination.k8s.io": _coordination,
     "scheduling.k8s.io": _scheduling,
+    "resource.k8s.io": _resource,
     "storage.k8s.io": _storage,
     "discovery.k8s.io": _discovery,
     "networking.k8s.io": _networking,

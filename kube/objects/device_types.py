@@ -211,9 +211,12 @@ class DeviceCounterConsumption(Struct):
 
 
 class DeviceTaint(Struct):
+    """effect: "None", "NoSchedule" or "NoExecute". time_added: set by the API server if a client does not."""
+
     key: str = ""
     value: str = ""
     effect: str = ""
+    time_added: datetime | None = None
 
 
 class NodeAllocatableResourceMapping(Struct):
@@ -256,3 +259,25 @@ class ResourceSliceSpec(Struct):
 
 class ResourceSlice(Object):
     spec: ResourceSliceSpec = ResourceSliceSpec()
+
+
+class DeviceTaintSelector(Struct):
+    """Devices with all of the fields that are set."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(Struct):
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint = DeviceTaint()
+
+
+class DeviceTaintRuleStatus(Struct):
+    conditions: tuple[Condition, ...] = ()
+
+
+class DeviceTaintRule(Object):
+    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
+    status: DeviceTaintRuleStatus = DeviceTaintRuleStatus()

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from kubeloop.kube.objects.api_types import Struct
+from kubeloop.kube.objects.api_types import PodSchedulingGroup, Struct
 
 
 class Present(Struct):
@@ -88,6 +88,7 @@ class ObservedPodSpec(Struct):
     volumes: tuple[ObservedVolume, ...] = ()
     scheduling_gates: tuple[ObservedGate, ...] = ()
     readiness_gates: tuple[ObservedReadinessGate, ...] = ()
+    scheduling_group: PodSchedulingGroup | None = None
 
 
 class ObservedCondition(Struct):

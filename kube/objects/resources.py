@@ -174,6 +174,14 @@ RESOURCE_CLAIM_TEMPLATES = new_resource(
 )
 DEVICE_CLASSES = new_resource(device_types.DeviceClass, "resource.k8s.io/v1", "deviceclasses", namespaced=False)
 RESOURCE_SLICES = new_resource(device_types.ResourceSlice, "resource.k8s.io/v1", "resourceslices", namespaced=False)
+DEVICE_TAINT_RULES = new_resource(
+    device_types.DeviceTaintRule,
+    "resource.k8s.io/v1beta2",
+    "devicetaintrules",
+    namespaced=False,
+    subresources="status",
+    gate="DRADeviceTaintRules",
+)
 LEASES = new_resource(api_types.Lease, "coordination.k8s.io/v1", "leases")
 
 ALL: tuple[Resource[Any], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Resource))

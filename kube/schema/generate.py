@@ -39,6 +39,12 @@ def _api(group: str, *versions: str, folder: str = "") -> tuple[Package, ...]:
     return tuple(Package("api", f"{folder}/{version}", f"{folder}/{version}", group) for version in versions or ("v1",))
 
 
+_TAINT_RULES = (
+    "DeviceTaint", "DeviceTaintEffect", "DeviceTaintRule", "DeviceTaintRuleList", "DeviceTaintRuleSpec",
+    "DeviceTaintRuleStatus", "DeviceTaintSelector",
+)  # fmt: skip
+"""Types of DeviceTaintRules; the other kinds of their version are served in v1 only."""
+
 SOURCES: tuple[Package, ...] = (
     *_api("", folder="core"),
     *_api("apps"),
@@ -59,6 +65,7 @@ SOURCES: tuple[Package, ...] = (
     *_api("certificates.k8s.io"),
     *_api("flowcontrol.apiserver.k8s.io"),
     *_api("resource.k8s.io"),
+    Package("api", "resource/v1beta2", "resource/v1beta2", "resource.k8s.io", only=_TAINT_RULES),
     *_api("apidiscovery.k8s.io", "v2", folder="apidiscovery"),
     Package("apiextensions-apiserver", "pkg/apis/apiextensions/v1", "apiextensions/v1", "apiextensions.k8s.io"),
     Package("kube-aggregator", "pkg/apis/apiregistration/v1", "apiregistration/v1", "apiregistration.k8s.io"),

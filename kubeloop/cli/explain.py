@@ -1,4 +1,4 @@
-"""`kubeloop explain`: why a pod is pending, from the process that runs the scheduler, or from the cluster."""
+"""`kubeloop explain`: why a pod or pod group is pending, from the scheduler's process, or from the cluster."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kubeloop.cli.options import ExplainOptions, FeatureGateOptions
 
 _HINT = "list pods with kubectl get pods -A; --kubeconfig reads a cluster with another scheduler"
+_NOT_SCHEDULING = "This process is not scheduling: it has just started, or another replica is the leader"
 _MAX_NODE_NAMES = 6  # in one row; the JSON document has all
 _QUEUES = {
     "active": "is waiting in the active queue",
@@ -75,6 +76,8 @@ def render_explanation(document: Mapping[str, Any]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    if "podGroup" in document:
+        return _render_group(document)
     parts: list[RenderableType] = []
     if owner := document.get("owner"):
         parts.append(Text.assemble((owner["name"], "bold"), f": {_owner_summary(owner)}"))
@@ -82,7 +85,7 @@ def render_explanation(document: Mapping[str, Any]) -> RenderableType:
             return Group(*parts)
     parts.append(Text.assemble((f"pod {document['pod']}", "bold"), f": {document['summary']}"))
     if not document.get("scheduling", True):
-        parts.append(Text("This process is not scheduling: it has just started, or another replica is the leader"))
+        parts.append(Text(_NOT_SCHEDULING))
     if document["message"] and document["message"] != document["summary"]:
         parts.append(Text(document["message"]))
     if document["queue"]:
@@ -97,6 +100,67 @@ def render_explanation(document: Mapping[str, Any]) -> RenderableType:
     notes = document.get("notes", [])
     parts += [Text(), *(Text(note, style="dim") for note in notes)] if notes else []
     return Group(*parts)
+
+
+def _render_group(document: Mapping[str, Any]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = [
+        Text.assemble((f"pod group {document['podGroup']}", "bold"), f": {document['summary']}")
+    ]
+    if not document.get("scheduling", True):
+        parts.append(Text(_NOT_SCHEDULING))
+    parts += [Text(line) for line in group_lines(document)]
+    pod = document["pod"]
+    if pod is not None:
+        fitting = sum(1 for node in pod["nodes"] if not node["obstacles"])
+        if fitting:
+            parts += [
+                Text(),
+                Text(
+                    f"Without the other pods of the group, pod {pod['pod']} fits on {fitting} of "
+                    f"{len(pod['nodes'])} nodes."
+                ),
+            ]
+        else:
+            parts += [Text(), render_explanation(pod)]
+    notes = document.get("notes", [])
+    parts += [Text(), *(Text(note, style="dim") for note in notes)] if notes else []
+    return Group(*parts)
+
+
+def group_lines(document: Mapping[str, Any]) -> list[str]:
+    """Return the number of a group's pods, its placements, the pods that are gated or wait on permit, and shortages."""
+    policy = f"minCount {document['minCount']}" if document["minCount"] else "not a gang"
+    next_attempt = f" Next attempt in {document['retrySeconds']:.0f} s." if document["retrySeconds"] else ""
+    counts = f"It has {document['pods']} pods, {document['bound']} of them bound; {policy}.{next_attempt}"
+    lines = [counts] if document["pods"] else []
+    attempt = document["lastAttempt"]
+    if attempt and attempt["placements"]:
+        lines += ["", f"Placements by {document['topologyKey']}:"]
+        lines += [f"  - {placement['name']}: {placement['message'] or 'fits'}" for placement in attempt["placements"]]
+        left_out = attempt["placementCount"] - len(attempt["placements"])
+        lines += [f"  - and {left_out} more"] if left_out > 0 else []
+    if document["gated"]:
+        lines += ["", "Pods that are gated:"]
+        lines += [f"  - {gated['pod']} by {gated['plugin']}: {gated['reason']}" for gated in document["gated"]]
+    if document["permit"]:
+        lines += ["", "Pods that have a node and wait on permit:"]
+        lines += [
+            f"  - {wait['pod']} on {wait['node']}, for {wait['waitedSeconds']:.0f} s of {wait['timeoutSeconds']:.0f} s"
+            for wait in document["permit"]
+        ]
+    if document["shortages"]:
+        where = f"in the {document['topologyKey']} with most of it" if document["topologyKey"] else "on all nodes"
+        lines += ["", f"Missing for all of its pods, {where}: {_quantities(document['shortages'])}."]
+    if attempt and attempt["preemption"]:
+        lines += ["", f"Preemption: {attempt['preemption'].rpartition('preemption: ')[2]}"]
+    return lines
+
+
+def _quantities(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{format_quantity(name, quantity)} of {name}" for name, quantity in amounts.items())
 
 
 def _owner_summary(owner: Mapping[str, Any]) -> str:
@@ -136,10 +200,7 @@ def help_lines(document: Mapping[str, Any]) -> list[str]:
     """Return the changes that would help, and the effect of preemption."""
     lines = []
     if document["shortages"]:
-        missing = ", ".join(
-            f"{format_quantity(name, quantity)} of {name}" for name, quantity in document["shortages"].items()
-        )
-        lines.append(f"Missing on the nodes with the smallest shortage: {missing}.")
+        lines.append(f"Missing on the nodes with the smallest shortage: {_quantities(document['shortages'])}.")
     if document["details"]:
         lines += ["Details:", *(f"  - {detail}" for detail in document["details"])]
     if document["advice"]:

@@ -14,7 +14,7 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.process.api_server_check import refused_error, unreachable_error
-from kubeloop.process.cluster_explanation import ClusterExplanation
+from kubeloop.process.cluster_explanation import ClusterExplanation, gates_for
 from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.process.signals import run_until_interrupted
 
@@ -22,10 +22,11 @@ from kubeloop.process.signals import run_until_interrupted
 def explain_in_cluster(
     target: Target, source: tuple[str | None, str | None], config: Path | None, gates: FeatureGates
 ) -> dict[str, Any] | None:
-    """Return the explanation of a pod, or of an owner's pods; None if the user interrupted it.
+    """Return the explanation of a pod, a pod group, or an owner's pods; None if the user interrupted it.
 
     source: kubeconfig and context, None for the defaults. Raises UserError.
     """
+    gates = gates_for(target, gates)
     configuration = read_scheduler_configuration(config, gates=gates) if config is not None else None
     document: dict[str, Any] = {}
 

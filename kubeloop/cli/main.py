@@ -135,8 +135,8 @@ def observe(options: ObserveOptions, election: ObserveElectionOptions) -> int:
 def trace(options: TraceOptions, target: str | None) -> int:
     """Show how long each phase of pod creation took.
 
-    Of a pod, of the pods of an owner (deploy/NAME, sts/NAME, ds/NAME, job/NAME, cronjob/NAME, KIND.GROUP/NAME), or of
-    all pods.
+    Of a pod, of the pods of an owner (deploy/NAME, sts/NAME, ds/NAME, job/NAME, cronjob/NAME, KIND.GROUP/NAME), of a
+    pod group (podgroup/NAME), or of all pods.
     """
     from kubeloop.cli.trace import show
 
@@ -147,7 +147,7 @@ def trace(options: TraceOptions, target: str | None) -> int:
 @with_options(ExplainOptions, FeatureGateOptions)
 @click.argument("target", metavar="pod/NAME | KIND/NAME")
 def explain(options: ExplainOptions, gates: FeatureGateOptions, target: str) -> int:
-    """Explain why a pod is pending.
+    """Explain why a pod or a pod group (podgroup/NAME) is pending.
 
     Of an owner (deploy/NAME, sts/NAME, ds/NAME, job/NAME, cronjob/NAME), the first pending pod is explained.
 

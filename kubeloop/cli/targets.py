@@ -10,6 +10,7 @@ _KINDS = {
         "": {"pod": "po", "replicationcontroller": "rc"},
         "apps": {"deployment": "deploy", "statefulset": "sts", "daemonset": "ds", "replicaset": "rs"},
         "batch": {"job": "", "cronjob": "cj"},
+        "scheduling.k8s.io": {"podgroup": ""},
     }.items()
     for kind, short_name in kinds.items()
     for name in (kind, f"{kind}s", short_name)

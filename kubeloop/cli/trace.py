@@ -14,11 +14,13 @@ from kubeloop import __version__
 from kubeloop.cli.targets import parse_target
 from kubeloop.cli.trace_sources import FileTraces, RunningProcessTraces, Traces
 from kubeloop.kube.errors import UserError
-from kubeloop.process.endpoint.trace_targets import Target
+from kubeloop.process.endpoint.trace_targets import POD_GROUP_KIND, Target
 from kubeloop.tracing.views.pod_lines import PodLine
 
 if TYPE_CHECKING:
     from kubeloop.cli.options import TraceOptions
+
+_MAX_GROUP_ROWS = 40  # a group that does not fit has many attempts; --json has all
 
 
 def show(target: str | None, options: TraceOptions) -> int:
@@ -51,7 +53,10 @@ def _print_json(traces: Traces, selected: Target) -> int:
     from kubeloop.tracing.views.rollout import rollout
 
     if selected.is_owner:
-        document = rollout(str(selected), _traced(traces.lines(selected), selected)).document()
+        lines = _traced(traces.lines(selected), selected)
+        document = rollout(str(selected), lines).document()
+        if selected.kind == POD_GROUP_KIND:
+            document["group"] = _group_trace(traces, lines)
     else:
         document = traces.trace(selected)
     sys.stdout.write(json.dumps(document) + "\n")
@@ -72,6 +77,10 @@ def _draw(traces: Traces, selected: Target) -> int:
     lines = traces.lines(selected)
     traced = _traced(lines, selected)
     summary = rollout(str(selected), traced)
+    group = _group_trace(traces, lines) if selected.kind == POD_GROUP_KIND else None
+    if group is not None:
+        console.print(waterfall(group, max_rows=_MAX_GROUP_ROWS))
+        console.print()
     console.print(rollout_view(summary) if selected.kind else rollout_view(summary, max_lines=0))
     if len(lines) > len(traced):
         console.print(f"{len(lines) - len(traced)} other pods have no trace: see OTEL_TRACES_SAMPLER", style="dim")
@@ -79,6 +88,12 @@ def _draw(traces: Traces, selected: Target) -> int:
         console.print("\nslowest pod:", style="dim")
         console.print(waterfall(traces.trace(selected)))
     return 0
+
+
+def _group_trace(traces: Traces, lines: Iterable[PodLine]) -> dict[str, Any] | None:
+    """Return the trace of the group that these pods belong to, the newest one; None if it has none."""
+    newest = max((line for line in lines if line.group_trace_id), key=lambda line: line.start_us, default=None)
+    return traces.linked_trace(newest.group_trace_id) if newest is not None else None
 
 
 def _traced(lines: list[PodLine], selected: Target) -> list[PodLine]:

@@ -30,8 +30,12 @@ class Traces(Protocol):
         """Return the lines of the pods of an owner, of a namespace, or of all pods."""
         ...
 
+    def linked_trace(self, trace_id: str) -> dict[str, Any] | None:
+        """Return the trace of a pod group or a reconcile, None if there is none."""
+        ...
+
     def documents(self, target: Target) -> Iterator[dict[str, Any]]:
-        """Yield whole traces, and those of their causes."""
+        """Yield whole traces, and those of their pod groups and causes."""
         ...
 
 
@@ -95,6 +99,12 @@ class RunningProcessTraces:
 
         return LineFeed(get_changes)
 
+    def linked_trace(self, trace_id: str) -> dict[str, Any] | None:
+        document: dict[str, Any] | None = endpoint_client.get_json(
+            f"{TRACES_PATH}/linked", {"trace": trace_id}, endpoint=self._endpoint, hint=_HINT
+        )
+        return document
+
     def documents(self, target: Target) -> Iterator[dict[str, Any]]:
         return endpoint_client.stream_json_lines(
             f"{TRACES_PATH}/stream", target.query(), endpoint=self._endpoint, hint=_HINT
@@ -129,6 +139,9 @@ class FileTraces:
 
     def lines(self, target: Target) -> list[PodLine]:
         return [line for line, _ in self._selected(target)]
+
+    def linked_trace(self, trace_id: str) -> dict[str, Any] | None:
+        return next((document for document in self._documents if document["traceId"] == trace_id), None)
 
     def documents(self, target: Target) -> Iterator[dict[str, Any]]:
         if not target.kind and not target.namespace:

@@ -24,7 +24,14 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import is_ready
-from kubeloop.kube.objects.resources import EVENTS, NODES, PODS
+from kubeloop.kube.objects.resources import (
+    DEPLOYMENTS,
+    EVENTS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    REPLICATION_CONTROLLERS,
+)
 from kubeloop.process import workload_progress
 from kubeloop.process.apiserver_process import ApiServerExited, ApiServerProcess, starting_api_server
 from kubeloop.process.endpoint.endpoint_listener import open_listener
@@ -167,11 +174,14 @@ class UpSession:
         self._url = url
         self._display_options = display
         # Other kinds are listed only if a manifest has one.
-        kinds = {"Deployment", "ReplicationController", *(manifest.kind for manifest in manifests)}
+        kinds = {(resource.api_version, resource.kind) for resource in (DEPLOYMENTS, REPLICATION_CONTROLLERS)}
+        kinds |= {(manifest.api_version, manifest.kind) for manifest in manifests}
+        if not plane.settings.feature_gates.enabled("GenericWorkload"):
+            kinds.discard((POD_GROUPS.api_version, POD_GROUPS.kind))  # not served
         self._workloads = {
             resource: plane.informers.informer(resource).store
             for resource in WORKLOAD_PROGRESS
-            if resource.kind in kinds
+            if (resource.api_version, resource.kind) in kinds
         }
         self._pods = plane.informers.informer(PODS).store
         self._nodes = plane.informers.informer(NODES).store
@@ -207,11 +217,11 @@ class UpSession:
 
     def _workload_count(self) -> int:
         """Return the number of workloads in the manifests. An object that several manifests describe counts once."""
-        kinds = {resource.kind for resource in WORKLOAD_PROGRESS}
+        kinds = {(resource.api_version, resource.kind) for resource in WORKLOAD_PROGRESS}
         names = [
             (manifest.kind, manifest.body["metadata"].get("namespace", "default"), manifest.name or number)
             for number, manifest in enumerate(self._manifests)
-            if manifest.kind in kinds
+            if (manifest.api_version, manifest.kind) in kinds
         ]
         return len(set(names))
 
@@ -325,6 +335,7 @@ class UpSession:
             ("statefulSets", "statefulset.apps/"),
             ("daemonSets", "daemonset.apps/"),
             ("jobs", "job.batch/"),
+            ("podGroups", "podgroup.scheduling.k8s.io/"),
         ):
             if rows := _rows(progress, prefix):
                 document[key] = rows
@@ -380,6 +391,7 @@ def _rows(progress: Progress, prefix: str) -> list[dict[str, Any]]:
             "available": workload.available,
             **({"suspended": True} if workload.suspended else {}),
             **({"failure": workload.failure} if workload.failure else {}),
+            **({"reason": workload.reason} if workload.reason else {}),
         }
         for workload in progress.workloads
         if workload.title.startswith(prefix)

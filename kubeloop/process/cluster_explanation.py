@@ -1,7 +1,7 @@
-"""Explanation of a pending pod of a cluster that another scheduler serves, for `kubeloop explain`.
+"""Explanation of a pending pod or pod group of a cluster that another scheduler serves, for `kubeloop explain`.
 
 Reads the cluster once, by paged lists, into the caches of a scheduler that never runs, and explains the pod with its
-filters.
+filters, or the group with an attempt that has no effects.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import NODES, PODS, Resource
 from kubeloop.process.endpoint.owner_pods import cron_job_runs, first_pending, owner_document, pods_of
-from kubeloop.process.endpoint.trace_targets import Target, resolve
+from kubeloop.process.endpoint.trace_targets import POD_GROUP_KIND, Target, resolve
+from kubeloop.scheduler.cache.pod_groups import pod_group_key
 from kubeloop.scheduler.config.plugin_sets import PluginSet
 from kubeloop.scheduler.config.types import SchedulerConfiguration, default_configuration
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.explain.pending_pod import explain
+from kubeloop.scheduler.explain.pod_group import explain_pod_group
 from kubeloop.scheduler.lister_resources import lister_resources
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.scheduler import Scheduler
@@ -35,6 +37,7 @@ from kubeloop.tracing.recording.pod_recorder import PodRecorder
 
 _PROGRESS_SECONDS: Final = 2.0
 _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_GROUP_GATES: Final = ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling")
 _DEVICES: Final = "DynamicResources"  # left out: claims and devices of the cluster are not read
 
 
@@ -65,13 +68,16 @@ class ClusterExplanation:
         self._denied: list[str] = []  # resources that the user may not list, or that the server does not have
 
     async def explain(self, target: Target) -> dict[str, Any]:
-        """Return the explanation as JSON: PodExplanation's, with `scheduler`, `server` and `notes`.
+        """Return the explanation as JSON: PodExplanation or PodGroupExplanation, with `scheduler`, `server`, `notes`.
 
-        target: a pod; or an owner, of whose pods the first pending one is explained, with `owner`. Raises UserError if
-        there is no such pod or a permission is missing, ApiError, ServerUnreachable; in a group, too.
+        target: a pod; a pod group, which needs the gates of gates_for(); or an owner, of whose pods the first pending
+        one is explained, with `owner`. Raises UserError if there is no such pod or a permission is missing, ApiError,
+        ServerUnreachable; in a group, too.
         """
         if not target.is_owner:
             return await self._explain(await self._pod(target.namespace, target.name))
+        if target.kind == POD_GROUP_KIND:
+            return await self._explain_group(target)
         pods = await self._pods(target)
         pod = first_pending(pods)
         return (await self._explain(pod) if pod is not None else {}) | owner_document(target, pods)
@@ -93,6 +99,32 @@ class ClusterExplanation:
             "scheduler": scheduler_name,
             "server": self._client.transport.server,
             "notes": self._notes(pod, configuration),
+        }
+
+    async def _explain_group(self, target: Target) -> dict[str, Any]:
+        key = f"{target.namespace}/{target.name}"
+        try:
+            pods = (await self._client.list(PODS, target.namespace)).items
+        except Forbidden as error:
+            raise _missing_permission("list", PODS, error) from None
+        members = [pod for pod in pods if pod_group_key(pod) == key]
+        pod = first_pending(members) or next(iter(members), None)
+        scheduler_name = pod.spec.scheduler_name if pod is not None else "default-scheduler"
+        configuration = self._configuration or _default_configuration(scheduler_name, self._gates)
+        informers = InformerFactory(self._client, clock=self._clock, rng=self._rng)
+        scheduler = Scheduler(self._context(), informers, _without_devices(configuration), IN_TREE_PLUGINS)
+        await self._fill(informers)
+        cycle = scheduler.pod_group_cycle
+        facts = await cycle.dry_run(key) if cycle is not None else None
+        explanation = explain_pod_group(scheduler, key, facts)
+        if not explanation.exists:
+            raise UserError(f"there is no pod group {key}", hint="list pod groups with kubectl get podgroups -A")
+        explanation.retry_seconds = 0.0  # the queue that the caches feed is not that of the cluster's scheduler
+        return explanation.to_json() | {
+            "pod": explain(scheduler, explanation.unfit_pod).to_json() if explanation.unfit_pod else None,
+            "scheduler": scheduler_name,
+            "server": self._client.transport.server,
+            "notes": self._notes(pod, configuration) if pod is not None else [],
         }
 
     async def _pod(self, namespace: str, name: str) -> Pod:
@@ -171,6 +203,13 @@ class ClusterExplanation:
         if configuration.extenders:
             notes.append("The scheduler's extenders are not called.")
         return notes
+
+
+def gates_for(target: Target, gates: FeatureGates) -> FeatureGates:
+    """Return the gates to explain a target with: for a pod group, those of pod groups, unless the user set them."""
+    if target.kind != POD_GROUP_KIND or "GenericWorkload" in gates.values:
+        return gates
+    return FeatureGates.parse({**gates.values, **dict.fromkeys(_GROUP_GATES, True)})
 
 
 def _default_configuration(scheduler_name: str, gates: FeatureGates) -> SchedulerConfiguration:

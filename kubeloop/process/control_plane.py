@@ -12,18 +12,18 @@ import functools
 import importlib
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.event_recorder import EventRecorder
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from kubeloop.kube.objects.resources import BY_GROUP_RESOURCE, DEPLOYMENTS, NODES, PODS, Resource
+from kubeloop.kube.objects.resources import BY_GROUP_RESOURCE, DEPLOYMENTS, NODES, POD_GROUPS, PODS, Resource
 from kubeloop.process.controller_table import (
     CONTROLLER_TABLE,
     CONTROLLERS,
@@ -46,9 +46,11 @@ from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 
 if TYPE_CHECKING:
     from kubeloop.informers.store import Store
-    from kubeloop.kube.objects.api_types import Deployment, OwnerReference
+    from kubeloop.kube.objects.api_types import Deployment, OwnerReference, Pod
     from kubeloop.process.observation.top_owners import TopOwners
     from kubeloop.scheduler.scheduler import Scheduler
+
+T = TypeVar("T")
 
 _SCHEDULER_MODULES = ("kubeloop.scheduler.scheduler", "kubeloop.scheduler.plugins.registry")
 
@@ -136,7 +138,13 @@ def watched_resources(name: str, gates: FeatureGates) -> list[Resource[Any]]:
     """Return the resources that a component watches: their informers can start before its modules are imported."""
     if name == SCHEDULER:
         return [NODES, PODS, *lister_resources(gates).values()]
-    return [BY_GROUP_RESOURCE[resource] for resource in CONTROLLERS_BY_NAME[name].watches.split()]
+    return _served_resources(CONTROLLERS_BY_NAME[name].watches, gates)
+
+
+def _served_resources(names: str, gates: FeatureGates) -> list[Resource[Any]]:
+    """Return the resources of these names without those whose feature gate is disabled."""
+    resources = [BY_GROUP_RESOURCE[name] for name in names.split()]
+    return [resource for resource in resources if not resource.gate or gates.enabled(resource.gate)]
 
 
 class ControlPlane:
@@ -176,6 +184,7 @@ class ControlPlane:
         registry.register(FeatureGateCollector(settings.feature_gates))
         self._top_owners: TopOwners | None = None  # created when a pod needs it
         self._top_owner_needed = asyncio.Event()
+        self._trace_handlers: list[HandlerRegistration[Any]] = []
         self._record_pods()
 
     @property
@@ -225,8 +234,10 @@ class ControlPlane:
                     ]
                     try:
                         await self.informers.wait_synced()
-                        await self._pod_handler.wait_synced()
+                        for handler in self._trace_handlers:
+                            await handler.wait_synced()
                         self.tracing.pods.informer_synced()
+                        self.tracing.groups.informer_synced()
                         if not import_in_background:
                             self.synced.set()
                         await (elect or _run_immediately)(lambda: self._run_components(components))
@@ -263,9 +274,7 @@ class ControlPlane:
 
         Begins to watch before the garbage collector does, which then shares the informers.
         """
-        gates = self.settings.feature_gates
-        resources = [BY_GROUP_RESOURCE[resource] for resource in row.starts_with.split()]
-        resources = [resource for resource in resources if not resource.gate or gates.enabled(resource.gate)]
+        resources = _served_resources(row.starts_with, self.settings.feature_gates)
         await self.informers.wait_for_object(resources, row.starts_when)
         await asyncio.to_thread(_import_component, row.name)
         await self._create_component(row.name).run()
@@ -347,6 +356,7 @@ class ControlPlane:
             traces=self.tracing.pods,
             metrics=PrometheusSchedulerMetrics(self._registry, self.settings.feature_gates),
             feature_gates=self.settings.feature_gates,
+            group_traces=self.tracing.groups,
         )
         scheduler = Scheduler(context, self.informers, self.settings.scheduler, IN_TREE_PLUGINS)
         self._registry.register(ScrapeTimeCollector(scheduler.gauges))
@@ -366,13 +376,34 @@ class ControlPlane:
             ),
         )
         traces.look_up_owners(self._find_top_owner)
-        self._pod_handler = self.informers.informer(PODS).add_handler(
-            ResourceEventHandlerFuncs(
-                on_add=lambda pod, _initial: traces.observed(pod),
-                on_update=lambda _old, pod: traces.observed(pod),
-                on_delete=lambda pod, _unknown: traces.deleted(pod),
-            )
+        self._record_events(PODS, traces.observed, traces.deleted)
+        if runs_scheduler and self.settings.feature_gates.enabled("GenericWorkload"):
+            self._record_pod_groups(schedulers)
+
+    def _record_pod_groups(self, schedulers: Set[str]) -> None:
+        """Pass the events of pod groups, and of their pods that this process schedules, to the trace recorder."""
+        groups = self.tracing.groups
+
+        def pod_observed(pod: Pod) -> None:
+            if pod.spec.scheduling_group is not None and pod.spec.scheduler_name in schedulers:
+                groups.pod_observed(pod)
+
+        def pod_deleted(pod: Pod) -> None:
+            if pod.spec.scheduling_group is not None:
+                groups.pod_deleted(pod)
+
+        self._record_events(PODS, pod_observed, pod_deleted)
+        self._record_events(POD_GROUPS, groups.group_observed, groups.group_deleted)
+
+    def _record_events(
+        self, resource: Resource[T], observed: Callable[[T], None], deleted: Callable[[T], None]
+    ) -> None:
+        handler = ResourceEventHandlerFuncs[T](
+            on_add=lambda obj, _initial: observed(obj),
+            on_update=lambda _old, obj: observed(obj),
+            on_delete=lambda obj, _unknown: deleted(obj),
         )
+        self._trace_handlers.append(self.informers.informer(resource).add_handler(handler))
 
 
 async def _run_immediately(run: Callable[[], Awaitable[None]]) -> None:

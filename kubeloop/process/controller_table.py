@@ -12,7 +12,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from kubeloop.kube.objects.api_types import Node, Pod
-    from kubeloop.kube.objects.device_types import ResourceClaim
+    from kubeloop.kube.objects.device_types import DeviceTaintRule, ResourceClaim, ResourceSlice
     from kubeloop.kube.objects.workload_types import PodGroup
 
 SCHEDULER = "scheduler"
@@ -51,7 +51,8 @@ class ControllerDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     event_component: source.component of its events, by default kubernetes_name.
     concurrency: the option that sets ControllerContext.workers. options: all others.
 
-    watches and starts_with are separated by spaces; a resource is written as kubectl does ("deployments.apps").
+    watches and starts_with are separated by spaces; a resource is written as kubectl does ("deployments.apps"). Those
+    that are not served because of a feature gate do not count.
     """
 
     name: str
@@ -92,6 +93,14 @@ def _has_claims(obj: Pod | PodGroup | ResourceClaim) -> bool:
         return bool(cast("PodGroup", obj).spec.resource_claims)
     pod = cast("Pod", obj)
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
+
+
+def _evicts_by_devices(obj: ResourceSlice | DeviceTaintRule) -> bool:
+    """Return True for a DeviceTaintRule, whatever its effect, and for a slice with a taint that evicts pods."""
+    if obj.kind == "DeviceTaintRule":
+        return True
+    devices = cast("ResourceSlice", obj).spec.devices
+    return any(taint.effect == "NoExecute" for device in devices for taint in device.taints)
 
 
 CONTROLLER_TABLE = (
@@ -380,6 +389,20 @@ CONTROLLER_TABLE = (
         watches="nodes pods",
         starts_with="nodes",
         starts_when=lambda node: any(taint.effect == "NoExecute" for taint in node.spec.taints),
+    ),
+    ControllerDescriptor(
+        name="device-taint-eviction",
+        kubernetes_name="device-taint-eviction-controller",
+        factory="devicetainteviction.device_taint_eviction_controller:DeviceTaintEvictionController",
+        watches="pods resourceclaims.resource.k8s.io resourceslices.resource.k8s.io devicetaintrules.resource.k8s.io",
+        starts_with="resourceslices.resource.k8s.io devicetaintrules.resource.k8s.io",
+        starts_when=_evicts_by_devices,
+        feature_gate="DRADeviceTaints",
+        concurrency=ControllerOption(
+            "concurrent-device-taint-eviction-syncs",
+            8,
+            "Number of concurrent evictions of pods and updates of the status of DeviceTaintRules.",
+        ),
     ),
     ControllerDescriptor(
         name="persistentvolume-binder",

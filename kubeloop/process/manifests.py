@@ -17,7 +17,7 @@ from kubeloop.kube import yaml
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, UserError
-from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.objects.resources import POD_GROUPS, Resource
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 
@@ -221,9 +221,11 @@ def _resource_of(manifest: Manifest, resources: ResourceMap) -> Resource[dict[st
     resource = resources.find(manifest.api_version, manifest.kind)
     if resource is not None:
         return resource
+    hint = resources.suggestion(manifest.kind) or "the server does not serve this kind; remove the document"
+    if manifest.api_version == POD_GROUPS.api_version:
+        hint = "--gang-scheduling of a development cluster enables Workload and PodGroup"
     raise UserError(
-        f'{manifest.source}: no matches for kind "{manifest.kind}" in version "{manifest.api_version}"',
-        hint=resources.suggestion(manifest.kind) or "the server does not serve this kind; remove the document",
+        f'{manifest.source}: no matches for kind "{manifest.kind}" in version "{manifest.api_version}"', hint=hint
     )
 
 

@@ -16,10 +16,12 @@ from kubeloop.kube.objects.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
     JOBS,
+    POD_GROUPS,
     REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
     Resource,
 )
+from kubeloop.kube.objects.workload_types import PodGroup
 
 _MAX_REASONS = 5  # of Pods
 
@@ -27,8 +29,9 @@ _MAX_REASONS = 5  # of Pods
 class WorkloadProgress(msgspec.Struct, frozen=True):
     """Progress of one workload. `title` is "deployment.apps/web"; counts are Pods.
 
-    available: of a Job, those that have succeeded. failure: reason and message of a Job that has failed, or of a
-    Deployment that has exceeded its progress deadline, else "".
+    available: of a Job, those that have succeeded; of a PodGroup, minCount if it has been scheduled. failure: reason
+    and message of a Job that has failed, or of a Deployment that has exceeded its progress deadline, else "". reason:
+    why the last attempt to schedule a PodGroup failed, else "".
     """
 
     title: str
@@ -39,14 +42,20 @@ class WorkloadProgress(msgspec.Struct, frozen=True):
     complete: bool
     suspended: bool = False
     failure: str = ""
+    reason: str = ""
 
     @property
     def state(self) -> str:
-        """Return "2 of 3 available", "2 of 3 succeeded", "suspended", or "failed: REASON: MESSAGE"."""
+        """Return "2 of 3 available", "2 of 3 succeeded", "suspended", or "failed: REASON: MESSAGE"; of a PodGroup
+        "scheduled", "not scheduled: REASON: MESSAGE", or "not a gang"."""
         if self.suspended:
             return "suspended"
         if self.failure:
             return f"failed: {self.failure}"
+        if self.title.startswith("podgroup."):
+            if not self.replicas:
+                return "not a gang"
+            return "scheduled" if self.complete else ": ".join(filter(None, ("not scheduled", self.reason)))
         return f"{self.available} of {self.replicas} {'succeeded' if self.title.startswith('job.') else 'available'}"
 
 
@@ -193,12 +202,31 @@ def daemon_set_progress(daemon_set: DaemonSet) -> WorkloadProgress:
     return WorkloadProgress(title, metadata.namespace, metadata.name, desired, status.number_available, complete)
 
 
+def pod_group_progress(pod_group: PodGroup) -> WorkloadProgress:
+    """Complete when the scheduler has found nodes for a gang. Pods of any other group do not wait for each other."""
+    metadata, gang = pod_group.metadata, pod_group.spec.scheduling_policy.gang
+    condition = next((entry for entry in pod_group.status.conditions if entry.type == "PodGroupScheduled"), None)
+    is_scheduled = condition is not None and condition.status == "True"
+    min_count = gang.min_count if gang is not None else 0
+    reason = "" if condition is None or is_scheduled else ": ".join(filter(None, (condition.reason, condition.message)))
+    return WorkloadProgress(
+        f"podgroup.scheduling.k8s.io/{metadata.name}",
+        metadata.namespace,
+        metadata.name,
+        replicas=min_count,
+        available=min_count if is_scheduled else 0,
+        complete=is_scheduled or gang is None,
+        reason=reason,
+    )
+
+
 WORKLOAD_PROGRESS: Mapping[Resource[Any], Callable[[Any], WorkloadProgress]] = {
     DEPLOYMENTS: deployment_progress,
     REPLICATION_CONTROLLERS: controller_progress,
     STATEFUL_SETS: stateful_set_progress,
     JOBS: job_progress,
     DAEMON_SETS: daemon_set_progress,
+    POD_GROUPS: pod_group_progress,
 }
 """Workloads whose progress is shown, and the function that measures it."""
 

@@ -3,7 +3,7 @@
 "Available", "condition=Ready", "Ready=False"   a condition of status.conditions; names in any case
 "create", "delete"                              the object exists, or does not exist
 "complete"                                      a workload is complete, as `kubectl rollout status` defines it; a Job
-                                                has succeeded
+                                                has succeeded; a PodGroup has been scheduled
 "ready"                                         all pods of a StatefulSet or DaemonSet are ready; else: condition Ready
 "{.status.phase}=Running"                       a field; also "jsonpath={.status.phase}=Running"
 a function                                      called with the object as plain JSON; LookupError counts as False
@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import DaemonSet, Deployment, Job, Pod, StatefulSet, convert
 from kubeloop.kube.objects.object_fields import controller_of, job_finished_condition
+from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.process.workload_progress import (
     daemon_set_progress,
     deployment_progress,
     pod_failure,
+    pod_group_progress,
     stateful_set_progress,
 )
 
@@ -98,6 +100,8 @@ def _complete(obj: ReadOnlyJSON | None) -> bool:
             return _all_replicas(obj, "availableReplicas")
         case "Job":
             return _has_condition(obj, "Complete", "true")
+        case "PodGroup":
+            return pod_group_progress(convert(PodGroup, obj)).complete
         case "Pod":
             return obj.get("status", {}).get("phase") == "Succeeded" or _has_condition(obj, "Ready", "true")
     raise UserError(

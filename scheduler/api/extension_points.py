@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.api.events import ClusterEventWithHint
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
@@ -178,6 +179,22 @@ class PostFilterPlugin(Plugin, Protocol):
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
     ) -> PostFilterReturn | Awaitable[PostFilterReturn]:
         """Try to make an unschedulable pod schedulable. May be `async def`: no other pod is scheduled meanwhile."""
+        ...
+
+
+GroupScheduling = Callable[[], Awaitable[Status | None]]
+"""Tries to schedule a whole pod group on the snapshot, which is unchanged afterwards. None: that is possible."""
+
+
+@runtime_checkable
+class PodGroupPostFilterPlugin(Plugin, Protocol):
+    async def pod_group_post_filter(
+        self, group: PodGroup, pods: Sequence[Pod], schedule: GroupScheduling
+    ) -> Status | None:
+        """Preempt for a group that cannot be scheduled. pods: its unscheduled pods. None: victims are being evicted.
+
+        Only DefaultPreemption is called. The plugin restores the snapshot, which it may change for calls of `schedule`.
+        """
         ...
 
 

@@ -7,6 +7,7 @@ usage and claims:
     claim_cache.py          claims, with allocations that are not written yet
     device_usage.py         allocated devices and consumed capacity
     device_pools.py         pools of devices that a node can use
+    rule_taints.py          taints of DeviceTaintRules
     selectors.py            CEL selectors
     constraints.py          matchAttribute and distinctAttribute
     capacity.py             consumable capacity

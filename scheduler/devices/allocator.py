@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from kubeloop.kube.objects.device_types import DeviceTaint, DeviceToleration
+from kubeloop.kube.objects.device_taints import tolerates_device_taint
+from kubeloop.kube.objects.device_types import DeviceToleration
 from kubeloop.scheduler.devices.capacity import Amounts, consumed_capacity, has_capacity
 from kubeloop.scheduler.devices.constraints import Constraint, new_constraint
 from kubeloop.scheduler.devices.device_pools import Pool, PoolDevice
@@ -400,12 +401,7 @@ def rejecting_selector(
 def has_untolerated_taint(device: PoolDevice, tolerations: Sequence[DeviceToleration]) -> bool:
     """Return True if a taint of the device prevents its allocation. Other effects, like None, prevent nothing."""
     return any(
-        taint.effect in ("NoSchedule", "NoExecute") and not any(_tolerates(entry, taint) for entry in tolerations)
+        taint.effect in ("NoSchedule", "NoExecute")
+        and not any(tolerates_device_taint(entry, taint) for entry in tolerations)
         for taint in device.device.taints
     )
-
-
-def _tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-        return False
-    return toleration.operator == "Exists" or (toleration.operator in ("", "Equal") and toleration.value == taint.value)

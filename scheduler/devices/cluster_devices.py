@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from kubeloop.informers.factory import InformerFactory
+from kubeloop.informers.shared_informer import SharedInformer
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.device_types import DeviceClass, ResourceSlice
-from kubeloop.kube.objects.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from kubeloop.kube.objects.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kubeloop.scheduler.devices.claim_cache import ClaimCache
 from kubeloop.scheduler.devices.class_devices import ClassDevices
 from kubeloop.scheduler.devices.device_pools import DevicePools
@@ -15,6 +17,7 @@ from kubeloop.scheduler.devices.device_usage import DeviceUsage
 from kubeloop.scheduler.devices.extended_resources import ExtendedResources
 from kubeloop.scheduler.devices.node_results import KeptResults
 from kubeloop.scheduler.devices.requests import SelectorLists, device_features
+from kubeloop.scheduler.devices.rule_taints import RuleTaints
 from kubeloop.scheduler.devices.selectors import DeviceSelectors
 
 
@@ -25,9 +28,15 @@ class ClusterDevices:
     """
 
     def __init__(
-        self, informers: InformerFactory, gates: FeatureGates, classes_changed: Callable[[], None] = lambda: None
+        self,
+        informers: InformerFactory,
+        gates: FeatureGates,
+        classes_changed: Callable[[], None] = lambda: None,
+        taints_changed: Callable[[ResourceSlice, ResourceSlice], None] = lambda _old, _new: None,
     ) -> None:
-        """classes_changed: called after an extended resource has got another class, or none."""
+        """classes_changed: called after an extended resource has got another class, or none. taints_changed: after a
+        DeviceTaintRule has changed the taints of a slice.
+        """
         self.is_overdue = False
         self.features = device_features(gates)
         self.selectors = DeviceSelectors(
@@ -44,9 +53,16 @@ class ClusterDevices:
         self.claims = ClaimCache(claims.store, self.usage)
         self.extended_resources = ExtendedResources(classes_changed)
         self._classes = classes.store
-        self._informers = (claims, classes, slices)
+        self._informers: tuple[SharedInformer[Any], ...] = (claims, classes, slices)
+        self._rule_taints: RuleTaints | None = None
+        if gates.enabled("DRADeviceTaintRules"):
+            rules = informers.informer(DEVICE_TAINT_RULES)
+            self._informers = (*self._informers, rules)
+            self._rule_taints = RuleTaints(rules.store, slices.store, self._taints_changed)
+            rules.add_handler(self._rule_taints)
+            self._report_changed_taints = taints_changed
         # What other users of these informers have read already is delivered to new handlers only later.
-        slice_events = _SliceEvents(self)
+        slice_events = self._slice_events = _SliceEvents(self, self._rule_taints)
         for claim in claims.store.values():
             self.claims.on_add(claim, True)
         for slice_ in slices.store.values():
@@ -72,15 +88,20 @@ class ClusterDevices:
         device_class = self.extended_resources.get(resource)
         return (0, 0) if device_class is None else self._class_devices.count(device_class, node, labels)
 
+    def _taints_changed(self, old: ResourceSlice, new: ResourceSlice) -> None:
+        self._slice_events.replace(new)
+        self._report_changed_taints(old, new)
+
     def device_class(self, name: str) -> DeviceClass | None:
         return self._classes.get(name)
 
 
 class _SliceEvents:
-    """Handler of the informer of slices."""
+    """Handler of the informer of slices. rule_taints: None if DeviceTaintRules do not count."""
 
-    def __init__(self, devices: ClusterDevices) -> None:
+    def __init__(self, devices: ClusterDevices, rule_taints: RuleTaints | None) -> None:
         self._devices = devices
+        self._rule_taints = rule_taints
 
     def on_add(self, obj: ResourceSlice, initial: bool) -> None:
         self._put(obj)
@@ -94,10 +115,15 @@ class _SliceEvents:
     def on_delete(self, obj: ResourceSlice, final_state_unknown: bool) -> None:
         self._changed(obj)
         self._devices.pools.remove(obj)
+        if self._rule_taints is not None:
+            self._rule_taints.forget(obj)
         self._changed(obj)
 
     def _put(self, slice_: ResourceSlice) -> None:
-        """Replace a slice: nodes change that could use its pool before, and those that can now."""
+        self.replace(self._rule_taints.add_to(slice_) if self._rule_taints is not None else slice_)
+
+    def replace(self, slice_: ResourceSlice) -> None:
+        """Replace a slice that has the taints of rules: nodes change that could use its pool before or can now."""
         self._changed(slice_)
         self._devices.pools.put(slice_)
         self._changed(slice_)

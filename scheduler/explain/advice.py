@@ -29,6 +29,7 @@ _ADVICE: Mapping[str, str] = {
     "VolumeZone": "make room in the zone of the pod's volumes",
     "VolumeRestrictions": "another pod uses the same disk or claim; wait for it, or use another one",
     "NodeVolumeLimits": "detach volumes from a node, or add a node",
+    "GangScheduling": "create the PodGroup or the missing pods: see kubeloop explain podgroup/NAME",
     "SchedulingGates": "remove the pod's scheduling gates",
     "DynamicResources": "change the pod's claims, free devices, or add a node that has them",
 }

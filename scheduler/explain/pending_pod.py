@@ -20,6 +20,7 @@ from kubeloop.scheduler.api.extension_points import ExplainPodPlugin
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.pod_groups import pod_group_key
 from kubeloop.scheduler.explain.advice import advice
 from kubeloop.scheduler.framework.fit_error import fit_error_message
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError, filter_node
@@ -138,7 +139,7 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         explanation.retry_seconds = scheduler.queue.remaining_backoff_seconds(queued)
         if queued.gated:
             explanation.summary = f"the pod is gated by {queued.gating_plugin}"
-            explanation.message = _gating_message(scheduler.frameworks[pod.spec.scheduler_name], pod, queued)
+            explanation.message = gating_message(scheduler, pod, queued)
             explanation.advice = advice([queued.gating_plugin], pod)
             return
     elif scheduler.cache.is_assumed(pod):
@@ -212,9 +213,9 @@ def _last_attempt(pod: Pod) -> str:
     return ""
 
 
-def _gating_message(framework: Framework, pod: Pod, queued: QueuedPodInfo) -> str:
+def gating_message(scheduler: Scheduler, pod: Pod, queued: QueuedPodInfo) -> str:
     """Return the current message of the plugin that gates the pod; "" if it no longer does."""
-    for plugin in framework.pre_enqueue:
+    for plugin in scheduler.frameworks[pod.spec.scheduler_name].pre_enqueue:
         if plugin.name == queued.gating_plugin and (status := plugin.pre_enqueue(pod)) is not None:
             return status.message
     return ""
@@ -268,7 +269,13 @@ def _summarize(
     nodes = explanation.nodes
     fitting = [node.node for node in nodes if not node.obstacles]
     if fitting:
-        explanation.summary = f"the pod fits on {len(fitting)} of {len(nodes)} nodes now; its next attempt is due"
+        group = pod_group_key(pod).partition("/")[2]
+        then = (
+            f"it is scheduled with its group: see kubeloop explain podgroup/{group}"
+            if group and gates.enabled("GenericWorkload")
+            else "its next attempt is due"
+        )
+        explanation.summary = f"the pod fits on {len(fitting)} of {len(nodes)} nodes now; {then}"
         return
     explanation.message = fit_error_message(len(nodes), reasons)
     explanation.summary = explanation.message

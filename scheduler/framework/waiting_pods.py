@@ -19,8 +19,10 @@ class PodWaitingOnPermit:
     def __init__(self, pod: PodInfo, waits: Mapping[str, float]) -> None:
         """waits: plugin -> timeout in seconds. Requires a running event loop."""
         self.pod = pod
+        self.timeout_seconds = min(waits.values(), default=0.0)
         self._pending = set(waits)
         loop = asyncio.get_running_loop()
+        self._started_at = loop.time()
         self._decision: asyncio.Future[Status | None] = loop.create_future()
         self._timers = [loop.call_later(seconds, self._time_out, plugin, seconds) for plugin, seconds in waits.items()]
 
@@ -28,6 +30,10 @@ class PodWaitingOnPermit:
     def pending_plugins(self) -> frozenset[str]:
         """The plugins that have not allowed the pod yet."""
         return frozenset(self._pending)
+
+    @property
+    def waited_seconds(self) -> float:
+        return asyncio.get_running_loop().time() - self._started_at
 
     def allow(self, plugin: str) -> None:
         self._pending.discard(plugin)

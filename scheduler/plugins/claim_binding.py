@@ -150,6 +150,7 @@ class ClaimBinding:
                     raise
             await asyncio.sleep(_CONFLICT_PAUSE_SECONDS)
             claim = await self._handle.client.get(RESOURCE_CLAIMS, claim.metadata.name, claim.metadata.namespace)
+            self._devices.claims.assume(claim)  # its devices are in use, although the cache may not show that yet
         raise AssertionError("unreachable")
 
     async def _try_write(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> ResourceClaim:
@@ -158,6 +159,8 @@ class ClaimBinding:
         status: JSON = {}
         if allocation is not None:
             if claim.status.allocation is not None:
+                if is_reserved_for(claim, pod) and claim.status.allocation.devices == allocation.devices:
+                    return claim  # written by a try whose response was lost
                 raise _BindError(f"claim {claim.key} got allocated elsewhere in the meantime")
             if FINALIZER not in claim.metadata.finalizers:
                 finalizers = [*claim.metadata.finalizers, FINALIZER]

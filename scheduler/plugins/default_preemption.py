@@ -16,20 +16,28 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kubeloop.kube.objects.api_types import Pod, PodDisruptionBudget
-from kubeloop.kube.selectors import Selector, selector_from
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.dry_run import DryRuns
 from kubeloop.scheduler.api.events import POD, ActionType, ClusterEventWithHint, Hint
 from kubeloop.scheduler.api.extender import ExtenderError
-from kubeloop.scheduler.api.extension_points import NodeToStatusReader, PostFilterResult, PostFilterReturn
+from kubeloop.scheduler.api.extension_points import (
+    GroupScheduling,
+    NodeToStatusReader,
+    PostFilterResult,
+    PostFilterReturn,
+)
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import failed, on_event, unresolvable, unschedulable
 from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.cache.pod_groups import pod_group_key
 from kubeloop.scheduler.config.plugin_args import DefaultPreemptionArgs
 from kubeloop.scheduler.framework.fit_error import fit_error_message
 from kubeloop.scheduler.framework.plugin_calls import aggregated
-from kubeloop.scheduler.plugins.preemption_executor import PreemptionExecutor
+from kubeloop.scheduler.plugins.disruption_budgets import Budget, split_by_violation
+from kubeloop.scheduler.plugins.pod_group_preemption import select_victims
+from kubeloop.scheduler.plugins.preemption_executor import PreemptionExecutor, Preemptor
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.api.extender import Extender
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
 
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _MAX_CACHED_PREEMPTORS = 4  # classes and priorities of preemptors whose dry runs are cached
+_CLUSTER = "cluster"  # the node in the messages of a preemption for a group
 _NO_VICTIMS = "No preemption victims found for incoming pod"
 
 
@@ -99,23 +108,34 @@ class DefaultPreemption:
         self._percentage = args.min_candidate_nodes_percentage
         self._absolute = args.min_candidate_nodes_absolute
         self._evicts_in_background = handle.feature_gates.enabled("SchedulerAsyncPreemption")
+        self._preempts_for_groups = handle.feature_gates.enabled("WorkloadAwarePreemption")
+        self._schedules_in_placements = handle.feature_gates.enabled("TopologyAwareWorkloadScheduling")
         self._executor = PreemptionExecutor(handle, self.name)
         self._no_victims = unresolvable("", _NO_VICTIMS)
         self._preempting = unresolvable(self.name, "waiting for the preemption for this pod to be finished")
+        self._group_preempting = unresolvable(self.name, "waiting for the preemption for this pod group to be finished")
         # By class and priority of the preemptor, least recently used first.
         self._dry_run_cache: dict[tuple[int, int], tuple[object, dict[str, _CachedDryRun]]] = {}
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
         """Keep the pod out of the queue while its victims are being evicted; its node would still be full."""
+        if self._preempts_for_groups and pod.spec.scheduling_group is not None:
+            group = self._group_of(pod)
+            preempting = group is not None and self._executor.is_preempting(group.metadata.uid)
+            return self._group_preempting if preempting else None
         if self._executor.is_preempting(pod.metadata.uid):
             return self._preempting
         return None
+
+    def _group_of(self, pod: Pod) -> PodGroup | None:
+        return self._handle.listers.pod_groups.get(pod_group_key(pod))
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
     ) -> PostFilterReturn | Awaitable[PostFilterReturn]:
         """Preempt on the best candidate. Returns an awaitable if there are extenders or evictions to wait for."""
-        reason = self.ineligible_reason(pod, snapshot, statuses)
+        reason = self._group_reason(pod.pod) if pod.pod.spec.scheduling_group is not None else ""
+        reason = reason or self.ineligible_reason(pod, snapshot, statuses)
         if reason:
             return None, self._not_possible(reason)
         potential_nodes = list(filter(snapshot.row_of.__contains__, statuses.nodes_with_code(Code.UNSCHEDULABLE)))
@@ -136,11 +156,11 @@ class DefaultPreemption:
         best = best_candidate(candidates, self._handle.clock.now())
         if not self._evicts_in_background:
             return self._evict_and_wait(pod, best)
-        self._executor.start(pod, best.node, best.victims)
+        self._executor.start(Preemptor.of_pod(pod), best.node, best.victims)
         return PostFilterResult(best.node, len(best.victims)), None
 
     async def _evict_and_wait(self, pod: PodInfo, candidate: Candidate) -> PostFilterReturn:
-        error = await self._executor.run(pod, candidate.node, candidate.victims)
+        error = await self._executor.run(Preemptor.of_pod(pod), candidate.node, candidate.victims)
         if error is not None:
             return None, failed(self.name, f"preemption: {error}")
         return PostFilterResult(candidate.node, len(candidate.victims)), None
@@ -184,6 +204,40 @@ class DefaultPreemption:
                 )
         return Candidate(node, tuple(sorted((info.pods[uid] for uid in uids), key=self._importance)), violations)
 
+    async def pod_group_post_filter(
+        self, group: PodGroup, pods: Sequence[Pod], schedule: GroupScheduling
+    ) -> Status | None:
+        """Preempt for a group that cannot be scheduled. pods: its unscheduled pods. None: victims are being evicted.
+
+        `schedule` tries to schedule the group on the snapshot of the handle, which is restored before any eviction.
+        """
+        handle = self._handle
+        budgets = [Budget(budget) for budget in handle.listers.pod_disruption_budgets.list()]
+        victims = await select_victims(
+            group, pods, handle.snapshot, handle.listers.pod_groups, budgets, schedule, handle.clock.now(), self.name
+        )
+        if isinstance(victims, Status):
+            return victims
+        if handle.metrics is not None and victims:
+            handle.metrics.group_preemption(len(victims))
+        preemptor = Preemptor.of_group(group, pods)
+        if not self._evicts_in_background:
+            error = await self._executor.run(preemptor, _CLUSTER, victims)
+            return None if error is None else failed(self.name, error)
+        if any(victim.pod.metadata.deletion_timestamp is None for victim in victims):
+            self._executor.start(preemptor, _CLUSTER, victims)
+        return None
+
+    def _group_reason(self, pod: Pod) -> str:
+        """Return why a pod of a group may not preempt on its own; "" if it may."""
+        if self._schedules_in_placements:
+            group = self._group_of(pod)
+            if group is None:
+                return "pod group for pod not found"
+            if group.spec.scheduling_constraints is not None:
+                return "not eligible due to placement-based pod group scheduling limitation"
+        return "not eligible due to workload aware preemption enabled" if self._preempts_for_groups else ""
+
     def forget(self, uid: str) -> None:
         """Stop tracking the pod `uid`, which was deleted or no longer waits for its victims."""
         self._executor.forget(uid)
@@ -216,7 +270,7 @@ class DefaultPreemption:
             return result
         min_candidates = max(len(nodes) * self._percentage // 100, self._absolute)
         offset = self._handle.rng.randrange(len(nodes))
-        budgets = [_Budget(budget) for budget in self._handle.listers.pod_disruption_budgets.list()]
+        budgets = [Budget(budget) for budget in self._handle.listers.pod_disruption_budgets.list()]
         without_violations = 0
         dry_runs = self._handle.dry_runs(state, pod)
         nominator = self._handle.nominator
@@ -259,7 +313,7 @@ class DefaultPreemption:
         return cached[1]
 
     def _select_victims_on_node(
-        self, dry_runs: DryRuns, pod: PodInfo, info: NodeInfo, snapshot: Snapshot, budgets: Sequence[_Budget]
+        self, dry_runs: DryRuns, pod: PodInfo, info: NodeInfo, snapshot: Snapshot, budgets: Sequence[Budget]
     ) -> Candidate | Status:
         priority = pod.priority
         lower_priority = [other for other in info.pods.values() if other.priority < priority]
@@ -297,7 +351,7 @@ class DefaultPreemption:
         self,
         info: NodeInfo,
         lower_priority: list[PodInfo],
-        budgets: Sequence[_Budget],
+        budgets: Sequence[Budget],
         reprieve: Callable[[PodInfo], bool],
     ) -> Candidate | Status:
         """Reprieve the pods that can stay on the node, most important first, and return the others as victims.
@@ -305,7 +359,7 @@ class DefaultPreemption:
         Pods whose eviction would violate a PodDisruptionBudget are tried first. Sorts `lower_priority` in place.
         """
         lower_priority.sort(key=self._importance)
-        violating, non_violating = _split_by_violation(lower_priority, budgets) if budgets else ([], lower_priority)
+        violating, non_violating = split_by_violation(lower_priority, budgets) if budgets else ([], lower_priority)
         victims: list[PodInfo] = []
         violations = 0
         for position, other in enumerate((*violating, *non_violating)):
@@ -339,45 +393,6 @@ def _is_being_preempted(pod: Pod) -> bool:
         if condition.type == "DisruptionTarget":
             return condition.status == "True" and condition.reason == "PreemptionByScheduler"
     return False
-
-
-class _Budget:
-    """A PodDisruptionBudget in a dry run."""
-
-    __slots__ = ("disrupted_pods", "disruptions_allowed", "namespace", "selector")
-
-    def __init__(self, budget: PodDisruptionBudget) -> None:
-        self.namespace = budget.metadata.namespace
-        self.disruptions_allowed = budget.status.disruptions_allowed
-        self.disrupted_pods = budget.status.disrupted_pods
-        self.selector: Selector | None
-        try:
-            self.selector = selector_from(budget.spec.selector)
-        except ValueError:  # a malformed selector covers no pod
-            self.selector = None
-
-    def covers(self, pod: Pod) -> bool:
-        metadata = pod.metadata
-        if self.selector is None or self.selector.empty or metadata.namespace != self.namespace:
-            return False
-        # Pods in disruptedPods are already counted in the budget's status.
-        return self.selector.matches(metadata.labels) and metadata.name not in self.disrupted_pods
-
-
-def _split_by_violation(pods: Iterable[PodInfo], budgets: Sequence[_Budget]) -> tuple[list[PodInfo], list[PodInfo]]:
-    """Return (pods whose eviction would violate a budget, the others), each in the order of `pods`."""
-    remaining = [budget.disruptions_allowed for budget in budgets]
-    violating: list[PodInfo] = []
-    non_violating: list[PodInfo] = []
-    for pod in pods:
-        violates = False
-        if pod.pod.metadata.labels:
-            for index, budget in enumerate(budgets):
-                if budget.covers(pod.pod):
-                    remaining[index] -= 1
-                    violates = violates or remaining[index] < 0
-        (violating if violates else non_violating).append(pod)
-    return violating, non_violating
 
 
 def best_candidates(candidates: Sequence[Candidate], now: datetime) -> list[Candidate]:

@@ -13,10 +13,11 @@ from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import ADD, POD, POD_GROUP, ClusterEventWithHint, Hint
 from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.listers import Lister
 from kubeloop.scheduler.api.results import failed, on_event, unresolvable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.cache.pod_groups import pod_group_key
+from kubeloop.scheduler.cache.pod_groups import PodGroupStates, pod_group_key
 from kubeloop.scheduler.config.plugin_args import NoArgs
 
 PERMIT_SECONDS = 300.0
@@ -92,6 +93,13 @@ class GangScheduling:
 
     def _after_pod_group_added(self, pod: Pod, old: Any, new: PodGroup | None) -> Hint:
         return Hint.QUEUE if new is not None and pod_group_key(pod) == new.key else Hint.SKIP
+
+
+def completes_gang(pod: Pod, pod_groups: Lister[PodGroup], states: PodGroupStates) -> bool:
+    """Return True if the gang of a pod that was just added has exactly minCount pods now."""
+    key = pod_group_key(pod)
+    pod_group, state = (pod_groups.get(key), states.get(key)) if key else (None, None)
+    return pod_group is not None and state is not None and len(state.pods) == _min_count(pod_group)
 
 
 def _min_count(pod_group: PodGroup) -> int:

@@ -6,10 +6,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
+from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import PODS
+from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.status_patches import STATUS_LANE, patch_status
 
@@ -18,6 +21,26 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.metrics_protocol import CallResult
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Preemptor:
+    """A pod or pod group that victims are evicted for. pods: those that are scheduled afterwards."""
+
+    kind: str
+    uid: str
+    key: str
+    priority: int
+    pods: Sequence[Pod]
+
+    @classmethod
+    def of_pod(cls, pod: PodInfo) -> Preemptor:
+        return cls("pod", pod.uid, pod.key, pod.priority, (pod.pod,))
+
+    @classmethod
+    def of_group(cls, group: PodGroup, pods: Sequence[Pod]) -> Preemptor:
+        """pods: at least one."""
+        return cls("podgroup", group.metadata.uid, group.key, group.spec.priority or 0, pods)
 
 
 class PreemptionExecutor:
@@ -38,51 +61,52 @@ class PreemptionExecutor:
     def forget(self, uid: str) -> None:
         self._preempting.discard(uid)
 
-    def start(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
-        """Evict `victims` from `node_name` for `pod`, in the background; returns at once."""
-        self._preempting.add(pod.uid)
-        self._handle.spawn(self._evict_all(pod, node_name, victims), f"preemption for {pod.key}")
+    def start(self, preemptor: Preemptor, node_name: str, victims: Sequence[PodInfo]) -> None:
+        """Evict `victims` from `node_name` for `preemptor`, in the background; returns at once."""
+        self._preempting.add(preemptor.uid)
+        self._handle.spawn(self._evict_all(preemptor, node_name, victims), f"preemption for {preemptor.key}")
 
-    async def run(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> Exception | None:
-        """Evict `victims` from `node_name` for `pod`; return the first error. Cancellation: as in _evict_all()."""
+    async def run(self, preemptor: Preemptor, node_name: str, victims: Sequence[PodInfo]) -> Exception | None:
+        """Evict `victims` from `node_name`; return the first error. Cancellation: as in _evict_all()."""
         error: Exception | None = None
         try:
             async with asyncio.TaskGroup() as evicting:  # as in kube-scheduler, a failure cancels the others
                 for victim in victims:
-                    evicting.create_task(self._evict(pod, node_name, victim), name=f"evict {victim.key}")
+                    evicting.create_task(self._evict(preemptor, node_name, victim), name=f"evict {victim.key}")
         except* (ApiError, ServerUnreachable) as failures:
             error = failures.exceptions[0]
         if error is not None:
             return error
         try:
-            await self._clear_lower_nominations(pod, node_name)
+            await self._clear_lower_nominations(preemptor, node_name)
         except (ApiError, ServerUnreachable) as problem:  # the nominated pods are only rescheduled later
-            log.warning("cannot clear nominations", extra={"pod": pod.key, "node": node_name, "error": str(problem)})
+            fields = {"preemptor": preemptor.key, "node": node_name, "error": str(problem)}
+            log.warning("cannot clear nominations", extra=fields)
         return None
 
-    async def _evict_all(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
+    async def _evict_all(self, preemptor: Preemptor, node_name: str, victims: Sequence[PodInfo]) -> None:
         """Evict the victims. Cancellation: some may be evicted already; the pod's next attempt sees that."""
         started_ns = self._handle.clock.time_ns()
         result: CallResult = "success"
         try:
-            await self._clear_lower_nominations(pod, node_name)
+            await self._clear_lower_nominations(preemptor, node_name)
             *others, last = victims
             async with asyncio.TaskGroup() as evicting:  # as in kube-scheduler, a failure cancels the others
                 for victim in others:
-                    evicting.create_task(self._evict(pod, node_name, victim), name=f"evict {victim.key}")
-            self._preempting.discard(pod.uid)
+                    evicting.create_task(self._evict(preemptor, node_name, victim), name=f"evict {victim.key}")
+            self._preempting.discard(preemptor.uid)
             if any(map(self._exists, victims)):
-                await self._evict(pod, node_name, last)
+                await self._evict(preemptor, node_name, last)
             else:  # deleted by others; PreEnqueue rejected the pod when these events moved it
-                self._handle.activate([pod.pod])
+                self._handle.activate(preemptor.pods)
         except* (ApiError, ServerUnreachable) as failures:
             result = "error"
             error = str(failures.exceptions[0])
-            log.warning("preemption failed", extra={"pod": pod.key, "node": node_name, "error": error})
-            self._preempting.discard(pod.uid)
-            self._handle.activate([pod.pod])  # no deletion event may follow that would queue it
+            log.warning("preemption failed", extra={"preemptor": preemptor.key, "node": node_name, "error": error})
+            self._preempting.discard(preemptor.uid)
+            self._handle.activate(preemptor.pods)  # no deletion event may follow that would queue it
         finally:
-            self._preempting.discard(pod.uid)
+            self._preempting.discard(preemptor.uid)
         if self._handle.metrics is not None:
             self._handle.metrics.victims_evicted(result, (self._handle.clock.time_ns() - started_ns) / 1e9)
 
@@ -91,39 +115,41 @@ class PreemptionExecutor:
         cached = self._handle.listers.pods.get(victim.key)
         return cached is not None and cached.metadata.uid == victim.uid
 
-    async def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
+    async def _clear_lower_nominations(self, preemptor: Preemptor, node_name: str) -> None:
         """Clear nominations of lower-priority pods to this node, so that these pods are scheduled elsewhere."""
         api_cacher = self._handle.api_cacher
         for other in self._handle.nominator.pods_on(node_name):
-            if other.priority >= pod.priority:
+            if other.priority >= preemptor.priority:
                 continue
             if api_cacher is not None:
                 api_cacher.patch_pod_status(other.pod, nominated_node_name="")
             elif other.pod.status.nominated_node_name:
                 await self._patch_status(other, {"nominatedNodeName": None})
 
-    async def _evict(self, pod: PodInfo, node_name: str, victim: PodInfo) -> None:
+    async def _evict(self, preemptor: Preemptor, node_name: str, victim: PodInfo) -> None:
         """Stop the victim's binding, or mark it as disrupted and delete it. Raises ApiError, ServerUnreachable."""
-        message = f"Preempted by pod {pod.uid} on node {node_name}"
+        message = f"Preempted by {preemptor.kind} {preemptor.uid} on node {node_name}"
+        fields = {"pod": victim.key, "preemptor": preemptor.key, "node": node_name}
         if self._handle.preempt_unbound(victim.uid, self._plugin):
             message += " (in kube-scheduler memory)."
-            log.info("stopped the binding of a pod", extra={"pod": victim.key, "preemptor": pod.key, "node": node_name})
+            log.info("stopped the binding of a pod", extra=fields)
         elif victim.pod.metadata.deletion_timestamp is not None:
             return  # already being deleted, and not by this preemption
         else:
-            patched = await self._patch_status(victim, {"conditions": [self._disruption_target(pod, victim)]})
+            patched = await self._patch_status(victim, {"conditions": [self._disruption_target(preemptor, victim)]})
             if not patched or not await self._delete(victim):
                 return  # already deleted
-            log.info("preempted a pod", extra={"pod": victim.key, "preemptor": pod.key, "node": node_name})
+            log.info("preempted a pod", extra=fields)
         self._handle.recorder.event(victim.pod, "Normal", "Preempted", message, action="Preempting")
 
-    def _disruption_target(self, pod: PodInfo, victim: PodInfo) -> dict[str, Any]:
+    def _disruption_target(self, preemptor: Preemptor, victim: PodInfo) -> dict[str, Any]:
+        scheduler_name = preemptor.pods[0].spec.scheduler_name
         return {
             "type": "DisruptionTarget",
             "status": "True",
             "observedGeneration": victim.pod.metadata.generation,
             "reason": "PreemptionByScheduler",
-            "message": f"{pod.pod.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+            "message": f"{scheduler_name}: preempting to accommodate a higher priority {preemptor.kind}",
             "lastTransitionTime": self._handle.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
 

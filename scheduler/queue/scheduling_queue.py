@@ -266,17 +266,19 @@ class SchedulingQueue:
     def activate(self, pods: Iterable[Pod]) -> None:
         """Move pods to the active queue from wherever they are; gated pods stay gated."""
         for pod in pods:
+            if pod.metadata.uid in self._in_flight:
+                if not self._is_group_member(pod):
+                    self._in_flight.add_event(events.FORCE_ACTIVATE, None, pod)
+                continue
             queued = self._unschedulable.get(pod.key)
             from_backoff = queued is None
             if queued is None:
                 queued = self._backoff.discard(pod.key)
-            if queued is not None and self._to_active(queued, events.FORCE_ACTIVATE.label, from_backoff=from_backoff):
-                continue
-            if pod.metadata.uid in self._in_flight and not self._is_group_member(pod):
-                self._in_flight.add_event(events.FORCE_ACTIVATE, None, pod)
+            if queued is not None:
+                self._to_active(queued, events.FORCE_ACTIVATE.label, from_backoff=from_backoff)
 
     def move_all_to_active_or_backoff(
-        self, event: ClusterEvent, old: Any, new: Any, only: Callable[[Pod], bool] | None = None
+        self, event: ClusterEvent, old: Any, new: Any, only: Callable[[QueuedPodInfo], bool] | None = None
     ) -> None:
         """Move the unschedulable pods (only those for which `only` is true) that an event may make schedulable."""
         plugins = self._hints.plugins_registered_for(event)
@@ -284,7 +286,7 @@ class SchedulingQueue:
             return
         candidates = list(self._unschedulable) if plugins is None else self._unschedulable.rejected_by(plugins)
         if only is not None:
-            candidates = [queued for queued in candidates if only(queued.pod)]
+            candidates = [queued for queued in candidates if only(queued)]
         self._move(candidates, event, old, new)
 
     def _move(self, candidates: Iterable[QueuedPodInfo], event: ClusterEvent, old: Any, new: Any) -> None:

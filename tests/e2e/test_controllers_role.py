@@ -34,6 +34,7 @@ DOCUMENTS: list[JSON] = [
 ]
 CORE, APPS, BATCH = "/api/v1/namespaces/x", "/apis/apps/v1/namespaces/x", "/apis/batch/v1/namespaces/x"
 DEVICES = "/apis/resource.k8s.io/v1/namespaces/x"
+RULES = "/apis/resource.k8s.io/v1beta2/devicetaintrules"
 CONTAINERS = [{"name": "main", "image": "app:1"}]
 SELECTOR = {"matchLabels": {"app": "web"}}
 TEMPLATE: JSON = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": CONTAINERS}}
@@ -139,6 +140,8 @@ class Scenario:
         self.create(f"{DEVICES}/resourceclaimtemplates", "gpus", spec={"spec": {"devices": {"requests": requests}}})
         entry = {"name": "gpu", "resourceClaimTemplateName": "gpus"}
         self.create(f"{CORE}/pods", "claiming", spec={"containers": CONTAINERS, "resourceClaims": [entry]})
+        spec = {"taint": {"key": "example.com/broken", "effect": "NoSchedule"}}
+        self.create(RULES, "broken", spec=spec)
 
     def _workloads(self) -> None:
         claims = [{"metadata": {"name": "data"}, "spec": CLAIM}]
@@ -179,6 +182,7 @@ class Scenario:
             "deleted volume": "unused" not in self.items("/api/v1/persistentvolumes"),
             "ephemeral volume": claims.get("scratch-scratch", {}).get("status", {}).get("phase") == "Bound",
             "claim of StatefulSet": claims.get("data-db-0", {}).get("status", {}).get("phase") == "Bound",
+            "status of a DeviceTaintRule": bool(self.items(RULES)["broken"].get("status")),
             "claim of a finished pod": pods["claiming"]["status"]["phase"] == "Succeeded"
             and not self.items(f"{DEVICES}/resourceclaims"),
             "expired Job": "once" not in jobs or "deletionTimestamp" in jobs["once"]["metadata"],
@@ -202,7 +206,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
         "audit-policy-file": str(policy),
         "audit-log-path": str(folder / "audit.log"),
         "enable-admission-plugins": "OwnerReferencesPermissionEnforcement",
-        "feature-gates": "WatchList=false",  # so that informers use list requests, as with servers before v1.32
+        # without WatchList, informers use list requests, as with servers before v1.32
+        "feature-gates": "WatchList=false,DRADeviceTaintRules=true",
+        "runtime-config": "resource.k8s.io/v1beta2/devicetaintrules=true",
     }
     with real_apiserver(folder / "server", flags) as server, fake_kubelet(server):
         for document in DOCUMENTS:
@@ -245,6 +251,7 @@ def test_role_of_the_controllers_grants_exactly_the_needed_permissions(server, t
         "kubeloop",
         lambda server: Scenario(server).run(),
         "--controllers=*,-garbagecollector,-namespace,-resourcequota",
+        "--feature-gates=DRADeviceTaintRules=true",
         "--node-monitor-period=1s",
         "--node-startup-grace-period=1s",
         "--node-monitor-grace-period=10m",

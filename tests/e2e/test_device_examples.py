@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 from support.cli_processes import ROOT, Kubeloop, running_cluster, wait_until
 
 EXAMPLES = ROOT / "deploy" / "examples"
+PAGE = ROOT / "docs" / "devices.md"
 DEVICES = ("--devices", EXAMPLES / "devices.yaml")
 
 
@@ -18,13 +20,17 @@ def test_job_with_a_claim_template_runs_and_releases_its_devices(tmp_path):
 
 def test_unsatisfiable_claim_is_explained(tmp_path):
     kubeloop = Kubeloop(tmp_path)
-    flags = ("--nodes", 2, *DEVICES, "-f", EXAMPLES / "unsatisfiable-claim.yaml")
+    documented = re.search(r"^```text\n(Details:\n.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)[1]
+    flags = (*DEVICES, "-f", EXAMPLES / "unsatisfiable-claim.yaml")
     with running_cluster(kubeloop, tmp_path, *map(str, flags)) as (_, kubectl):
         slices = json.loads(kubectl("get", "resourceslices", "-o", "json"))["items"]
-        assert [len(it["spec"]["devices"]) for it in slices] == [8, 8]
-        wait_until(
-            lambda: "cannot allocate all claims" in kubeloop.run("explain", "pod/inference").stdout, "explanation"
-        )
+        assert [len(it["spec"]["devices"]) for it in slices] == [8] * 5
+
+        def is_explained():
+            output = kubeloop.run("explain", "pod/inference").stdout
+            return "cannot allocate all claims" in output and "".join(documented.split()) in "".join(output.split())
+
+        wait_until(is_explained, "the documented explanation")
 
 
 def test_invalid_device_file_ends_the_command_with_the_place(tmp_path):

@@ -393,6 +393,7 @@ RARELY_USED: dict[Permission, str] = {
         for resource, verbs in {
             "deviceclasses": ("list", "watch"),
             "resourceslices": ("list", "watch"),
+            "devicetaintrules": ("list", "watch"),
             "resourceclaims": ("get", "list", "watch", "patch"),
             "resourceclaims/status": ("patch",),
             "resourceclaims/binding": ("patch",),

@@ -128,6 +128,27 @@ def test_extenders_commands(page_commands, page):
     assert all(name[-1] in "02468" for name in nodes)
 
 
+def test_pod_group_commands_have_the_documented_output(page_commands, page):
+    section = re.search(r"^## Pod groups\n(.*?)(?=^## )", page, re.MULTILINE | re.DOTALL)[1]
+    explanation, trace = re.findall(r"^```text\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    for line in commands(page, "Pod groups"):
+        page_commands.run(line)
+        if line.startswith("kubeloop nodes add"):
+            page_commands.cluster.wait_for("runs until Ctrl-C")
+    outputs = page_commands.outputs
+    assert "group attempt 1" in outputs["kubeloop trace podgroup/train"]
+    assert _normalized(explanation) in _normalized(outputs["kubeloop explain podgroup/simulation"])
+    shown = {*map(_normalized, outputs["kubeloop trace podgroup/simulation"].splitlines())}
+    assert {*map(_normalized, trace.splitlines())} <= shown
+
+
+def _normalized(output: str) -> str:
+    """Remove what differs between runs: names of pods, durations and their bars, line breaks."""
+    output = re.sub(r" Next attempt in \d+ s\.|[█▏▎▍▌▋▊▉]", "", output)
+    output = re.sub(r"(simulation-\d)-\w{5}", r"\1", output)
+    return " ".join(re.sub(r"[\d.]+ (µs|ms|s)\b", "", output).split())
+
+
 def test_explain_and_debug_commands(page_commands, page):
     for line in (*commands(page, "Why is this pod pending?"), *commands(page, "Cache and queue")):
         page_commands.run(line)

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from kubeloop.tracing.spans.pod_group_record import PlacementFacts
 from kubeloop.tracing.views.browser_page import self_contained_page
 from kubeloop.tracing.views.phases import KEYS
 from support.browser import BrowserUnavailable, open_page, running_browser, wait_for
@@ -261,6 +262,53 @@ async def test_rollout_shows_its_pods_and_links_the_slowest(browser):
         await wait_for(page, "document.querySelector('.at').textContent.includes('web-5f-49')")
         await page.keyboard.press("Enter")
         await wait_for(page, "document.querySelector('#detail h2').textContent === 'web-5f-49'")
+
+
+async def test_pod_group_is_a_rollout_with_its_attempts(browser):
+    pods = TracedPods()
+    pods.pending("web-5f-0")
+    pods.start_group("train", 2)
+    for number in (1, 2):
+        pods.pending(f"web-5f-{number}")
+    now_ns = pods.clock.time_ns()
+    placements = [PlacementFacts("rack=a", now_ns, now_ns, 1, "1 of 2 pods fit")]
+    pods.group_attempt("unschedulable", pods=2, message="0/1 placements are available", placements=placements)
+    spans = "[...document.querySelectorAll('.group .span .name')].map(name => name.textContent)"
+    async with pods.running() as url, open_page(browser, f"{url}/traces") as page:
+        await wait_for(page, f"{SHOWN} === '3'")
+        await page.keyboard.press("r")
+        await wait_for(page, f"{NAMES}.sort().join() === 'deployment/web,podgroup/train'")
+        await page.keyboard.press("/")
+        await page.keyboard.insert_text("podgroup:train")
+        await wait_for(page, f"{SHOWN} === '2'")
+        await page.evaluate(f"{ROWS}.find(row => row.textContent.includes('podgroup')).click()")
+        await wait_for(page, f"{spans}.includes('placement rack=a')")
+        pods.group_attempt("scheduled", pods=2, scheduled_pods=2)
+        for number in (1, 2):
+            pods.bound(f"web-5f-{number}")
+        await wait_for(page, f"{spans}.includes('attempt 2') && {spans}.includes('group binding')")
+        assert "2 of 2 bound" in await page.evaluate("document.querySelector('.meta').innerText")
+        await page.evaluate("document.querySelector('.slowest a').click()")
+        await wait_for(page, "document.querySelector('.meta')?.innerText.includes('pod group')")
+        await wait_for(page, "document.querySelector('.links a')?.textContent === 'the scheduling of its group'")
+        await page.evaluate("document.querySelector('.links a').click()")
+        await wait_for(page, "document.querySelector('#detail h2').textContent === 'pod group shop/train'")
+
+
+async def test_file_of_a_pod_group_opens_it_with_its_attempts(browser, tmp_path):
+    pods = TracedPods()
+    pods.start_group("train", 2)
+    for number in (1, 2):
+        pods.pending(f"web-5f-{number}")
+    pods.group_attempt("unschedulable", pods=2, message="no room")
+    (group,) = pods.tracing.groups.open_records()
+    documents = [*map(pods.tracing.recent.document, pods.tracing.recent.records())]
+    documents.append(pods.tracing.recent.find_linked_trace(group.context.trace_id))
+    path = tmp_path / "train.html"
+    path.write_text(self_contained_page(documents, kind="podgroup", name="train", title="podgroup train"))
+    async with open_page(browser, path.as_uri()) as page:
+        await wait_for(page, "document.querySelector('#detail h2')?.textContent === 'podgroup/train'")
+        await wait_for(page, "document.querySelector('.group')?.innerText.includes('no room')")
 
 
 async def test_page_is_controlled_by_keyboard(browser):

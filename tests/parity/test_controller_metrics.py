@@ -18,13 +18,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.cli_processes import Kubeloop
 from support.real_apiserver import RealApiServer, free_ports, needs_binaries, real_apiserver
-from support.resource_claims import template_body
+from support.resource_claims import ALLOCATION, claim_spec, template_body
 
 JSON = dict[str, Any]
 CONTROLLERS = (
     "job-controller,cronjob-controller,ttl-after-finished-controller,statefulset-controller,endpointslice-controller,"
     "horizontal-pod-autoscaler-controller,taint-eviction-controller,node-lifecycle-controller,"
-    "pod-garbage-collector-controller,root-ca-certificate-publisher-controller,resourceclaim-controller"
+    "pod-garbage-collector-controller,root-ca-certificate-publisher-controller,resourceclaim-controller,"
+    "device-taint-eviction-controller"
 )
 FLAGS = (
     f"--controllers={CONTROLLERS}",
@@ -43,6 +44,7 @@ PREFIXES = (
     "pod_gc_collector_",
     "root_ca_cert_publisher_",
     "resourceclaim_controller_",
+    "device_taint_eviction_controller_",
 )
 COUNTED = (
     "job_controller_jobs_finished",
@@ -68,12 +70,14 @@ COUNTED = (
     "pod_gc_collector_force_delete_pods",
     "resourceclaim_controller_creates",
     "resourceclaim_controller_resource_claims",
+    "device_taint_eviction_controller_pod_deletions",
+    "device_taint_eviction_controller_pod_deletion_duration_seconds_count",
 )
 DEFAULT = "/namespaces/default"
 PODS = f"/api/v1{DEFAULT}/pods"
 JOBS = f"/apis/batch/v1{DEFAULT}/jobs"
 DEVICES = f"/apis/resource.k8s.io/v1{DEFAULT}"
-STRATEGIC = "application/strategic-merge-patch+json"
+MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 CONTAINERS = [{"name": "main", "image": "app:1"}]
 POD_SPEC: JSON = {"restartPolicy": "Never", "containers": CONTAINERS}
 TEMPLATE: JSON = {"metadata": {"labels": {"app": "web"}}, "spec": POD_SPEC}
@@ -125,6 +129,7 @@ def create(server: RealApiServer) -> None:
     server.request("POST", f"{DEVICES}/resourceclaimtemplates", template_body())
     entry = {"name": "gpu", "resourceClaimTemplateName": "gpus"}
     server.request("POST", PODS, {"metadata": {"name": "claiming"}, "spec": {**POD_SPEC, "resourceClaims": [entry]}})
+    taint_device(server)
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "missing"}
     server.request(
         "POST",
@@ -133,6 +138,25 @@ def create(server: RealApiServer) -> None:
     )
     for name, spec in JOB_SPECS.items():
         server.request("POST", JOBS, {"metadata": {"name": name}, "spec": {**spec, "template": TEMPLATE}})
+
+
+def taint_device(server: RealApiServer) -> None:
+    """Create a tainted device, and a pod that uses it."""
+    taint = {"key": "example.com/broken", "effect": "NoExecute"}
+    spec = {
+        "driver": "gpu.example.com",
+        "pool": {"name": "node-0", "generation": 1, "resourceSliceCount": 1},
+        "allNodes": True,
+        "devices": [{"name": "gpu-0", "taints": [taint]}],
+    }
+    server.request("POST", "/apis/resource.k8s.io/v1/resourceslices", {"metadata": {"name": "s"}, "spec": spec})
+    claims = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    body = {"metadata": {"name": "using"}, "spec": {**POD_SPEC, "nodeName": "m", "resourceClaims": claims}}
+    pod = server.request("POST", PODS, body)
+    server.request("POST", f"{DEVICES}/resourceclaims", {"metadata": {"name": "gpu"}, "spec": claim_spec()})
+    reserved = [{"resource": "pods", "name": "using", "uid": pod["metadata"]["uid"]}]
+    status = {"status": {"allocation": ALLOCATION, "reservedFor": reserved}}
+    server.request("PATCH", f"{DEVICES}/resourceclaims/gpu/status", status, content_type=MERGE)
 
 
 def names(server: RealApiServer, path: str, **labels: str) -> list[str]:
@@ -165,7 +189,8 @@ def finish(server: RealApiServer) -> None:
     wait(lambda: is_terminating(server, f"{JOBS}/two"))  # no garbage collector runs
     for job in ("indexed", "policy"):
         wait(lambda: has_ended(server, job))  # noqa: B023
-    wait(lambda: is_terminating(server, f"{PODS}/evicted"))  # no kubelet runs
+    for name in ("evicted", "using"):
+        wait(lambda: is_terminating(server, f"{PODS}/{name}"))  # noqa: B023
 
 
 def is_terminating(server: RealApiServer, path: str) -> bool:

@@ -144,3 +144,51 @@ def test_configuration_of_the_cluster_selects_the_filters(server: RealApiServer,
     explanation = Kubeloop(tmp_path).json(*arguments, f"--config={config}")
     assert explanation["summary"].startswith("the pod fits on 1 of 5 nodes now")
     assert not any("--config" in note for note in explanation["notes"])
+
+
+GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+GROUP_GATES = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true"
+
+
+@pytest.mark.parametrize(
+    ("min_count", "topology", "placements"),
+    [
+        pytest.param(6, [{"key": ZONE}], [("z0", 3), ("z1", 2)], id="no zone has room"),
+        pytest.param(6, [], [], id="the cluster has no room"),
+    ],
+)
+def test_reason_of_a_pod_group_is_that_of_kube_scheduler(tmp_path, min_count, topology, placements):
+    needs_binaries("kube-scheduler")
+    flags = {"feature-gates": GROUP_GATES, "runtime-config": "scheduling.k8s.io/v1alpha2=true"}
+    with real_apiserver(tmp_path / "server", flags) as server:
+        for number in range(5):
+            size = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+            make_node(server, f"node-{number}", labels={ZONE: f"z{number % 2}"}, taints=None, size=size)
+        spec: JSON = {"schedulingPolicy": {"gang": {"minCount": min_count}}}
+        if topology:
+            spec["schedulingConstraints"] = {"topology": topology}
+        server.request("POST", GROUPS, {"metadata": {"name": "train"}, "spec": spec})
+        for number in range(min_count):
+            server.request("POST", PODS, pod(f"w{number}", cpu="4", schedulingGroup={"podGroupName": "train"}))
+        server.start_component("kube-scheduler", "--leader-elect=false", f"--feature-gates={GROUP_GATES}")
+
+        def conditions() -> list[JSON]:
+            return server.request("GET", f"{GROUPS}/train").get("status", {}).get("conditions", [])
+
+        def was_tried() -> bool:
+            return bool(conditions()) and all(condition(server, f"w{number}") for number in range(min_count))
+
+        wait_until(was_tried, "the group was tried")
+        explanation = Kubeloop(tmp_path).json(
+            "explain", "podgroup/train", f"--kubeconfig={server.kubeconfig}", "--json"
+        )
+        attempt, (reported,) = explanation["lastAttempt"], conditions()
+        assert (attempt["result"], reported["reason"]) == ("unschedulable", "Unschedulable")
+        assert [(placement["name"], placement["feasiblePods"]) for placement in attempt["placements"]] == placements
+        if topology:
+            assert attempt["message"] == reported["message"]
+        else:
+            # kube-scheduler tries pods of one second in any order
+            messages = [condition(server, f"w{number}").get("message", "") for number in range(min_count)]
+            reason = attempt["message"].removeprefix("5 of 6 pods fit; w5: ")
+            assert reason in [re.sub(POST_FILTER, "", message).strip() for message in messages]

@@ -80,8 +80,9 @@ def test_locked_gates_are_those_of_kubernetes():
 
 # --- a real API server with every gate that kubeloop obeys switched ---------------------------------------------------
 
-# UserNamespacesHostNetworkSupport, which is switched on, depends on NodeDeclaredFeatures
-SWITCHED = {name: not GATES[name].default for name in sorted(OBEYED - {"NodeDeclaredFeatures"})}
+# UserNamespacesHostNetworkSupport, which is switched on, depends on NodeDeclaredFeatures; DRADeviceTaintRules, which is
+# compared in test_device_taints, on DRADeviceTaints
+SWITCHED = {name: not GATES[name].default for name in sorted(OBEYED - {"NodeDeclaredFeatures", "DRADeviceTaintRules"})}
 PATHS = {
     "Pod": "/api/v1/namespaces/default/pods",
     "Service": "/api/v1/namespaces/default/services",

@@ -17,6 +17,7 @@ import support
 from kubeloop.controllers.daemonset import rolling_update as daemon_set_update
 from kubeloop.controllers.deployment import rolling_update
 from kubeloop.controllers.garbagecollector.garbage_collector import FOREGROUND, GarbageCollector
+from kubeloop.controllers.resourceclaim.resource_claim_controller import ResourceClaimController
 from kubeloop.controllers.runtime.expectations import Expectations, UIDExpectations
 from kubeloop.controllers.runtime.pod_control import PodControl
 from kubeloop.controllers.statefulset import stateful_set_plan
@@ -26,6 +27,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.process.leader_election import LeaderElection
 from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.devices.claim_cache import ClaimCache
 from kubeloop.scheduler.framework.reserve_points import ReservePoints
 from kubeloop.tracing.journal.trace_journal import RecoveredRecords, TraceJournal
 from support.faults import campaign
@@ -135,6 +137,20 @@ def with_newest_revision(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stateful_set_plan, "revision_of_new_pod", lambda sts, revisions, ordinal: revisions.update)
 
 
+def without_pending_allocations(patch: pytest.MonkeyPatch) -> None:
+    def add_pending(self: Any, uid: str, allocation: Any) -> None:
+        self.pending[uid] = allocation
+
+    patch.setattr(ClaimCache, "add_pending", add_pending)
+
+
+def without_reading_consumers(patch: pytest.MonkeyPatch) -> None:
+    async def exists(self: Any, consumer: Any, namespace: str) -> bool:
+        return False
+
+    patch.setattr(ResourceClaimController, "_exists", exists)
+
+
 CRASH = FaultPlan((Fault("crash-after", write=30),), compares_versions=False)
 LATE_RESTART = FaultPlan(
     (
@@ -147,6 +163,7 @@ CRASH_WITHOUT_COLLECTOR = FaultPlan((Fault("dead-collector", seconds=30.0), Faul
 BLIND = FaultPlan((Fault("blind", at=3.0, seconds=10.0),))
 REFUSED = FaultPlan((Fault("error", at=0.5, seconds=8.0, share=0.9),))
 LATE_PODS = FaultPlan((Fault("late-events", at=2.0, seconds=5.0, resource="pods"),), compares_versions=False)
+OLD_PODS = FaultPlan((Fault("crash-after", write=40), Fault("old-lists", seconds=5.0, resource="pods")))
 FROZEN = FaultPlan((Fault("freeze-leader", at=1.0, seconds=40.0),))
 
 DEFECTS = {
@@ -164,6 +181,8 @@ DEFECTS = {
     "owners deleted before dependents": (without_waiting_for_dependents, "foreground deletion", REFUSED),
     "released pods counted again": (counting_released_pods, "failing job", LATE_PODS),
     "no limit of unavailable nodes": (without_unavailable_limit, "daemonset", CRASH),
+    "reserved devices allocated again": (without_pending_allocations, "device taints", REFUSED),
+    "claims released for pods that are not cached": (without_reading_consumers, "resource claims", OLD_PODS),
     "new revision below the partition": (with_newest_revision, "partitioned statefulset", CRASH),
 }
 

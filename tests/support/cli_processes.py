@@ -190,8 +190,8 @@ class Kubectl:
 
 @contextmanager
 def running_cluster(kubeloop: Kubeloop, home: Path, *arguments: object) -> Iterator[tuple[KubeloopProcess, Kubectl]]:
-    """Run `kubeloop up` and yield it, once the cluster is complete, with kubectl for the cluster."""
+    """Run `kubeloop up` and yield it, once the cluster is complete or its --timeout has passed, with kubectl for it."""
     with kubeloop.running("up", *arguments) as up:
         kubeconfig = up.wait_for(r"export KUBECONFIG=(\S+)").group(1)
-        up.wait_for("runs until Ctrl-C")
+        up.wait_for("runs until Ctrl-C|not complete after")
         yield up, Kubectl(kubeconfig, home)

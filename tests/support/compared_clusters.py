@@ -9,9 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import ssl
 import time
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -75,13 +73,7 @@ class ComparedCluster:
 
     def versions(self, path: str) -> list[tuple[str, JSON]]:
         """Return (event type, object) of each change of a collection since the start."""
-        query = f"?watch=1&timeoutSeconds=2&resourceVersion={self._start_versions[path]}"
-        request = urllib.request.Request(
-            self.server.url + path + query, headers={"Authorization": f"Bearer {self.server.token}"}
-        )
-        context = ssl.create_default_context(cafile=str(self.server.ca))
-        with urllib.request.urlopen(request, context=context) as response:
-            events = [json.loads(line) for line in response]
+        events = self.server.changes(path, self._start_versions[path])
         return [(event["type"], event["object"]) for event in events]
 
 

@@ -11,8 +11,14 @@ from typing import Any
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import convert
-from kubeloop.kube.objects.device_types import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
-from kubeloop.kube.objects.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from kubeloop.kube.objects.device_types import (
+    AllocationResult,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+)
+from kubeloop.kube.objects.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kubeloop.scheduler.devices.allocation_results import allocation_results
 from kubeloop.scheduler.devices.allocator import NodeSearch, SearchSettings
 from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
@@ -125,6 +131,16 @@ def claim(name: str = "claim", *requests: JSON, **fields: Any) -> JSON:
     }
 
 
+def taint_rule(name: str = "rule", effect: str = "NoExecute", key: str = "example.com/rule", **selector: str) -> JSON:
+    """Return a DeviceTaintRule. selector: driver, pool, device; none for all devices."""
+    return {
+        "apiVersion": "resource.k8s.io/v1beta2",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": name, "uid": f"uid-{name}"},
+        "spec": {"deviceSelector": selector, "taint": {"key": key, "effect": effect}},
+    }
+
+
 def allocated(*devices: tuple[str, str], node: str = "", **result: Any) -> JSON:
     """Return the status of a claim with these (pool, device). node: the only node that can use them."""
     results = [{"request": "r", "driver": DRIVER, "pool": pool, "device": name, **result} for pool, name in devices]
@@ -139,6 +155,7 @@ _KINDS = {
     "ResourceClaim": (RESOURCE_CLAIMS, ResourceClaim),
     "DeviceClass": (DEVICE_CLASSES, DeviceClass),
     "ResourceSlice": (RESOURCE_SLICES, ResourceSlice),
+    "DeviceTaintRule": (DEVICE_TAINT_RULES, DeviceTaintRule),
 }
 
 

@@ -176,6 +176,15 @@ class RealApiServer:
 
     def request(self, method: str, path: str, body: object = None, *, content_type: str = "application/json") -> Any:
         """Send a request as administrator and return the decoded body. Raises urllib.error.HTTPError if refused."""
+        content = self._send(method, path, body, content_type)
+        return json.loads(content) if content.startswith((b"{", b"[")) else content.decode()
+
+    def changes(self, path: str, since: str, *, seconds: int = 2) -> list[dict[str, Any]]:
+        """Return the watch events of a collection since a resourceVersion, as far as they arrive within `seconds`."""
+        query = f"?watch=1&timeoutSeconds={seconds}&resourceVersion={since}"
+        return [json.loads(line) for line in self._send("GET", path + query).splitlines()]
+
+    def _send(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> bytes:
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -188,8 +197,8 @@ class RealApiServer:
         )
         context = ssl.create_default_context(cafile=str(self.ca))
         with urllib.request.urlopen(request, timeout=30, context=context) as response:
-            content = response.read()
-        return json.loads(content) if content.startswith((b"{", b"[")) else content.decode()
+            content: bytes = response.read()
+        return content
 
     def start_etcd(self) -> None:
         client, peer = (f"http://127.0.0.1:{port}" for port in self.etcd_ports)

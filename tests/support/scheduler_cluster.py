@@ -118,10 +118,10 @@ class SchedulerCluster:
             Pod, self.put(PODS, {"metadata": metadata, "spec": {**defaults, **spec}, "status": {"phase": "Pending"}})
         )
 
-    def pod_group(self, name: str, min_count: int = 0, topology_key: str = "") -> PodGroup:
+    def pod_group(self, name: str, min_count: int = 0, topology_key: str = "", **spec: Any) -> PodGroup:
         """Create a PodGroup. min_count 0: basic policy. topology_key: of its topology constraint; "": none."""
         policy: JSON = {"gang": {"minCount": min_count}} if min_count else {"basic": {}}
-        spec: JSON = {"schedulingPolicy": policy}
+        spec["schedulingPolicy"] = policy
         if topology_key:
             spec["schedulingConstraints"] = {"topology": [{"key": topology_key}]}
         return convert(PodGroup, self.put(POD_GROUPS, {"metadata": {"name": name}, "spec": spec}))

@@ -17,9 +17,11 @@ from kubeloop.process.endpoint.trace_pages import add_trace_pages
 from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.provider import Tracing
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+from kubeloop.tracing.spans.pod_group_record import PodGroupAttemptFacts
 from kubeloop.tracing.spans.pod_record import ObservedPhase, PodRecord
 from kubeloop.tracing.spans.traceparent import TraceContext
 from support.endpoints import serving
+from support.traced_groups import pod_group
 
 _OBSERVED: Any = (  # name, seconds, source and uncertainty of the end, attributes, error
     ("schedule", 1.2, "event", 0, {}, None),
@@ -49,7 +51,10 @@ _OBSERVED: Any = (  # name, seconds, source and uncertainty of the end, attribut
 
 
 class TracedPods:
-    """The pods of one process, in namespace "shop", of the Deployment "web"; names are "web-5f-N"."""
+    """The pods of one process, in namespace "shop", of the Deployment "web"; names are "web-5f-N".
+
+    With start_group(), they belong to a pod group as well.
+    """
 
     def __init__(self) -> None:
         self.clock = SystemClock()
@@ -59,6 +64,7 @@ class TracedPods:
         self.traceparents: dict[str, str] = {}
         self.clock_skew = ClockSkew()
         self.creator = ""  # traceparent of the reconcile that creates them
+        self.group = ""  # pod group of the pods that are created
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[str]:
@@ -67,6 +73,15 @@ class TracedPods:
         add_trace_pages(endpoint, self.tracing, self.pods, self.deployments, self.clock_skew)
         async with serving(endpoint) as url:
             yield url
+
+    def start_group(self, name: str, min_count: int) -> None:
+        """Create a pod group: the pods created from now on belong to it."""
+        self.group = name
+        self.tracing.groups.group_observed(pod_group(name, min_count=min_count))
+
+    def group_attempt(self, result: Any, **facts: Any) -> None:
+        self.tracing.groups.attempt_started(f"shop/{self.group}")
+        self.tracing.groups.attempt_finished(f"shop/{self.group}", PodGroupAttemptFacts(result, **facts))
 
     def requested(self, name: str) -> None:
         request = self.tracing.pods.create_requested(
@@ -80,7 +95,7 @@ class TracedPods:
         traces = self.tracing.pods
         pod = self._put_pod(name)
         traces.created(self.traceparents[name], pod)
-        traces.observed(pod)
+        self._observe(pod)
         traces.queued(pod, "active", "PodAdd")
         if message:
             traces.attempt_started(pod, 1)
@@ -101,7 +116,7 @@ class TracedPods:
         traces.attempt_finished(pod, facts)
         traces.bind_started(pod, node)
         traces.bind_finished(pod)
-        traces.observed(self._put_pod(name, node=node))
+        self._observe(self._put_pod(name, node=node))
 
     def observed(self, name: str, *, reconstructed: bool = False, owner: str = "db") -> None:
         """Add the trace of a pod of a StatefulSet that another control plane created, scheduled and started."""
@@ -124,6 +139,11 @@ class TracedPods:
     def untraced(self, name: str) -> None:
         self._put_pod(name, node="node-9")
 
+    def _observe(self, pod: api_types.Pod) -> None:
+        self.tracing.pods.observed(pod)
+        if pod.spec.scheduling_group is not None:
+            self.tracing.groups.pod_observed(pod)
+
     def _put_pod(self, name: str, node: str = "") -> api_types.Pod:
         traceparent = self.traceparents.get(name, "")
         ready = [{"type": "Ready", "status": "True"}] if node else []
@@ -139,7 +159,7 @@ class TracedPods:
                     "ownerReferences": [{"kind": "ReplicaSet", "name": "web-5f", "uid": "rs", "controller": True}],
                     "creationTimestamp": "2026-01-01T12:00:00Z",
                 },
-                "spec": {"nodeName": node},
+                "spec": {"nodeName": node, **({"schedulingGroup": {"podGroupName": self.group}} if self.group else {})},
                 "status": {"phase": "Running" if node else "Pending", "conditions": ready},
             },
         )

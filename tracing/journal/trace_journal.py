@@ -26,6 +26,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeloop.kube.errors import UserError
+from kubeloop.tracing.spans.pod_group_record import PodGroupRecord
 from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.trace import Link, Span, SpanEvent, Trace
@@ -38,8 +39,8 @@ DELAY_SECONDS: Final = 0.01  # some 10 us per pod in a write, however many pods 
 MAX_COPIED_PER_STEP: Final = 100  # records, some 2 ms
 MAX_FILE_BYTES: Final = 1 << 30  # a larger file is ignored: no journal grows to this size
 _SUFFIX: Final = ".trace-journal"
-_FORMAT: Final = 6
-_HEADER, _POD, _RECONCILE, _TRACE, _DELETED = range(5)
+_FORMAT: Final = 7
+_HEADER, _POD, _RECONCILE, _TRACE, _DELETED, _GROUP = range(6)
 _header_struct = struct.Struct("<IB")
 _TRACEPARENT, _FACTS, _JOURNALED_FACTS = (
     PodRecord.__struct_fields__.index(name) for name in ("traceparent", "facts", "journaled_facts")
@@ -49,11 +50,13 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class RecoveredRecords(msgspec.Struct):
-    """Records of terminated processes. Open ones come with the time (ns) until which their pod was followed."""
+    """Records of terminated processes. Open ones come with the time (ns) until which their object was followed."""
 
     open: list[tuple[PodRecord, int]] = msgspec.field(default_factory=list)
     finished: list[PodRecord] = msgspec.field(default_factory=list)
     reconciles: list[ReconcileRecord | Trace] = msgspec.field(default_factory=list)
+    open_groups: list[tuple[PodGroupRecord, int]] = msgspec.field(default_factory=list)
+    finished_groups: list[PodGroupRecord] = msgspec.field(default_factory=list)
 
 
 class TraceJournal:
@@ -106,6 +109,11 @@ class TraceJournal:
         key = f"{reconcile.trace_id}-{reconcile.root_id}"
         self._add(key, reconcile)
         return key
+
+    def save_group(self, record: PodGroupRecord) -> str:
+        """Save the open or finished record of a pod group; returns the key for delivered()."""
+        self._add(record.traceparent, record)
+        return record.traceparent
 
     def delivered(self, keys: list[str]) -> None:
         """Delete records that the collector received, or that are not needed any more."""
@@ -212,7 +220,7 @@ class TraceJournal:
             content = _encode(entry)
             entry.facts, entry.journaled_facts, entry.is_journaled = facts, len(facts), True
         else:
-            kind, content = _RECONCILE if type(entry) is ReconcileRecord else _TRACE, _encode((key, entry))
+            kind, content = _KINDS[type(entry)], _encode((key, entry))
         chunks += (_header_struct.pack(len(content), kind), content)
 
     def _finish_rotation(self) -> None:
@@ -309,7 +317,8 @@ class TraceJournal:
         return None
 
 
-_Entry = PodRecord | ReconcileRecord | Trace
+_Entry = PodRecord | ReconcileRecord | Trace | PodGroupRecord
+_KINDS: Final = {ReconcileRecord: _RECONCILE, Trace: _TRACE, PodGroupRecord: _GROUP}
 _FileContent = tuple[list[tuple[int, Any]], int]
 
 
@@ -367,6 +376,12 @@ def _collect(files: list[_FileContent], recovered: RecoveredRecords) -> None:
                 recovered.reconciles.append(_trace(content))
             elif kind == _RECONCILE:
                 recovered.reconciles.append(msgspec.convert(content, ReconcileRecord))
+            elif kind == _GROUP:
+                group = msgspec.convert(content, PodGroupRecord)
+                if group.outcome:
+                    recovered.finished_groups.append(group)
+                else:
+                    recovered.open_groups.append((group, max(until_ns, group.start_ns)))
             else:
                 record = _record(content)
                 if record.outcome:

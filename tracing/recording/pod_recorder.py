@@ -372,6 +372,15 @@ class PodRecorder:
             current_span.set(record)
         return record
 
+    def link_group(self, uid: str, traceparent: str) -> PodRecord | None:
+        """Link the pod's trace to that of its group; returns its record, None if it has none."""
+        record = self._followed.get(uid)
+        if record is not None:
+            record.group_link = traceparent
+            record.finished_facts += 1  # views compare it
+            record.is_journaled = False
+        return record
+
     # --- queries ---------------------------------------------------------------------------------------------------
 
     def open_records(self) -> Iterable[PodRecord]:

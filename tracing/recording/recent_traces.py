@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from kubeloop.kube.clock import Clock
+from kubeloop.tracing.spans.pod_group_record import PodGroupRecord
+from kubeloop.tracing.spans.pod_group_spans import pod_group_trace
 from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.spans.pod_spans import pod_trace
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
@@ -14,6 +16,7 @@ from kubeloop.tracing.spans.trace import Trace
 
 MAX_PODS = 10_000  # some 20 MB
 MAX_RECONCILES = 1_000
+MAX_GROUPS = 2_000  # some KB each; up to 50 KB after many attempts
 
 
 class RecentTraces:
@@ -24,12 +27,15 @@ class RecentTraces:
         *,
         clock: Clock,
         open_records: Callable[[], Iterable[PodRecord]] = lambda: (),
+        open_groups: Callable[[], Iterable[PodGroupRecord]] = lambda: (),
     ) -> None:
-        """`open_records`: records of pods whose trace has not ended; they are included."""
+        """`open_records`, `open_groups`: records of pods and groups whose trace has not ended; they are included."""
         self._clock = clock
         self._open_records = open_records
+        self._open_groups = open_groups
         self._pods: dict[str, PodRecord] = {}  # by uid (or, never created, by traceparent), oldest first
         self._reconciles: deque[ReconcileRecord | Trace] = deque(maxlen=MAX_RECONCILES)
+        self._groups: deque[PodGroupRecord] = deque(maxlen=MAX_GROUPS)
 
     def add(self, record: PodRecord) -> None:
         key = record.uid or record.traceparent
@@ -41,6 +47,9 @@ class RecentTraces:
     def add_reconcile(self, reconcile: ReconcileRecord | Trace) -> None:
         """Add a finished reconcile, or the trace of apply requests."""
         self._reconciles.append(reconcile)
+
+    def add_group(self, record: PodGroupRecord) -> None:
+        self._groups.append(record)
 
     def record(self, uid: str) -> PodRecord | None:
         """Return the record of the pod with this UID."""
@@ -65,12 +74,17 @@ class RecentTraces:
         match = next((record for record in self._all() if record.context.trace_id == trace_id), None)
         if match is not None:
             return self._document(match)
-        return self.find_reconcile_trace(trace_id)
+        return self.find_linked_trace(trace_id)
 
-    def find_reconcile_trace(self, trace_id: str) -> dict[str, Any] | None:
-        """Return the trace of a reconcile."""
-        reconcile = next((record for record in self._reconciles if record.trace_id == trace_id), None)
-        return reconcile.trace().document() if reconcile else None
+    def find_linked_trace(self, trace_id: str) -> dict[str, Any] | None:
+        """Return the trace of a reconcile or of a pod group."""
+        for reconcile in self._reconciles:
+            if reconcile.trace_id == trace_id:
+                return reconcile.trace().document()
+        for group in (*self._groups, *self._open_groups()):
+            if group.context.trace_id == trace_id:
+                return pod_group_trace(group, now_ns=self._clock.time_ns()).document()
+        return None
 
     def slowest(self, namespace: str = "", owner: str = "") -> dict[str, Any] | None:
         """Return the longest trace of a pod, in this namespace and of this owner ("statefulset/db") if they are set."""

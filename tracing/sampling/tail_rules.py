@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.tracing.sampling.samplers import TailRules
+from kubeloop.tracing.spans.pod_group_record import PodGroupAttempt, PodGroupRecord
 from kubeloop.tracing.spans.pod_record import COMPLETE_OUTCOMES, ObservedPhase, Phase, PodRecord, SchedulingAttempt
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.trace import Trace
@@ -19,6 +20,19 @@ def matching_tail_rule(record: PodRecord, rules: TailRules) -> str:
     if rules.failed and (record.outcome not in COMPLETE_OUTCOMES or record.create_error or _has_failure(record)):
         return "failed"
     if rules.preempted and _has_preempted(record):
+        return "preempted"
+    return ""
+
+
+def matching_group_tail_rule(record: PodGroupRecord, rules: TailRules) -> str:
+    """Return the first rule that the finished record of a pod group matches, "" if none does."""
+    limit_seconds = rules.slower_than_seconds
+    attempts = [fact for fact in record.facts if isinstance(fact, PodGroupAttempt)]
+    if limit_seconds is not None and record.duration_ns > limit_seconds * 1e9:
+        return f"slower-than={limit_seconds:g}s"
+    if rules.failed and (record.outcome != "bound" or any(attempt.has_failed for attempt in attempts)):
+        return "failed"
+    if rules.preempted and any(fact.facts is not None and fact.facts.result == "preempting" for fact in attempts):
         return "preempted"
     return ""
 

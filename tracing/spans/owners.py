@@ -5,6 +5,9 @@ Imports the standard library only.
 
 from __future__ import annotations
 
+POD_GROUP = "PodGroup"
+"""Kind under which a pod's group is listed after its owners."""
+
 
 def owner_text(kind: str, name: str) -> str:
     return f"{kind.lower()}/{name}"

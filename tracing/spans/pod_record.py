@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from kubeloop.kube.objects.api_types import ObjectMeta, OwnerReference, Pod
+from kubeloop.kube.objects.api_types import ObjectMeta, OwnerReference, Pod, PodSchedulingGroup
 from kubeloop.kube.objects.object_fields import controller_of
-from kubeloop.tracing.spans.owners import deployment_name, owner_text
+from kubeloop.tracing.spans.owners import POD_GROUP, deployment_name, owner_text
 from kubeloop.tracing.spans.pod_milestones import Edge, EdgeSource, PodMilestones
 from kubeloop.tracing.spans.trace import Span
 from kubeloop.tracing.spans.traceparent import TraceContext
@@ -150,6 +150,8 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     template_hash: str = ""
     top_owner_kind: str = ""  # topmost owner, such as CronJob, if it is known; a Deployment only for an observed pod
     top_owner_name: str = ""
+    group_name: str = ""  # pod group of the pod, if any
+    group_link: str = ""  # traceparent of the group's trace
     scheduler: str = ""  # schedulerName, if no scheduler of this process schedules the pod
     create_start_ns: int = 0
     create_end_ns: int = 0
@@ -242,9 +244,15 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     def set_pod(self, pod: Pod) -> None:
         metadata = pod.metadata
         self._set_pod(metadata, metadata.labels.get("pod-template-hash", ""), controller_of(metadata))
+        self._set_group(pod.spec.scheduling_group)
 
     def set_observed_pod(self, pod: ObservedPod) -> None:
         self._set_pod(pod.metadata, pod.metadata.labels.pod_template_hash, controller_of(pod.metadata))
+        self._set_group(pod.spec.scheduling_group)
+
+    def _set_group(self, group: PodSchedulingGroup | None) -> None:
+        if group is not None:
+            self.group_name = group.pod_group_name or ""
 
     def _set_pod(
         self,
@@ -267,8 +275,9 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
 
     @property
     def owners(self) -> list[str]:
-        """Known owners as "deployment/web", the topmost first, the pod's controller last."""
-        return [*dict.fromkeys(owner_text(kind, name) for kind, name in self._owner_chain() if name)]
+        """Known owners as "deployment/web", the topmost first, then the pod's controller, then its pod group."""
+        chain = (*self._owner_chain(), (POD_GROUP, self.group_name))
+        return [*dict.fromkeys(owner_text(kind, name) for kind, name in chain if name)]
 
     @property
     def topmost_owner_kind(self) -> str:

@@ -94,6 +94,8 @@ class _SpanBuilder:
         for kind, name in (owner, ("Deployment", record.deployment_name), top_owner):
             if kind in _OWNER_ATTRIBUTES:
                 attributes[_OWNER_ATTRIBUTES[kind]] = name
+        if record.group_name:
+            attributes["kubeloop.pod_group.name"] = record.group_name
         if record.node:
             attributes["k8s.node.name"] = record.node
         attributes["kubeloop.outcome"] = record.outcome or "open"
@@ -125,9 +127,14 @@ class _SpanBuilder:
             start_ns=self._start_ns,
             end_ns=self._end_ns,
             attributes={name: value for name, value in attributes.items() if value != ""},
-            links=(Link(record.link, "cause" if record.is_observed else "reconcile"),) if record.link else (),
+            links=self._links(),
             error=record.reason or record.outcome if failed else None,
         )
+
+    def _links(self) -> tuple[Link, ...]:
+        record = self._record
+        links = (Link(record.link, "cause" if record.is_observed else "reconcile"),) if record.link else ()
+        return (*links, Link(record.group_link, "pod group")) if record.group_link else links
 
     def _add(
         self,

@@ -19,7 +19,7 @@ Attributes = dict[str, AttributeValue]
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):
-    """Link to another span, by its traceparent. relation: "cause", "reconcile" or "pod"."""
+    """Link to another span, by its traceparent. relation: "cause", "reconcile", "pod" or "pod group"."""
 
     traceparent: str
     relation: str = ""

@@ -81,7 +81,8 @@ def self_contained_page(documents: Iterable[Mapping[str, Any]], *, kind: str, na
     if kind == "pod" and lines:
         first = {"kind": "pod", "key": lines[-1].key}
     elif kind and lines:
-        owner = next((owner for owner in lines[0].owners if owner.endswith(f"/{name}")), lines[0].owner)
+        named = [owner for owner in lines[0].owners if owner.endswith(f"/{name}")] or [lines[0].owner]
+        owner = next((owner for owner in named if kind.startswith(owner.partition("/")[0])), named[0])
         first = {"kind": "rollout", "key": f"{lines[0].namespace}/{owner}"}
     content = {
         "title": title,

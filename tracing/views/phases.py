@@ -26,19 +26,25 @@ PHASES: Final = (
     Phase("create", "create", "create request, until its response", "blue", ("create",)),
     Phase("delivery", "delivery", "from creation until the watch event", "bright_blue", ("watch delivery",)),
     Phase("queue", "queue", "waiting in the active queue", "yellow", ("queue active",)),
-    Phase("waiting", "waiting", "unschedulable, in backoff or gated", "magenta", ("queue", "unschedulable", "gated")),
+    Phase(
+        "waiting",
+        "waiting",
+        "unschedulable, in backoff or gated",
+        "magenta",
+        ("queue", "unschedulable", "gated", "quorum wait", "group wait"),
+    ),
     Phase(
         "scheduling",
         "scheduling",
         "filtering, scoring, node selection; until the first decision of another scheduler",
         "cyan",
-        ("scheduling attempt", "schedule", *_STEPS),
+        ("scheduling attempt", "schedule", "group attempt", "placement", *_STEPS),
     ),
     Phase(
         "preemption", "preemption", "waiting until preempted pods have ended", "medium_violet_red", ("preemption wait",)
     ),
     Phase("permit", "permit", "reserve, permit and pre-bind", "bright_cyan", ("reserve", "permit", "pre-bind")),
-    Phase("bind", "bind", "bind request, until its response", "bright_magenta", ("bind",)),
+    Phase("bind", "bind", "bind request, until its response", "bright_magenta", ("bind", "group binding")),
     Phase("confirmation", "confirm", "from binding until the watch event", "green", ("confirmation",)),
     Phase(
         "sandbox",

@@ -18,7 +18,7 @@ from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.tracing.recording.recent_traces import RecentTraces
-from kubeloop.tracing.spans.owners import deployment_name, owner_text
+from kubeloop.tracing.spans.owners import POD_GROUP, deployment_name, owner_text
 from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.views.feed_response import FeedResponse
 from kubeloop.tracing.views.pod_lines import PodLine, pod_line
@@ -238,6 +238,8 @@ def untraced_line(key: str, pod: Pod) -> PodLine:
         deployment = deployment_name(owner.kind, owner.name, metadata.labels.get("pod-template-hash", ""))
         owners = [owner_text("Deployment", deployment)] if deployment else []
         owners.append(owner_text(owner.kind, owner.name))
+    if pod.spec.scheduling_group is not None:
+        owners.append(owner_text(POD_GROUP, pod.spec.scheduling_group.pod_group_name or ""))
     return PodLine(
         key=key,
         trace_id="",

@@ -13,12 +13,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from kubeloop.tracing.spans.owners import owner_text
+from kubeloop.tracing.spans.owners import POD_GROUP, owner_text
 from kubeloop.tracing.views.phases import ON_NODE, OTHER, phase_index
 
 Document = Mapping[str, Any]
 """{"traceId", "spans": [{"name", "spanId", "parentSpanId", "start", "end", "attributes", "links", "status"}]}."""
 
+POD_GROUP_ROOT: Final = "pod group"  # name of the root span of a group's trace
 MAX_SEGMENTS: Final = 60  # per line; of a longer history the first and last segments are shown
 _GAP_US: Final = 1  # shorter gaps are rounding
 _GAP_SHARE: Final = 0.002  # of the duration; shorter gaps have no span and are added to the next segment
@@ -59,7 +60,7 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
 
     key       ID of the pod's span, or its UID if it has no span: one trace may have several pods
     owner     topmost known owner: "deployment/web", "replicaset/web-5f"; "" for a pod without an owner
-    lower_owners  further owners, down to the pod's controller
+    lower_owners  further owners, down to the pod's controller; then the pod group: "podgroup/train"
     stage     creating, delivery, queued, backoff, unschedulable, gated, scheduling, binding, bound, starting, running,
               ready, completed, failed, terminating, deleted, "crash back-off", "other scheduler"
     segments  phase, offset, duration; phase, offset, duration; ... in order of time, gaps as phase OTHER
@@ -67,6 +68,7 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
               this; empty if all are exact
     is_open   the trace has not ended
     is_reconstructed  the pod is older than the process: times before are from the object and its Events
+    group_trace_id  of the pod's group; "" without a group, or if that has no trace
     reason    why the pod waits or failed: message of the scheduler or the API server
     """
 
@@ -81,6 +83,7 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
     edge_uncertainties: list[int] = []
     owner: str = ""
     lower_owners: list[str] = []
+    group_trace_id: str = ""
     node: str = ""
     attempts: int = 0
     reason: str = ""
@@ -122,6 +125,11 @@ def pod_span(document: Document) -> Mapping[str, Any] | None:
     return next((span for span in document["spans"] if "kubeloop.outcome" in span["attributes"]), None)
 
 
+def relation(link: Mapping[str, Any]) -> str:
+    """Return the relation of a span to the one it is linked to, such as "pod group"."""
+    return str(link.get("attributes", {}).get("kubeloop.link", ""))
+
+
 def pod_line(document: Document) -> PodLine | None:
     """Return the line of a pod's trace; None for another trace, such as of a reconcile."""
     root = pod_span(document)
@@ -151,6 +159,7 @@ def pod_line(document: Document) -> PodLine | None:
         edge_uncertainties=edge_uncertainties if any(edge_uncertainties) else [],
         owner=owners[0] if owners else "",
         lower_owners=owners[1:],
+        group_trace_id=next((link["traceId"] for link in root["links"] if relation(link) == "pod group"), ""),
         node=attributes.get("k8s.node.name", ""),
         attempts=attributes.get("kubeloop.attempts", 0),
         reason=_reason(root, children, is_open)[:_MAX_REASON],
@@ -161,8 +170,9 @@ def pod_line(document: Document) -> PodLine | None:
 
 
 def owners_of(attributes: Mapping[str, Any]) -> list[str]:
-    """Return the known owners of a pod, such as "deployment/web", the topmost first."""
+    """Return the known owners of a pod, such as "deployment/web", the topmost first, then its pod group."""
     chain = [(kind, attributes.get(f"k8s.{kind}.name")) for kind in _OWNER_KINDS]
+    chain.append((POD_GROUP, attributes.get("kubeloop.pod_group.name")))
     chain.insert(0, (str(attributes.get("kubeloop.owner.kind", "")), attributes.get("kubeloop.owner.name")))
     return [*dict.fromkeys(owner_text(kind, name) for kind, name in chain if name)]
 

@@ -8,7 +8,7 @@ from typing import Any
 from kubeloop.tracing.views.time_format import format_duration
 
 _REJECTED = "kubeloop.rejected."
-_BY_US = ("create", "reserve", "permit", "pre-bind", "bind")
+_BY_US = ("create", "reserve", "permit", "pre-bind", "bind", "placement")
 
 _CONTAINER_SPANS = (
     *("init container", "container start", "startup probe", "readiness probe"),
@@ -21,7 +21,7 @@ _OBJECT_ATTRIBUTES = {
 }
 _EXPLAINED = (
     *("not followed", "not recorded", "not observed", "gated", "unschedulable", "preemption wait", "start sandbox"),
-    *("startup probe", "readiness probe"),
+    *("startup probe", "readiness probe", "group wait", "group attempt"),
 )
 
 Span = Mapping[str, Any]
@@ -33,7 +33,11 @@ def title(span: Span) -> str:
     if name == "pod":
         pod = attributes.get("k8s.pod.name") or "(never created)"
         return f"pod {attributes.get('k8s.namespace.name', '')}/{pod}"
-    if name == "scheduling attempt" and "kubeloop.attempt" in attributes:
+    if name == "pod group":
+        return f"pod group {attributes.get('k8s.namespace.name', '')}/{attributes.get('kubeloop.pod_group.name', '')}"
+    if name == "placement":
+        return f"placement {attributes.get('kubeloop.placement', '')}"
+    if name in ("scheduling attempt", "group attempt") and "kubeloop.attempt" in attributes:
         return f"{name} {attributes['kubeloop.attempt']}"
     if name.startswith("reconcile ") and "kubeloop.key" in attributes:
         return f"{name} {attributes['kubeloop.key']}"
@@ -52,6 +56,8 @@ def span_details(span: Span) -> Iterator[str]:
     reason = attributes.get("kubeloop.message") or attributes.get("kubeloop.reason") or attributes.get("kubeloop.gates")
     if name in _EXPLAINED and reason:
         yield f"{span_title}: {reason}"
+    if name == "quorum wait":
+        yield f"{span_title}: until {attributes.get('kubeloop.pod_group.min_count')} pods exist (minCount)"
     if name == "image pull":
         yield from _pull_details(span)
     if name == "other scheduler":

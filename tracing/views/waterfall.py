@@ -69,7 +69,7 @@ class Waterfall:
             details.append(
                 f"{_SHADED_BEFORE} and {_SHADED_END}: an edge lies in here; ±: the uncertainty of a duration"
             )
-        yield Group(*(Padding(Text(detail, style="dim"), (0, 0, 0, 2)) for detail in details))
+        yield Group(*(Padding(Text(detail, style="dim"), (0, 0, 0, 2)) for detail in dict.fromkeys(details)))
 
     def _title(self) -> Text:
         root = pod_span(self._document) or self._spans[0]
@@ -80,6 +80,8 @@ class Waterfall:
             heading.append(f", on {attributes['k8s.node.name']}")
         if line is not None and line.is_open:
             heading.append(f"  {line.stage}, in progress", style="yellow")
+        elif attributes.get("kubeloop.pod_group.outcome") == "open":
+            heading.append("  in progress", style="yellow")
         if _is_error(root):
             heading.append(f"  {root['status'].get('message', 'failed')}", style="red")
         if attributes.get("kubeloop.continued"):

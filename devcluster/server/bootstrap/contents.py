@@ -122,10 +122,14 @@ _SCHEDULER, _CLAIM_CONTROLLER = "system:kube-scheduler", "system:controller:reso
 _JOB_CONTROLLER = "system:controller:job-controller"
 _VIEW, _EDIT = "system:aggregate-to-view", "system:aggregate-to-edit"
 _READ, _WRITE = ("get", "list", "watch"), ("create", "delete", "deletecollection", "patch", "update")
+_TAINT_CONTROLLER = "system:controller:device-taint-eviction-controller"
 _CLAIMS, _CLAIM_BINDING = ("create", "delete", "resourceclaims"), ("patch", "update", "resourceclaims/binding")
 _GROUP_STATUS = ("patch", "update", "podgroups/status")
 _GATES_OF_RULES = {
     (_SCHEDULER, *_CLAIMS): "DRAExtendedResource",
+    (_SCHEDULER, *_READ, "devicetaintrules"): "DRADeviceTaintRules",
+    (_TAINT_CONTROLLER, *_READ, "devicetaintrules"): "DRADeviceTaintRules",
+    (_TAINT_CONTROLLER, "patch", "update", "devicetaintrules/status"): "DRADeviceTaintRules",
     (_SCHEDULER, *_CLAIM_BINDING): "DRAResourceClaimGranularStatusAuthorization",
     (_CLAIM_CONTROLLER, *_CLAIM_BINDING): "DRAResourceClaimGranularStatusAuthorization",
     (_CLAIM_CONTROLLER, *_READ, "podgroups"): "DRAWorkloadResourceClaims",
@@ -138,7 +142,7 @@ _GATES_OF_RULES = {
 }
 """Feature gate by role, verbs and resources of a rule."""
 _GATES_OF_ROLES = {
-    "system:controller:device-taint-eviction-controller": "DRADeviceTaints",
+    _TAINT_CONTROLLER: "DRADeviceTaints",
     "system:controller:podgroup-protection-controller": "GenericWorkload",
 }
 """Feature gate by role and binding."""
@@ -198,6 +202,7 @@ _VERSION_PRIORITIES = {
     ("autoscaling", "v2"): 30,
     ("flowcontrol.apiserver.k8s.io", "v1"): 21,
     ("resource.k8s.io", "v1"): 21,
+    ("resource.k8s.io", "v1beta2"): 15,
     ("scheduling.k8s.io", "v1alpha2"): 2,
 }
 

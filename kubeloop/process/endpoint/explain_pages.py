@@ -1,11 +1,11 @@
-"""/debug/explain: the explanation of a pending pod, or of the pods of an owner, for `kubeloop explain`."""
+"""/debug/explain: the explanation of a pending pod, the pods of an owner, or a pod group, for `kubeloop explain`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kubeloop.process.endpoint.trace_targets import Target
+from kubeloop.process.endpoint.trace_targets import POD_GROUP_KIND, Target
 
 if TYPE_CHECKING:
     from kubeloop.process.control_plane import ControlPlane
@@ -28,6 +28,8 @@ def add_explain_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
             from kubeloop.process.endpoint.owner_pods import cron_job_runs, first_pending, owner_document, pods_of
 
             kind, _, name = query["owner"].partition("/")
+            if kind == POD_GROUP_KIND:
+                return await explain_group(scheduler, f"{namespace}/{name}")
             owner = Target(kind, name, namespace)
             runs = await cron_job_runs(plane.client, owner)
             pods = pods_of(owner, scheduler.listers.pods.by_index("namespace", namespace), runs)
@@ -40,6 +42,17 @@ def add_explain_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
         if scheduler.listers.pods.get(key) is None:
             raise KeyError(f"there is no pod {key}")
         return await explain_pod(scheduler, key)
+
+    async def explain_group(scheduler: Scheduler, key: str) -> dict[str, Any]:
+        from kubeloop.scheduler.explain.pod_group import explain_pod_group
+
+        if scheduler.pod_group_cycle is None:
+            raise KeyError("pod groups are disabled; the feature gate GenericWorkload enables them")
+        explanation = explain_pod_group(scheduler, key, scheduler.pod_group_cycle.failed.get(key))
+        if not explanation.exists:
+            raise KeyError(f"there is no pod group {key}")
+        pod = await explain_pod(scheduler, explanation.unfit_pod) if explanation.unfit_pod else None
+        return explanation.to_json() | {"scheduling": scheduler.is_running, "pod": pod}
 
     async def explain_pod(scheduler: Scheduler, key: str) -> dict[str, Any]:
         from kubeloop.scheduler.explain.pending_pod import explain_in_slices

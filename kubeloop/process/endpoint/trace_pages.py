@@ -1,6 +1,7 @@
 """Trace pages of the endpoint, for `kubeloop trace` and for browsers.
 
 /debug/traces          one trace: ?pod= | ?owner=statefulset/db (its slowest pod) | ?key= | ?trace= | the slowest of all
+/debug/traces/linked   the trace ?trace= of a pod group or reconcile; null if it is not stored
 /debug/traces/lines    one line per pod, those that changed since ?cursor=; filtered by ?namespace= and ?owner=
 /debug/traces/stream   all traces of ?pod= | ?owner= | ?namespace=, and the traces of their causes
 /traces                the web page and its files
@@ -44,6 +45,7 @@ def add_trace_pages(
     """Add the trace pages and the web page to the endpoint. The parameters are those of TracePages."""
     pages = TracePages(tracing, pods, deployments, clock_skew)
     endpoint.add_page(TRACES_PATH, pages.trace)
+    endpoint.add_page(f"{TRACES_PATH}/linked", pages.linked)
     endpoint.add_page(f"{TRACES_PATH}/lines", pages.lines)
     endpoint.add_page(f"{TRACES_PATH}/stream", pages.stream)
     for path in served_paths(TRACES_PAGE_PATH):
@@ -115,6 +117,10 @@ class TracePages:
             raise UserError(missing, hint=_HINT)
         return document
 
+    async def linked(self, query: Mapping[str, str]) -> dict[str, Any] | None:
+        """Return the trace of a pod group or a reconcile, None if it is not stored."""
+        return self._memory.find_linked_trace(query.get("trace", ""))
+
     async def lines(self, query: Mapping[str, str]) -> Any:
         """Return a FeedResponse. Raises UserError if `owner` does not exist."""
         namespace, owner = query.get("namespace", ""), query.get("owner", "")
@@ -148,7 +154,7 @@ class TracePages:
     async def _documents(
         self, documents: Iterable[dict[str, Any]], records: Iterable[PodRecord]
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the documents, then the traces of their causes: reconciles, their causes, and requests."""
+        """Yield the documents, then those they link to: pod groups, reconciles, their causes, and requests."""
         pending_ids: dict[str, None] = {}  # trace ids, unique and in order
         for document in documents:
             pending_ids |= dict.fromkeys(causes_of(document))
@@ -164,7 +170,7 @@ class TracePages:
             trace_id = next(iter(pending_ids))
             del pending_ids[trace_id]
             sent_ids.add(trace_id)
-            cause = self._memory.find_reconcile_trace(trace_id)
+            cause = self._memory.find_linked_trace(trace_id)
             if cause is not None:
                 yield cause
                 pending_ids |= dict.fromkeys(link_id for link_id in causes_of(cause) if link_id not in sent_ids)

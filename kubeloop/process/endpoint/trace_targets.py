@@ -8,7 +8,11 @@ from typing import Any
 import msgspec
 
 from kubeloop.kube.errors import UserError
-from kubeloop.tracing.spans.owners import owner_text, plural_kind
+from kubeloop.tracing.spans.owners import POD_GROUP, owner_text, plural_kind
+from kubeloop.tracing.views.pod_lines import relation
+
+POD_GROUP_KIND = POD_GROUP.lower()
+"""Kind of a target that is a pod group."""
 
 TRACES_PATH = "/debug/traces"
 TRACES_PAGE_PATH = "/traces"
@@ -46,10 +50,10 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def causes_of(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield ids of the traces that a trace is linked to, except for those of pods that a reconcile created."""
+    """Yield ids of the traces that a trace is linked to, except for those of pods."""
     for span in document["spans"]:
         for link in span["links"]:
-            if link.get("attributes", {}).get("kubeloop.link") != "pod":
+            if relation(link) != "pod":
                 yield link["traceId"]
 
 

@@ -288,6 +288,9 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         if victims:
             self._victims.observe(victims)
 
+    def group_preemption(self, victims: int) -> None:
+        self._victims.observe(victims)
+
     def victims_evicted(self, result: CallResult, seconds: float) -> None:
         self._evictions.labels(result).inc()
         self._eviction_seconds.labels(result).observe(seconds)

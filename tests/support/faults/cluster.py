@@ -13,6 +13,7 @@ from typing import Any
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.store import Change
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import (
     BY_GROUP_RESOURCE,
     DAEMON_SETS,
@@ -52,10 +53,10 @@ class Cluster:
     in place of others, without an owner.
     """
 
-    def __init__(self, seed: str, *, serves_metrics: bool = False) -> None:
+    def __init__(self, seed: str, *, serves_metrics: bool = False, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> None:
         self.clock = VirtualClock()
         self.rng = random.Random(f"cluster/{seed}")
-        settings = ServingSettings(serves_metrics=serves_metrics)
+        settings = ServingSettings(serves_metrics=serves_metrics, feature_gates=gates)
         self.server = ApiServer(clock=self.clock, rng=random.Random(self.rng.random()), token=None, settings=settings)
         self.store = self.server.store
         self.user = InProcessApi(self.server)

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from kubeloop.devcluster.api import errors, request_info
 from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.api.served_resources import all_api_gates
 from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
 from kubeloop.testing.memory_transport import MemoryTransport
 from support.faults.cluster import Cluster
@@ -27,7 +28,7 @@ _UNCOUNTED = ("events", "leases")  # writes about these are neither numbered nor
 
 def resource_in(path: str) -> str:
     """Return the plural name of the resource, with the subresource ("pods/status"); "" for other paths."""
-    info = request_info.route(path)
+    info = request_info.route(path, all_api_gates())
     if info is None:
         return ""
     plural = info.served.resource.plural
@@ -422,7 +423,7 @@ def _is_numbered(request: SentRequest) -> bool:
 
 
 def request_is_list(request: SentRequest) -> bool:
-    info = request_info.route(request.path)
+    info = request_info.route(request.path, all_api_gates())
     return info is not None and not info.name
 
 

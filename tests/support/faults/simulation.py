@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import JOBS, PODS, REPLICA_SETS
 from kubeloop.process.control_plane import Settings
 from kubeloop.testing import virtual_time
@@ -32,9 +32,9 @@ QUIET_SECONDS = 60.0
 QUIET_WINDOWS = 20
 RESTART_SECONDS = 1.0
 STEP_LIMIT_SECONDS = 600.0  # a user does not wait longer for the desired state
-_WITHOUT_COMPARISON = FeatureGates(
-    {f"StaleControllerConsistency{kind}": False for kind in ("DaemonSet", "Job", "ReplicaSet", "StatefulSet")}
-)
+_WITHOUT_COMPARISON = {
+    f"StaleControllerConsistency{kind}": False for kind in ("DaemonSet", "Job", "ReplicaSet", "StatefulSet")
+}
 _OWNERS = (REPLICA_SETS, JOBS)
 TRACEPARENT_ANNOTATION = "tracing.k8s.io/traceparent"
 
@@ -79,14 +79,16 @@ class _Run:
         self._settings = Settings(
             controllers=frozenset(scenario.controllers),
             controller_options=dict(scenario.options),
-            feature_gates=DEFAULT_FEATURE_GATES if plan.compares_versions else _WITHOUT_COMPARISON,
+            feature_gates=FeatureGates({**scenario.gates, **({} if plan.compares_versions else _WITHOUT_COMPARISON)}),
         )
         self._processes: list[ControlProcess] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> Report:
         loop = asyncio.get_running_loop()
-        self._cluster = cluster = Cluster(self._seed, serves_metrics=self._scenario.serves_metrics)
+        scenario = self._scenario
+        gates = FeatureGates(scenario.gates)
+        self._cluster = cluster = Cluster(self._seed, serves_metrics=scenario.serves_metrics, gates=gates)
         self._network = network = Network(cluster, self._plan, random.Random(self._rng.random()))
         self._collector = TraceCollector()
         self._clock = ProcessClock(cluster.clock)

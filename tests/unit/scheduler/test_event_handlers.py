@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api import events
+from kubeloop.scheduler.api.results import unresolvable
+from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupStates
@@ -28,6 +30,13 @@ from support.plugin_cluster import make_member, make_node, make_pod
 SCHEDULER = "default-scheduler"
 
 
+class IncompleteGang:
+    name = "GangScheduling"
+
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        return unresolvable(self.name, "too few pods")
+
+
 class HandledEvents:
     """Cache and queue with their event handlers; each plugin is registered for the events of one resource."""
 
@@ -37,17 +46,19 @@ class HandledEvents:
         self.version = 0
         self.handled: list[str] = []
         self.waiting: set[str] = set()
+        self.pre_enqueue: list[Any] = []
         registrations = [
             Registration("NodeResourcesFit", events.ASSIGNED_POD_DELETE, None),
             Registration("NodeName", events.NODE_ADD, None),
             Registration("VolumeBinding", events.cluster_event("PersistentVolume", events.UPDATE), None),
+            Registration("InterPodAffinity", events.cluster_event("Pod", events.ADD), None),
             Registration("GangScheduling", events.cluster_event("Pod", events.ADD), None),
         ]
         self.cache = Cache(lambda: 0.0, pod_groups=PodGroupStates() if gangs else None)
         self.queue = SchedulingQueue(
             sort_key=lambda queued: queued.key,
             hint_maps={SCHEDULER: QueueingHintMap(registrations)},
-            pre_enqueue={SCHEDULER: []},
+            pre_enqueue={SCHEDULER: self.pre_enqueue},
             nominator=Nominator(self.pods.get),
             now_ns=lambda: 10**12,
         )
@@ -58,7 +69,7 @@ class HandledEvents:
             scheduler_names={SCHEDULER},
             reject_waiting_pod=lambda uid: uid in self.waiting,
             durations=durations,
-            gangs=gangs,
+            completes_gang=(lambda pod: pod.metadata.name == "last") if gangs else None,
         )
         self.node_events = NodeEvents(self.cache, self.queue, durations)
 
@@ -217,12 +228,23 @@ def test_other_resources_exclude_pods_and_nodes() -> None:
 
 
 @pytest.mark.parametrize(("gangs", "queue"), [(True, "backoff"), (False, "unschedulable")])
-def test_new_pending_pod_may_complete_a_gang(gangs: bool, queue: str) -> None:
+def test_new_pending_pod_may_make_others_schedulable(gangs: bool, queue: str) -> None:
     handlers = HandledEvents(gangs=gangs)
     handlers.add(waiting := handlers.pod("waiting"))
-    assert handlers.reject("GangScheduling") == waiting.key
+    assert handlers.reject("InterPodAffinity") == waiting.key
     handlers.add(handlers.pod("new"))
     assert handlers.queue_of("waiting") == queue
+
+
+def test_pods_that_wait_for_their_gang_are_queued_when_it_is_complete() -> None:
+    handlers = HandledEvents(gangs=True)
+    handlers.pre_enqueue.append(IncompleteGang())
+    handlers.add(handlers.pod("first"))
+    handlers.pre_enqueue.clear()
+    handlers.add(handlers.pod("second"))
+    assert handlers.queue_of("first") == "gated"
+    handlers.add(handlers.pod("last"))
+    assert handlers.queue_of("first") == "active"
 
 
 def test_pods_of_groups_are_counted_from_their_creation_to_their_deletion() -> None:

@@ -59,6 +59,7 @@ def make_pod(
     conditions=None,
     deleted="",
     scheduler="default-scheduler",
+    group="",
 ):
     """Return a Pod; `conditions`: transition time by type of conditions that are true."""
     owners = [{"kind": owner, "name": "web-5f", "uid": "rs-uid", "controller": True}] if owner else []
@@ -75,7 +76,11 @@ def make_pod(
                 "ownerReferences": owners,
                 "creationTimestamp": created or "2026-01-01T12:00:00Z",
             },
-            "spec": {"nodeName": node, "schedulerName": scheduler},
+            "spec": {
+                "nodeName": node,
+                "schedulerName": scheduler,
+                **({"schedulingGroup": {"podGroupName": group}} if group else {}),
+            },
             "status": {
                 "phase": phase,
                 "conditions": [

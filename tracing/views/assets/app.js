@@ -118,7 +118,7 @@
     for (const line of selected) {
       line.shownUs = pods.duration(line);
       if (line.segments.length && line.shownUs > state.longestUs) state.longestUs = line.shownUs;
-      if (line.owner) owners.add(`${line.namespace}/${line.owner}`);
+      for (const key of line.rollouts) owners.add(key);
     }
     const skew = Object.entries(pods.clockSkew).map(([clock, bounds]) => Kubeloop.skew(clock, bounds));
     find("skew").hidden = !skew.length;

@@ -33,7 +33,7 @@ Kubeloop.Detail = class {
 
   stop() {
     this.picture?.stop();
-    Object.assign(this, { picture: null, waterfall: null, line: null, fetchedAt: 0, fetching: false, trace: null, table: null });
+    Object.assign(this, { picture: null, waterfall: null, line: null, fetchedAt: 0, fetching: false, trace: null, table: null, group: null });
   }
 
   /* Draws again; something may have changed. */
@@ -44,7 +44,7 @@ Kubeloop.Detail = class {
     else if (!this.trace && !this.fetching) this.fetchTrace(() => this.source.trace(this.what.trace), () => this.drawTrace());
   }
 
-  async fetchTrace(get, then) {
+  async fetchTrace(get, then, failed = (error) => this.body.replaceChildren(Kubeloop.element("p", { class: "note" }, `No trace: ${error.message}.`))) {
     const what = this.what;
     this.fetching = true;
     this.fetchedAt = performance.now();
@@ -54,7 +54,7 @@ Kubeloop.Detail = class {
       this.trace = trace;
       then();
     } catch (error) {
-      if (what === this.what && !this.waterfall) this.body.replaceChildren(Kubeloop.element("p", { class: "note" }, `No trace: ${error.message}.`));
+      if (what === this.what && !this.waterfall) failed(error);
     } finally {
       if (what === this.what) this.fetching = false;
     }
@@ -81,8 +81,9 @@ Kubeloop.Detail = class {
       ["start", Kubeloop.moment(line.startUs)],
       ["node", line.node],
       ["attempts", line.attempts ? String(line.attempts) : ""],
-      ["owner", line.owner && Kubeloop.element("span", {}, line.owners.flatMap((owner, index) =>
+      ["owner", line.owner && line.owner !== line.group && Kubeloop.element("span", {}, line.owners.filter((owner) => owner !== line.group).flatMap((owner, index) =>
         [index ? " › " : "", link(`#rollout=${encodeURIComponent(`${line.namespace}/${owner}`)}`, owner)]))],
+      ["pod group", line.group && link(`#rollout=${encodeURIComponent(`${line.namespace}/${line.group}`)}`, line.group.slice(Kubeloop.GROUP.length))],
       ["namespace", line.namespace],
       ["trace", line.traceId && Kubeloop.element("code", {}, line.traceId)],
     ]);
@@ -108,7 +109,7 @@ Kubeloop.Detail = class {
     const links = this.trace.spans.flatMap((span) => (span.links || []).map((link) => [link.attributes?.["kubeloop.link"] || "trace", link.traceId]));
     const seen = new Set();
     this.links.replaceChildren(...links.filter(([, id]) => !seen.has(id) && seen.add(id)).slice(0, 20).map(([relation, id]) =>
-      Kubeloop.element("a", { href: `#trace=${encodeURIComponent(id)}` }, relation === "reconcile" ? "the reconcile that created it" : `${relation} ${id.slice(0, 8)}`)));
+      Kubeloop.element("a", { href: `#trace=${encodeURIComponent(id)}` }, relation === "reconcile" ? "the reconcile that created it" : relation === "pod group" ? "the scheduling of its group" : `${relation} ${id.slice(0, 8)}`)));
   }
 
   /* How the times of an observed trace were obtained. */
@@ -140,6 +141,23 @@ Kubeloop.Detail = class {
     this.drawSpans();
   }
 
+  /* The trace of a pod group, the newest one of its pods, above them. */
+  drawGroup(rollout) {
+    const isRecent = this.fetchedAt && performance.now() - this.fetchedAt < Kubeloop.Detail.REFRESH_MS;
+    if (!rollout.owner.startsWith(Kubeloop.GROUP) || this.fetching || isRecent) return;
+    const newest = rollout.lines.filter((line) => line.groupTraceId).sort((a, b) => b.startUs - a.startUs)[0];
+    const isSame = this.trace && this.trace.traceId === newest?.groupTraceId;
+    if (!newest || (isSame && this.trace.spans[0].attributes["kubeloop.pod_group.outcome"] !== "open")) return;
+    this.fetchTrace(() => this.source.trace(newest.groupTraceId), () => {
+      if (!this.waterfall) {
+        this.waterfall = new Kubeloop.Waterfall();
+        this.group.replaceChildren(Kubeloop.element("h3", {}, "Scheduling of the group"), this.waterfall.node);
+        this.group.hidden = false;
+      }
+      this.waterfall.draw(this.trace);
+    }, () => { this.group.hidden = true; });
+  }
+
   drawRollout() {
     const key = this.what.rollout;
     const lines = [...this.pods.byKey.values()].filter((line) => line.owners.some((owner) => `${line.namespace}/${owner}` === key));
@@ -162,7 +180,9 @@ Kubeloop.Detail = class {
       this.picture = new Kubeloop.RolloutPicture(this.pods, (line) => { location.hash = `pod=${encodeURIComponent(line.key)}`; });
       this.table = Kubeloop.element("div", {});
       this.slowest = Kubeloop.element("div", { class: "slowest" });
+      this.group = Kubeloop.element("div", { class: "group", hidden: true });
       this.body.replaceChildren(
+        this.group,
         Kubeloop.element("h3", {}, "Pods over time"), this.picture.node,
         Kubeloop.element("h3", {}, "Time per phase"), this.table,
         Kubeloop.element("h3", {}, "Slowest"), this.slowest);
@@ -170,6 +190,7 @@ Kubeloop.Detail = class {
     const changed = this.drawnVersion !== rollout.lines.length + ":" + this.pods.respondedAt || open;
     if (!changed && this.table.firstChild) return;
     this.drawnVersion = rollout.lines.length + ":" + this.pods.respondedAt;
+    this.drawGroup(rollout);
     this.picture.draw(rollout);
     this.table.replaceChildren(Kubeloop.phaseTable(Kubeloop.phaseTimes(rollout.traced, this.pods), rollout.totals));
     const slowest = [...rollout.traced].sort((a, b) => this.pods.duration(b) - this.pods.duration(a)).slice(0, 5);

@@ -2,6 +2,7 @@
 "use strict";
 
 Kubeloop.BOUND_STAGES = new Set(["bound", "starting", "running", "ready", "completed", "crash back-off", "terminating", "gone"]);
+Kubeloop.GROUP = "podgroup/"; /* pod groups come after the owners of a pod */
 Kubeloop.BINS = 48; /* of a distribution: 6 per decade, from 10 µs to 1000 s */
 
 Kubeloop.Pods = class {
@@ -37,8 +38,11 @@ Kubeloop.Pods = class {
 
 /* Adds the fields that JSON omits because of their default, and the text for the search. */
 Kubeloop.line = (line) => {
-  const complete = { segments: [], edgeUncertainties: [], owner: "", lowerOwners: [], node: "", attempts: 0, reason: "", isOpen: false, isReconstructed: false, traceId: "", ...line };
+  const complete = { segments: [], edgeUncertainties: [], owner: "", lowerOwners: [], groupTraceId: "", node: "", attempts: 0, reason: "", isOpen: false, isReconstructed: false, traceId: "", ...line };
   complete.owners = complete.owner ? [complete.owner, ...complete.lowerOwners] : [];
+  complete.group = complete.owners.find((owner) => owner.startsWith(Kubeloop.GROUP)) || "";
+  /* keys of the rollouts that it belongs to: of its topmost owner and of its group */
+  complete.rollouts = [...new Set([complete.owner, complete.group])].filter(Boolean).map((owner) => `${complete.namespace}/${owner}`);
   complete.text = `${complete.namespace}/${complete.name} ${complete.owners.join(" ")} ${complete.node} ${complete.stage} ${complete.reason} ${complete.traceId}`.toLowerCase();
   return complete;
 };
@@ -52,9 +56,10 @@ Kubeloop.search = (text, pods) => {
       const limit = Number(time[2]) * units[time[3] || "ms"];
       return time[1] === ">" ? (line) => pods.duration(line) > limit : (line) => pods.duration(line) < limit;
     }
-    const [, key, value] = /^(ns|namespace|node|owner|stage|attempts):(.+)$/.exec(term) || [];
+    const [, key, value] = /^(ns|namespace|node|owner|podgroup|stage|attempts):(.+)$/.exec(term) || [];
     if (key === "attempts") return (line) => line.attempts >= Number(value);
     if (key === "owner") return (line) => line.owners.some((owner) => owner.toLowerCase().includes(value));
+    if (key === "podgroup") return (line) => line.group.slice(Kubeloop.GROUP.length).toLowerCase().includes(value);
     if (key) {
       const field = key === "ns" ? "namespace" : key;
       return (line) => line[field].toLowerCase().includes(value);
@@ -104,14 +109,14 @@ Kubeloop.percentiles = (values, uncertainties) => {
   return { p50: shown[0], p90: shown[1], p99: shown[2], max: shown[3], uncertainty };
 };
 
-/* Groups pods by owner: { key, namespace, owner, lines, finished, waiting, startUs, endUs, totals, rate }. */
+/* Groups pods by topmost owner, and by pod group: { key, namespace, owner, lines, finished, waiting, startUs, endUs, totals, rate }. */
 Kubeloop.rollouts = (lines, pods) => {
   const byOwner = new Map();
   for (const line of lines) {
-    if (!line.owner) continue;
-    const key = `${line.namespace}/${line.owner}`;
-    const group = byOwner.get(key);
-    if (group) group.push(line); else byOwner.set(key, [line]);
+    for (const key of line.rollouts) {
+      const own = byOwner.get(key);
+      if (own) own.push(line); else byOwner.set(key, [line]);
+    }
   }
   return [...byOwner].map(([key, own]) => Kubeloop.rollout(key, own, pods));
 };

@@ -4,7 +4,7 @@
 /* Key of the phase of a span below the root (tracing/views/phases.py). */
 Kubeloop.phaseOf = (name) => {
   const prefixes = [["create", "create"], ["watch delivery", "delivery"], ["queue active", "queue"], ["queue", "waiting"],
-    ["unschedulable", "waiting"], ["gated", "waiting"], ["scheduling attempt", "scheduling"], ["schedule", "scheduling"],
+    ["unschedulable", "waiting"], ["gated", "waiting"], ["quorum wait", "waiting"], ["group wait", "waiting"], ["group attempt", "scheduling"], ["placement", "scheduling"], ["group binding", "bind"], ["scheduling attempt", "scheduling"], ["schedule", "scheduling"],
     ["preemption wait", "preemption"], ["reserve", "permit"], ["permit", "permit"], ["pre-bind", "permit"], ["bind", "bind"],
     ["confirmation", "confirmation"], ["start acknowledgement", "sandbox"], ["start volumes", "sandbox"], ["start sandbox", "sandbox"], ["start init", "init"], ["init container", "init"],
     ["image pull", "pull"], ["start containers", "start"], ["container start", "start"], ["startup probe", "probes"],
@@ -18,6 +18,9 @@ Kubeloop.phaseOf = (name) => {
 Kubeloop.titleOf = (span) => {
   const attributes = span.attributes;
   if (span.name === "pod") return `pod ${attributes["k8s.namespace.name"] || ""}/${attributes["k8s.pod.name"] || "(never created)"}`;
+  if (span.name === "pod group") return `pod group ${attributes["k8s.namespace.name"] || ""}/${attributes["kubeloop.pod_group.name"] || ""}`;
+  if (span.name === "placement") return `placement ${attributes["kubeloop.placement"] || ""}`;
+  if (span.name === "group attempt" && "kubeloop.attempt" in attributes) return `attempt ${attributes["kubeloop.attempt"]}`;
   if (span.name === "scheduling attempt" && "kubeloop.attempt" in attributes) return `attempt ${attributes["kubeloop.attempt"]}`;
   if (span.name.startsWith("reconcile ") && "kubeloop.key" in attributes) return `${span.name} ${attributes["kubeloop.key"]}`;
   const object = span.name.startsWith("image pull") ? attributes["container.image.name"]
@@ -44,6 +47,8 @@ Kubeloop.summaryOf = (span) => {
     const woken = attributes["kubeloop.woken_by"];
     return [attributes["kubeloop.reason"], woken && `woken by ${woken}`].filter(Boolean).join(", ");
   }
+  if (name === "quorum wait") return `until ${attributes["kubeloop.pod_group.min_count"]} pods exist`;
+  if (name === "group binding") return `${attributes["kubeloop.bound_pods"]} bound`;
   if (name === "filter") {
     const rejected = Object.entries(attributes).filter(([key]) => key.startsWith("kubeloop.rejected."))
       .map(([key, count]) => `${key.slice("kubeloop.rejected.".length)} rejected ${count}`);
@@ -58,7 +63,7 @@ Kubeloop.summaryOf = (span) => {
     return waiting ? `${size}, waited ${Kubeloop.duration(waiting * 1e3)} for other pulls` : size;
   }
   if (name === "bind" || name === "reserve") return attributes["k8s.node.name"] ? `on ${attributes["k8s.node.name"]}` : "";
-  return name === "pod" ? "" : String(attributes["kubeloop.message"] || attributes["kubeloop.reason"] || attributes["kubeloop.gates"] || attributes["kubeloop.scheduler"] || "");
+  return name === "pod" || name === "pod group" ? "" : String(attributes["kubeloop.message"] || attributes["kubeloop.reason"] || attributes["kubeloop.gates"] || attributes["kubeloop.scheduler"] || "");
 };
 
 /* Spans in tree order, with their depth. A span without its parent is at the top level. */

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from support.faults.scenario import Scenario
-from support.faults.scenarios import batch, changes, namespaces, ownership, scheduling, services, workloads
+from support.faults.scenarios import batch, changes, devices, namespaces, ownership, scheduling, services, workloads
 
 SCENARIOS: Mapping[str, Scenario] = {
     scenario.name: scenario
-    for module in (workloads, batch, ownership, scheduling, services, namespaces, changes)
+    for module in (workloads, batch, ownership, scheduling, services, namespaces, devices, changes)
     for scenario in module.SCENARIOS
 }

@@ -77,6 +77,12 @@ def test_plan_of_a_pod_with_a_template(status, cached, owned, names, missing, is
     assert (plan.names, [entry.name for entry in plan.missing], plan.is_recorded) == (names, missing, is_recorded)
 
 
+def test_plan_keeps_the_recorded_one_of_several_claims_that_the_cache_does_not_show():
+    other = resource_claim("other", owner="pod-uid", entry="gpu")
+    plan = plan_pod_claims(pod_with_claims(TEMPLATE, status=RECORDED), finder(other), [other, OWNED])
+    assert (plan.names, plan.missing, plan.is_recorded) == ({"gpu": "web-gpu-x"}, (), True)
+
+
 def test_plan_names_the_recorded_claims_next_to_missing_ones():
     second = {"name": "nic", "resourceClaimTemplateName": "nics"}
     plan = plan_pod_claims(pod_with_claims(TEMPLATE, second, status=RECORDED), finder(OWNED), [OWNED])

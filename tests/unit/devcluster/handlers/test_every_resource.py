@@ -32,6 +32,7 @@ SOURCES: JSON = {
     "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}]
 }
 SCALED: JSON = {"scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}, "maxReplicas": 3}
+TAINT = {"key": "example.com/broken", "effect": "NoExecute"}
 CONTENT: dict[str, JSON] = {
     "pods": {"spec": POD_SPEC},
     "replicationcontrollers": {"spec": {"selector": {"app": "x"}, "template": TEMPLATE}},
@@ -58,6 +59,7 @@ CONTENT: dict[str, JSON] = {
     "workloads.scheduling.k8s.io": {
         "spec": {"podGroupTemplates": [{"name": "t", "schedulingPolicy": {"gang": {"minCount": 2}}}]}
     },
+    "devicetaintrules.resource.k8s.io": {"spec": {"deviceSelector": {"driver": "gpu.example.com"}, "taint": TAINT}},
     "podgroups.scheduling.k8s.io": {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}},
     "storageclasses.storage.k8s.io": {"provisioner": "example.com/disk"},
     "csinodes.storage.k8s.io": {"spec": {"drivers": []}},

@@ -85,6 +85,25 @@ async def test_restarted_cluster_replaces_slices_only_if_the_devices_changed(tmp
     assert found == [(1, 2), (1, 2), (2, 3)]
 
 
+async def test_taints_are_added_at_the_time_of_their_publication(tmp_path):
+    taints = [{"key": "example.com/broken", "effect": "NoExecute"}]
+    tainted = pools(devices=[{"name": "gpu", "count": 2, "taints": taints}, {"name": "fine"}])
+    times = []
+    for _ in range(2):
+        directory = DataDirectory(tmp_path)
+        async with SimulatedCluster(devices=tainted, count=1, data_directory=directory).running() as cluster:
+            await asyncio.sleep(0.1)
+            (published,) = slices(cluster).values()
+            assert published["spec"]["pool"]["generation"] == 1
+            times.append(
+                [it["timeAdded"] for device in published["spec"]["devices"] for it in device.get("taints", ())]
+            )
+            await asyncio.sleep(60)
+        directory.close()
+    assert times[0] == times[1]
+    assert len(times[0]) == 2
+
+
 @pytest.mark.parametrize(
     ("fields", "sizes"),
     [

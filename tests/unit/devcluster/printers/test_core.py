@@ -1,4 +1,4 @@
-"""Cells of events, Secrets, ResourceQuotas, ComponentStatuses and role bindings."""
+"""Cells of events, DeviceTaintRules, Secrets, ResourceQuotas, ComponentStatuses and role bindings."""
 
 from __future__ import annotations
 
@@ -34,6 +34,20 @@ def test_event_series_decides_last_time_and_count():
         4,
         "x",
     ]
+
+
+def test_device_taint_rule_shows_its_taint():
+    taint = {"key": "example.com/broken", "effect": "NoExecute", "timeAdded": "2026-05-01T11:58:00Z"}
+    cells = PRINTERS["devicetaintrules.resource.k8s.io"]
+    assert cells({"metadata": METADATA, "spec": {"taint": taint}}, NOW) == [
+        "x",
+        "example.com/broken",
+        "",
+        "NoExecute",
+        "2m",
+        "5m",
+    ]
+    assert cells({"metadata": METADATA, "spec": {}}, NOW) == ["x", "", "", "", "", "5m"]
 
 
 def test_config_map_counts_text_and_binary_data():

@@ -13,6 +13,7 @@ from kubeloop.devcluster.registry.extension_strategies import (
     SET_REQUESTER,
     prepare_for_approval_update,
     unsupported_kind_warnings,
+    update_taint_time,
 )
 from kubeloop.kube.objects.resources import PODS, Resource
 
@@ -82,3 +83,15 @@ def test_approval_changes_only_conditions():
 )
 def test_new_webhook_configuration_warns(resource: Resource[Any], new: bool, warnings: list[str]):
     assert unsupported_kind_warnings(resource, new=new) == warnings
+
+
+def test_time_of_a_device_taint_follows_its_effect():
+    def updated(**changes: str) -> str:
+        old = {"key": "k", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
+        taint = old | changes
+        update_taint_time(taint, old, lambda: "2026-03-01T00:00:00Z")
+        return taint["timeAdded"]
+
+    assert updated(key="other") == "2026-01-01T00:00:00Z"
+    assert updated(effect="NoExecute") == "2026-03-01T00:00:00Z"
+    assert updated(effect="NoExecute", timeAdded="2026-02-01T00:00:00Z") == "2026-02-01T00:00:00Z"

@@ -16,7 +16,7 @@ from kubeloop.devcluster.api.served_resources import (
 )
 from kubeloop.devcluster.registry.match_label_keys import merge_match_label_keys
 from kubeloop.devcluster.serializer.decoding import decode
-from kubeloop.devcluster.serializer.defaulting import apply_defaults, image_pull_policy
+from kubeloop.devcluster.serializer.defaulting import apply_defaults, apply_time_defaults, image_pull_policy
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects import resources
 from kubeloop.kube.objects.resources import DAEMON_SETS, Resource
@@ -203,6 +203,25 @@ def test_device_requests_default_to_one_device():
     templates = BY_PATH["resource.k8s.io", "v1", "resourceclaimtemplates"].resource
     assert defaulted(claims, spec=spec)["spec"]["devices"]["requests"] == expected
     assert defaulted(templates, spec={"spec": spec})["spec"]["spec"]["devices"]["requests"] == expected
+
+
+def test_tolerations_of_devices_default_to_equal():
+    tolerations = [{"key": "k", "value": "v"}, {"operator": "Exists"}]
+    request = {"name": "r", "exactly": {"deviceClassName": "c", "tolerations": tolerations}}
+    claim = defaulted(resources.RESOURCE_CLAIMS, spec={"devices": {"requests": [request]}})
+    (entry,) = claim["spec"]["devices"]["requests"]
+    assert [toleration["operator"] for toleration in entry["exactly"]["tolerations"]] == ["Equal", "Exists"]
+
+
+def test_taints_of_devices_default_to_the_current_time():
+    taints = [{"key": "k", "effect": "NoExecute"}, {"key": "k", "effect": "None", "timeAdded": "2026-01-01T00:00:00Z"}]
+    devices: JSON = {"spec": {"devices": [{"name": "d", "taints": taints}, {"name": "e"}]}}
+    apply_time_defaults(resources.RESOURCE_SLICES, devices, lambda: "2026-03-01T00:00:00Z")
+    times = [taint["timeAdded"] for taint in devices["spec"]["devices"][0]["taints"]]
+    assert times == ["2026-03-01T00:00:00Z", "2026-01-01T00:00:00Z"]
+    rule: JSON = {"spec": {"taint": {"key": "k", "effect": "NoExecute"}}}
+    apply_time_defaults(resources.DEVICE_TAINT_RULES, rule, lambda: "2026-03-01T00:00:00Z")
+    assert rule["spec"]["taint"]["timeAdded"] == "2026-03-01T00:00:00Z"
 
 
 def test_match_label_keys_become_selector_requirements():

@@ -51,6 +51,78 @@ def text(explanation: dict[str, Any]) -> str:
     return captured.get()
 
 
+def group_document(**fields: Any) -> dict[str, Any]:
+    return {
+        "podGroup": "default/train",
+        "summary": "it cannot be scheduled",
+        "minCount": 4,
+        "topologyKey": "",
+        "pods": 4,
+        "bound": 0,
+        "gated": [],
+        "permit": [],
+        "lastAttempt": None,
+        "shortages": {},
+        "retrySeconds": 0.0,
+        "pod": None,
+        "scheduling": True,
+    } | fields
+
+
+def test_group_has_placements_pods_and_shortages():
+    attempt = {
+        "preemption": "no claims, preemption: 0/2 nodes are available.",
+        "placements": [{"name": "r1", "message": "2 of 4 pods fit"}, {"name": "r2", "message": ""}],
+    }
+    explanation = group_document(
+        topologyKey="rack",
+        lastAttempt=attempt | {"placementCount": 3},
+        gated=[{"pod": "w3", "plugin": "SchedulingGates", "reason": "waiting for scheduling gates: [quota]"}],
+        permit=[{"pod": "w0", "node": "n0", "waitedSeconds": 42.4, "timeoutSeconds": 300.0}],
+        shortages={"cpu": 1500},
+        retrySeconds=3.0,
+    )
+    assert text(explanation).splitlines() == [
+        "pod group default/train: it cannot be scheduled",
+        "It has 4 pods, 0 of them bound; minCount 4. Next attempt in 3 s.",
+        "",
+        "Placements by rack:",
+        "  - r1: 2 of 4 pods fit",
+        "  - r2: fits",
+        "  - and 1 more",
+        "",
+        "Pods that are gated:",
+        "  - w3 by SchedulingGates: waiting for scheduling gates: [quota]",
+        "",
+        "Pods that have a node and wait on permit:",
+        "  - w0 on n0, for 42 s of 300 s",
+        "",
+        "Missing for all of its pods, in the rack with most of it: 1500m of cpu.",
+        "",
+        "Preemption: 0/2 nodes are available.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "line"),
+    [
+        (
+            [node("a"), node("b", obstacle("NodeName", "no"))],
+            "Without the other pods of the group, pod default/p fits on",
+        ),
+        ([node("b", obstacle("NodeName", "node(s) didn't match"))], "pod default/p: it fits nowhere"),
+    ],
+)
+def test_pod_of_a_group_is_explained_if_it_fits_nowhere(nodes: list[dict[str, Any]], line: str):
+    pod = document(summary="it fits nowhere", nodes=nodes)
+    explanation = group_document(pod=pod, notes=["a note"], scheduling=False, shortages={"cpu": 1000})
+    lines = text(explanation).splitlines()
+    assert "This process is not scheduling: it has just started, or another replica is the leader" in lines
+    assert "Missing for all of its pods, on all nodes: 1 of cpu." in lines
+    assert any(entry.startswith(line) for entry in lines)
+    assert lines[-1] == "a note"
+
+
 def test_rejections_are_grouped_and_sorted_by_frequency():
     full = obstacle("NodeResourcesFit", "Insufficient cpu", "Insufficient memory")
     rows = group_rejections(

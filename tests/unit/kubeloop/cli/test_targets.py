@@ -21,6 +21,8 @@ from kubeloop.kube.errors import UserError
         ("rc/old", ("replicationcontroller", "old")),
         ("job/once", ("job", "once")),
         ("cj/nightly", ("cronjob", "nightly")),
+        ("podgroup/train", ("podgroup", "train")),
+        ("podgroups.scheduling.k8s.io/train", ("podgroup", "train")),
         ("rollouts.argoproj.io/web", ("rollouts", "web")),
         ("sts.apps.kruise.io/db", ("sts", "db")),
         ("workflow/build", ("workflow", "build")),

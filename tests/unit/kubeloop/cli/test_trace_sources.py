@@ -1,5 +1,6 @@
 """Sources of traces: files, and the line feed of a running process."""
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from kubeloop.cli.trace_sources import FileTraces, LineFeed
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.trace_targets import Target
+from kubeloop.tracing.views.otlp_json import to_otlp
+from support.trace_documents import document, span
 
 
 def response(cursor: str, lines: dict[str, str], *, removed: tuple[str, ...] = (), **flags: bool) -> Any:
@@ -54,3 +57,23 @@ def test_file_without_traces_has_no_documents(tmp_path):
     path = tmp_path / "traces.json"
     path.write_text('{"resourceSpans": []}')
     assert list(FileTraces(path).documents(Target())) == []
+
+
+def test_file_with_a_group_has_its_trace_and_pods(tmp_path):
+    group = {"traceId": "a" * 32, "spans": [span("pod group", 0, 10, parent="", span_id="1" * 16)]}
+    links = [{"traceId": "a" * 32, "spanId": "1" * 16, "attributes": {"kubeloop.link": "pod group"}}]
+    documents = [group]
+    for number in (0, 1):
+        trace = document(name=f"train-{number}", kubeloop__pod_group__name="train")
+        trace["traceId"] = f"{number + 1:032x}"
+        trace["spans"][0] |= {"spanId": f"{number + 1:016x}", "links": links}
+        documents.append(trace)
+    path = tmp_path / "traces.json"
+    path.write_text(json.dumps(to_otlp(documents, version="1")))
+    traces, target = FileTraces(path), Target("podgroup", "train")
+    assert sorted(line.name for line in traces.lines(target)) == ["train-0", "train-1"]
+    assert traces.linked_trace("a" * 32)["spans"][0]["name"] == "pod group"
+    assert traces.linked_trace("b" * 32) is None
+    assert sorted(trace["traceId"] for trace in traces.documents(target)) == sorted(
+        trace["traceId"] for trace in documents
+    )

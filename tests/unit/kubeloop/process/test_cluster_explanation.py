@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
-from kubeloop.process.cluster_explanation import ClusterExplanation
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
+from kubeloop.process.cluster_explanation import ClusterExplanation, gates_for
 from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
 from support.faulty_transport import SentRequest
@@ -55,6 +56,67 @@ def only_error(group: BaseExceptionGroup[Exception]) -> UserError:
     (error,) = group.exceptions
     assert isinstance(error, UserError)
     return error
+
+
+GROUPS = Target("podgroup", "train", "default")
+GROUP_GATES = gates_for(GROUPS, DEFAULT_FEATURE_GATES)
+
+
+@pytest.fixture
+async def cluster_with_groups(clock: Clock) -> SchedulerCluster:
+    """A cluster of two racks, with 3 and 2 CPUs, that serves PodGroups."""
+    cluster = SchedulerCluster(clock, GROUP_GATES)
+    cluster.node("node-0", cpu="3", labels={"rack": "r1"})
+    cluster.node("node-1", cpu="2", labels={"rack": "r2"})
+    return cluster
+
+
+async def explained_group(cluster: SchedulerCluster) -> dict[str, Any]:
+    explanation = ClusterExplanation(
+        cluster.server.client,
+        None,
+        gates=GROUP_GATES,
+        clock=cluster.clock,
+        rng=random.Random(1),
+        report_progress=[].append,
+    )
+    return await explanation.explain(GROUPS)
+
+
+async def test_pod_group_is_explained_by_an_attempt_without_effects(cluster_with_groups: SchedulerCluster) -> None:
+    cluster = cluster_with_groups
+    cluster.pod_group("train", min_count=4, topology_key="rack")
+    for number in range(4):
+        cluster.pod(f"w{number}", cpu="1", schedulingGroup={"podGroupName": "train"})
+    explanation = await explained_group(cluster)
+    placements = explanation["lastAttempt"]["placements"]
+    assert [(placement["name"], placement["feasiblePods"]) for placement in placements] == [("r1", 3), ("r2", 2)]
+    assert explanation["summary"].startswith("it cannot be scheduled: 0/2 placements are available")
+    assert explanation["shortages"] == {"cpu": 1000}
+    assert explanation["pod"]["pod"] == "default/w3"
+    assert explanation["retrySeconds"] == 0
+    assert (cluster.bindings, cluster.patches, cluster.events) == ([], [], [])
+
+
+async def test_pod_group_that_fits_is_due(cluster_with_groups: SchedulerCluster) -> None:
+    cluster_with_groups.pod_group("train", min_count=2)
+    for number in range(2):
+        cluster_with_groups.pod(f"w{number}", cpu="1", schedulingGroup={"podGroupName": "train"})
+    explanation = await explained_group(cluster_with_groups)
+    assert (explanation["summary"], explanation["pod"]) == ("it fits now; its next attempt is due", None)
+    assert "does it run?" in explanation["notes"][0]
+
+
+async def test_missing_pod_group_is_an_error(cluster_with_groups: SchedulerCluster) -> None:
+    with pytest.raises(UserError, match="there is no pod group default/train"):
+        await explained_group(cluster_with_groups)
+
+
+def test_gates_of_pod_groups_are_enabled_for_a_group_only() -> None:
+    assert gates_for(Target("pod", "p", "default"), DEFAULT_FEATURE_GATES) is DEFAULT_FEATURE_GATES
+    assert GROUP_GATES.enabled("GangScheduling")
+    disabled = FeatureGates({"GenericWorkload": False})
+    assert gates_for(GROUPS, disabled) is disabled
 
 
 async def test_room_taken_by_other_pods_counts(cluster: SchedulerCluster) -> None:

@@ -18,7 +18,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICATION_CONTROLLERS
+from kubeloop.kube.objects.resources import DEPLOYMENTS, DEVICE_TAINT_RULES, PODS, REPLICATION_CONTROLLERS
 from kubeloop.process.control_plane import (
     ControlPlane,
     Settings,
@@ -27,7 +27,7 @@ from kubeloop.process.control_plane import (
     parse_controllers,
     watched_resources,
 )
-from kubeloop.process.controller_table import CONTROLLER_TABLE, CONTROLLERS
+from kubeloop.process.controller_table import CONTROLLER_TABLE, CONTROLLERS, CONTROLLERS_BY_NAME
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import memory_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
@@ -97,10 +97,21 @@ def plane_over(api: ApiServer, settings: Settings) -> ControlPlane:
 
 @pytest.mark.parametrize("name", [name for name in CONTROLLERS if name != "garbagecollector"])
 async def test_watched_resources_match_those_of_the_component(api, name):
-    plane = plane_over(api, Settings(controllers=frozenset({name})))
+    gate = CONTROLLERS_BY_NAME[name].feature_gate if name in CONTROLLERS_BY_NAME else ""
+    gates = FeatureGates({gate: True} if gate else {})
+    plane = plane_over(api, Settings(controllers=frozenset({name}), feature_gates=gates))
     plane._create_component(name)
-    watched = watched_resources(name, DEFAULT_FEATURE_GATES)
-    assert {informer.resource for informer in plane.informers.informers} == {PODS, *watched}
+    assert {informer.resource for informer in plane.informers.informers} == {PODS, *watched_resources(name, gates)}
+
+
+async def test_resources_of_a_disabled_gate_are_not_watched(api):
+    name = "device-taint-eviction"
+    assert DEVICE_TAINT_RULES not in watched_resources(name, DEFAULT_FEATURE_GATES)
+    gates = FeatureGates({"DRADeviceTaintRules": True})
+    assert DEVICE_TAINT_RULES in watched_resources(name, gates)
+    plane = plane_over(api, Settings(controllers=frozenset({name}), feature_gates=gates))
+    plane._create_component(name)
+    assert {informer.resource for informer in plane.informers.informers} == {PODS, *watched_resources(name, gates)}
 
 
 @pytest.mark.parametrize("import_in_background", [False, True])
@@ -236,3 +247,34 @@ def test_trace_of_a_pod_whose_job_another_process_created_names_the_cron_job():
 
     root = virtual_time.run(scenario())["spans"][0]
     assert [root["attributes"].get(f"k8s.{kind}.name") for kind in ("job", "cronjob")] == ["load-1", "load"]
+
+
+def test_pod_group_has_a_trace_that_its_pods_link_to():
+    async def scenario() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        async with memory_cluster(clock=VirtualClock(), nodes=1, node_cpu="1", gang_scheduling=True) as cluster:
+            group = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+            container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": "1"}}}
+            spec = {"containers": [container], "schedulingGroup": {"podGroupName": "train"}}
+            version = "scheduling.k8s.io/v1alpha2"
+            await cluster.apply(
+                {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": "train"}, "spec": group},
+                *({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec} for name in ("a", "b")),
+            )
+            await cluster.wait_for("podgroup/train", "PodGroupScheduled=False")
+            await cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "second"}})
+            await cluster.wait_for("podgroup/train", "complete", timeout=60)
+            for name in ("a", "b"):
+                await cluster.wait_for(f"pod/{name}", "Ready")
+            pods = [await cluster.trace(name) for name in ("a", "b")]
+            trace_id = pods[0]["spans"][0]["links"][-1]["traceId"]
+            trace = cluster.plane.tracing.recent.find_linked_trace(trace_id)
+            assert trace is not None
+            return trace, pods
+
+    trace, pods = virtual_time.run(scenario())
+    assert {link["traceId"] for link in trace["spans"][0]["links"]} == {pod["traceId"] for pod in pods}
+    names = [span["name"] for span in trace["spans"]]
+    assert names[0] == "pod group"
+    assert names.count("group attempt") >= 2
+    assert "group binding" in names
+    assert trace["spans"][0]["attributes"]["kubeloop.pod_group.outcome"] == "bound"

@@ -11,6 +11,7 @@ import pytest
 
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Node, convert
+from kubeloop.kube.objects.device_types import DeviceTaintRule, ResourceSlice
 from kubeloop.kube.objects.resources import BY_GROUP_RESOURCE
 from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.process.controller_table import (
@@ -90,3 +91,22 @@ def test_resource_claim_controller_starts_with_a_pod_group_that_has_claims(claim
     starts_when = CONTROLLERS_BY_NAME["resource-claim-controller"].starts_when
     assert starts_when is not None
     assert starts_when(convert(PodGroup, {"kind": "PodGroup", "spec": {"resourceClaims": claims}})) is bool(claims)
+
+
+def slice_with_taint(effect: str) -> ResourceSlice:
+    devices = [{"name": "gpu-0"}, {"name": "gpu-1", "taints": [{"key": "example.com/broken", "effect": effect}]}]
+    return convert(ResourceSlice, {"kind": "ResourceSlice", "spec": {"devices": devices}})
+
+
+@pytest.mark.parametrize(
+    ("obj", "starts"),
+    [
+        pytest.param(slice_with_taint("NoExecute"), True, id="NoExecute"),
+        pytest.param(slice_with_taint("NoSchedule"), False, id="NoSchedule"),
+        pytest.param(convert(DeviceTaintRule, {"kind": "DeviceTaintRule"}), True, id="rule"),
+    ],
+)
+def test_device_taint_eviction_controller_starts_with_a_taint_that_evicts(obj: ResourceSlice, starts: bool):
+    starts_when = CONTROLLERS_BY_NAME["device-taint-eviction"].starts_when
+    assert starts_when is not None
+    assert starts_when(obj) is starts

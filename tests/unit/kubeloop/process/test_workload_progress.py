@@ -9,6 +9,7 @@ from kubeloop.kube.objects.api_types import (
     StatefulSet,
     convert,
 )
+from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.process.workload_progress import (
     controller_progress,
     daemon_set_progress,
@@ -17,6 +18,7 @@ from kubeloop.process.workload_progress import (
     job_progress,
     measure,
     pod_failure,
+    pod_group_progress,
     stateful_set_progress,
     unfinished_reasons,
 )
@@ -264,3 +266,38 @@ def test_unfinished_reasons_have_workloads_and_pod_messages():
         f"pod default/a (and 1 more): Unschedulable: {message}",
         "pod default/c: ImagePullBackOff: no such image",
     ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "condition", "complete", "available", "state"),
+    [
+        pytest.param({"gang": {"minCount": 4}}, {}, False, 0, "not scheduled", id="not tried"),
+        pytest.param(
+            {"gang": {"minCount": 4}},
+            {"status": "False", "reason": "Unschedulable", "message": "0/2 placements are available"},
+            False,
+            0,
+            "not scheduled: Unschedulable: 0/2 placements are available",
+            id="unschedulable",
+        ),
+        pytest.param(
+            {"gang": {"minCount": 4}},
+            {"status": "False", "reason": "Unschedulable"},
+            False,
+            0,
+            "not scheduled: Unschedulable",
+            id="without message",
+        ),
+        pytest.param({"gang": {"minCount": 4}}, {"status": "True"}, True, 4, "scheduled", id="scheduled"),
+        pytest.param({"basic": {}}, {}, True, 0, "not a gang", id="not a gang"),
+    ],
+)
+def test_pod_group_is_complete_when_it_has_been_scheduled(policy, condition, complete, available, state):
+    pod_group = {
+        "metadata": {"name": "train", "namespace": "default"},
+        "spec": {"schedulingPolicy": policy},
+        "status": {"conditions": [{"type": "PodGroupScheduled"} | condition] if condition else []},
+    }
+    progress = pod_group_progress(convert(PodGroup, pod_group))
+    assert (progress.complete, progress.available, progress.state) == (complete, available, state)
+    assert progress.title == "podgroup.scheduling.k8s.io/train"

@@ -104,6 +104,17 @@ def test_job_is_complete_when_it_has_succeeded(condition: str, complete: bool):
     assert parse_condition("complete").holds(job) is complete
 
 
+@pytest.mark.parametrize(("status", "complete"), [("True", True), ("False", False)])
+def test_pod_group_is_complete_when_it_has_been_scheduled(status: str, complete: bool):
+    pod_group = {
+        "kind": "PodGroup",
+        "metadata": {"name": "train"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+        "status": {"conditions": [{"type": "PodGroupScheduled", "status": status}]},
+    }
+    assert parse_condition("complete").holds(pod_group) is complete
+
+
 def job(condition: str, **metadata: Any) -> dict[str, Any]:
     conditions = [{"type": condition, "status": "True", "reason": "R", "message": "m"}]
     return {"kind": "Job", "metadata": metadata, "status": {"conditions": conditions}}

@@ -145,6 +145,24 @@ async def test_claim_that_another_scheduler_allocated_is_left_alone(pending):
     attempt.server.stored["status"] = allocated(("a", "d"))
     assert await attempt.bind() == "claim default/c got allocated elsewhere in the meantime"
     assert attempt.server.patches == []
+    assert attempt.in_use  # before the informer shows it
+
+
+async def test_write_whose_response_was_lost_is_not_repeated(pending):
+    attempt = pending()
+    attempt.server.failures = [CONFLICT]
+    attempt.server.stored["status"] = {**allocated(("a", "d")), "reservedFor": [BOUND]}
+    attempt.server.stored["metadata"]["resourceVersion"] = "7"
+    assert await attempt.bind() is None
+    assert attempt.server.patches == []
+    assert attempt.in_use
+
+
+async def test_lost_write_of_an_earlier_attempt_with_other_devices_fails_the_binding(pending):
+    attempt = pending()
+    attempt.server.failures = [CONFLICT]
+    attempt.server.stored["status"] = {**allocated(("a", "other")), "reservedFor": [BOUND]}
+    assert await attempt.bind() == "claim default/c got allocated elsewhere in the meantime"
 
 
 async def test_binding_waits_for_the_conditions_of_the_device(pending):

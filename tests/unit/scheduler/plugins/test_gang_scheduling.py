@@ -11,7 +11,7 @@ from kubeloop.scheduler.api.events import PENDING_POD_ADD, POD_GROUP, Hint, clus
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config.plugin_args import NoArgs
-from kubeloop.scheduler.plugins.gang_scheduling import GangScheduling
+from kubeloop.scheduler.plugins.gang_scheduling import GangScheduling, completes_gang
 from support.plugin_cluster import PluginCluster, make_member, make_node, make_pod, make_pod_group
 
 NO_GROUP_YET = 'waiting for pods\'s pod group "g" to appear in scheduling queue'
@@ -139,6 +139,23 @@ def test_added_pod_may_complete_the_gang(pod, added, hint):
     assert matches(event.event, PENDING_POD_ADD)
     assert event.hint is not None
     assert event.hint(pod, None, added) is hint
+
+
+@pytest.mark.parametrize(
+    ("pods", "min_count", "completes"),
+    [
+        pytest.param("a", 2, False, id="too few"),
+        pytest.param("ab", 2, True, id="minCount"),
+        pytest.param("abc", 2, False, id="more, none of which waits"),
+        pytest.param("a", 0, False, id="basic policy"),
+        pytest.param("a", None, False, id="no PodGroup"),
+    ],
+)
+def test_pod_that_completes_its_gang(pods: str, min_count: int | None, completes: bool) -> None:
+    cluster = Gang(pods, min_count).cluster
+    groups = cluster.listers.pod_groups, cluster.pod_groups
+    assert completes_gang(make_member("a"), *groups) is completes
+    assert not completes_gang(make_pod("alone"), *groups)
 
 
 @pytest.mark.parametrize(("group", "hint"), [("g", Hint.QUEUE), ("h", Hint.SKIP)])

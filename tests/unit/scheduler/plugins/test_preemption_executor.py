@@ -10,12 +10,13 @@ import msgspec
 import pytest
 
 from kubeloop.kube.errors import NotFound, ServerUnreachable
-from kubeloop.kube.objects.api_types import Status
+from kubeloop.kube.objects.api_types import Status, convert
+from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
-from kubeloop.scheduler.plugins.preemption_executor import PreemptionExecutor
+from kubeloop.scheduler.plugins.preemption_executor import PreemptionExecutor, Preemptor
 
 
 class EvictionMetrics:
@@ -110,7 +111,7 @@ async def test_terminating_victim_is_not_deleted_again(plugin_cluster: Any, node
     cluster = plugin_cluster([node("a")], [msgspec.structs.replace(terminating, metadata=metadata)])
     victim = next(iter(cluster.snapshot.node_infos[0].pods.values()))
     executor = PreemptionExecutor(cluster, "DefaultPreemption")
-    executor.start(PodInfo(pod("high", cpu="4", priority=100)), "a", [victim])
+    executor.start(Preemptor.of_pod(PodInfo(pod("high", cpu="4", priority=100))), "a", [victim])
     await cluster.spawned[0]
     assert cluster.client.requests == []
     assert cluster.recorder.events == []
@@ -142,12 +143,34 @@ async def test_failed_preemption_activates_the_pod(succeeded: int, plugin_cluste
 async def test_failed_eviction_cancels_the_others(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster = plugin_cluster([node("a")], [pod(f"low-{number}", "a", cpu="1", priority=1) for number in range(4)])
     executor = PreemptionExecutor(cluster, "DefaultPreemption")
-    executor.start(PodInfo(pod("high", cpu="4", priority=100)), "a", list(cluster.snapshot.node_infos[0].pods.values()))
+    preemptor = Preemptor.of_pod(PodInfo(pod("high", cpu="4", priority=100)))
+    executor.start(preemptor, "a", list(cluster.snapshot.node_infos[0].pods.values()))
     cluster.client.failures = [ServerUnreachable("no connection", maybe_applied=False)]
     cluster.client.delete = lambda *_, **__: asyncio.sleep(60)
     await cluster.spawned[0]
     assert cluster.activated == ["default/high"]
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_eviction_for_a_group_names_it_and_activates_its_pods_on_failure(
+    plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    cluster = plugin_cluster([node("a")], [pod("low", "a", priority=1)])
+    group = convert(PodGroup, {"metadata": {"name": "g", "namespace": "default", "uid": "g-uid"}})
+    members = [pod(name, priority=100, schedulerName="gangs") for name in ("m-1", "m-2")]
+    executor = PreemptionExecutor(cluster, "DefaultPreemption")
+    victims = list(cluster.snapshot.node_infos[0].pods.values())
+    executor.start(Preemptor.of_group(group, members), "cluster", victims)
+    assert executor.is_preempting("g-uid")
+    await cluster.spawned[0]
+    assert not executor.is_preempting("g-uid")
+    (condition,) = cluster.client.requests[0][5]["status"]["conditions"]
+    assert condition["message"] == "gangs: preempting to accommodate a higher priority podgroup"
+    assert [event.message for event in cluster.recorder.events] == ["Preempted by podgroup g-uid on node cluster"]
+    cluster.client.failures = [ServerUnreachable("no connection", maybe_applied=False)]
+    executor.start(Preemptor.of_group(group, members), "cluster", victims)
+    await cluster.spawned[1]
+    assert cluster.activated == ["default/m-1", "default/m-2"]
 
 
 def nominate(cluster: Any, pod: Any) -> None:

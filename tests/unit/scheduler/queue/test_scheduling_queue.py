@@ -279,7 +279,7 @@ def test_specific_pod_is_popped_from_any_queue():
         assert queued is not None
         queued.unschedulable_plugins = {"NodeResourcesFit"}
         model.queue.add_unschedulable_if_not_present(queued)
-    model.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node(), lambda pod: pod.metadata.name == "backoff")
+    model.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node(), lambda queued: queued.key == "n/backoff")
     assert [model.queue_of(name) for name in names] == list(names)
     popped = [model.queue.pop_specific(model.pods[f"n/{name}"]) for name in names]
     assert [queued is not None and queued.attempts for queued in popped] == [1, 2, 2, False]

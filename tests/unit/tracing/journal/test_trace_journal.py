@@ -15,6 +15,7 @@ from kubeloop.tracing.journal import trace_journal as journal_module
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 from kubeloop.tracing.spans.trace import Span, SpanEvent
+from support.traced_groups import TracedGroup, pod_group
 
 SERVER = "https://cluster"
 
@@ -104,6 +105,71 @@ async def test_trace_until_ready_is_continued_after_crash(make_tracing, pod, man
     assert trace.trace_id == annotations["tracing.k8s.io/traceparent"][3:35]
     assert trace.root.attributes["kubeloop.outcome"] == "ready"
     assert round(ready_at.timestamp()) * 10**9 <= trace.root.end_ns <= manual_clock.ns
+
+
+async def killed_group(make_tracing, pod, clock, folder, crash):
+    """Record a failed attempt of a group of two pods, then kill the process."""
+    before = make_tracing(clock)
+    journal = TraceJournal(folder, SERVER)
+    before.use_journal(journal)
+    group = TracedGroup(before, pod, clock)
+    before.groups.group_observed(pod_group())
+    group.observe(0, 1)
+    group.attempt("unschedulable", pods=2, message="no room")
+    await before.flush()
+    crash(journal)
+    clock.ns = max(clock.ns, os.stat(next(folder.glob("*"))).st_mtime_ns) + 10**9
+    return group
+
+
+async def test_trace_of_a_group_is_continued_after_crash(make_tracing, pod, manual_clock, exporter, tmp_path, crash):
+    group = await killed_group(make_tracing, pod, manual_clock, tmp_path, crash)
+    (before,) = group.tracing.groups.open_records()
+    group.tracing = after = make_tracing(manual_clock, exporter, seed=2)
+    after.use_journal(TraceJournal(tmp_path, SERVER))
+    group.observe(0, 1)  # the pods may be listed before the PodGroup
+    after.groups.group_observed(pod_group())
+    after.groups.informer_synced()
+    group.attempt("scheduled", pods=2, scheduled_pods=2)
+    group.bind(0, 1)
+    (trace,) = await group.finished(exporter)
+    assert (trace.trace_id, trace.root.start_ns) == (before.context.trace_id, before.start_ns)
+    assert trace.root.attributes["kubeloop.continued"] is True
+    names = [span.name for span in trace.spans]
+    assert names == [
+        *("pod group", "group attempt", "group wait", "not followed", "group attempt", "group binding"),
+    ]
+
+
+async def test_trace_of_a_group_deleted_while_not_running_ends(
+    make_tracing, pod, manual_clock, exporter, tmp_path, crash
+):
+    group = await killed_group(make_tracing, pod, manual_clock, tmp_path, crash)
+    group.tracing = after = make_tracing(manual_clock, exporter, seed=2)
+    after.use_journal(TraceJournal(tmp_path, SERVER))
+    assert await group.finished(exporter) == []
+    after.groups.informer_synced()
+    (trace,) = await group.finished(exporter)
+    assert trace.root.error == "deleted while kubeloop was not running"
+
+
+async def test_undelivered_trace_of_a_group_is_exported_after_crash(
+    make_tracing, pod, manual_clock, make_exporter, tmp_path, crash
+):
+    undelivered, recovered = make_exporter(), make_exporter()
+    undelivered.delivered = list  # the collector did not respond in time
+    before = make_tracing(manual_clock, undelivered)
+    journal = TraceJournal(tmp_path, SERVER)
+    before.use_journal(journal)
+    group = TracedGroup(before, pod, manual_clock)
+    before.groups.group_observed(pod_group(min_count=1))
+    group.observe(0)
+    group.bind(0)
+    (expected,) = await group.finished(undelivered)
+    crash(journal)
+    group.tracing = make_tracing(manual_clock, recovered, seed=2)
+    group.tracing.use_journal(TraceJournal(tmp_path, SERVER))
+    assert await group.finished(recovered) == [expected]
 
 
 async def test_undelivered_trace_is_exported_with_same_ids_after_crash(

@@ -53,4 +53,4 @@ def test_reconciles_are_limited_and_found_by_key(manual_clock, monkeypatch):
         recent.add_reconcile(Trace(f"{number + 1:032x}", (root,)))
     assert [document["traceId"] for document in recent.reconciles()] == [f"{2:032x}", f"{3:032x}"]
     assert len(recent.reconciles("shop/2")) == 1
-    assert recent.find_reconcile_trace(f"{1:032x}") is None
+    assert recent.find_linked_trace(f"{1:032x}") is None

@@ -6,7 +6,8 @@ import pytest
 
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 from kubeloop.tracing.sampling.samplers import TailRules
-from kubeloop.tracing.sampling.tail_rules import UnsampledReconciles, matching_tail_rule
+from kubeloop.tracing.sampling.tail_rules import UnsampledReconciles, matching_group_tail_rule, matching_tail_rule
+from kubeloop.tracing.spans.pod_group_record import PodGroupAttempt, PodGroupAttemptFacts, PodGroupRecord
 from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.spans.trace import Span, Trace
 from kubeloop.tracing.spans.traceparent import TraceContext
@@ -56,6 +57,26 @@ def test_first_matching_rule_is_returned():
     assert matching_tail_rule(record, TailRules(slower_than_seconds=1.0, failed=True)) == "slower-than=1s"
     record.finish("deleted", 2 * 10**9)
     assert matching_tail_rule(record, TailRules(failed=True)) == "failed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "outcome", "tail_rule"),
+    [
+        pytest.param({"facts": PodGroupAttemptFacts("scheduled")}, "bound", "", id="scheduled at once"),
+        pytest.param({"facts": PodGroupAttemptFacts("unschedulable")}, "bound", "failed", id="failed attempt"),
+        pytest.param({"permit_rejections": 1}, "bound", "failed", id="rejected on permit"),
+        pytest.param({}, "deleted", "failed", id="deleted"),
+        pytest.param({"facts": PodGroupAttemptFacts("preempting", victims=2)}, "bound", "failed", id="first rule"),
+    ],
+)
+def test_rule_that_a_group_matches(fields, outcome, tail_rule):
+    record = PodGroupRecord(TraceContext("1" * 32, "2" * 16, False), 0)
+    record.add(PodGroupAttempt(0, 1, 1, **fields))
+    record.finish(outcome, 10**9)
+    assert matching_group_tail_rule(record, TailRules(failed=True, preempted=True)) == tail_rule
+    preempted = "preempted" if fields.get("facts") and fields["facts"].victims else ""
+    assert matching_group_tail_rule(record, TailRules(preempted=True)) == preempted
+    assert matching_group_tail_rule(record, TailRules(slower_than_seconds=0.5)) == "slower-than=0.5s"
 
 
 def test_unsampled_reconcile_is_taken_once_or_expected_later():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from kubeloop.kube.objects.observed_types import ObservedPod
 from kubeloop.tracing.spans.pod_record import (
     TERMINATING,
     AttemptFacts,
@@ -121,9 +123,24 @@ def test_middle_of_a_long_history_becomes_one_gap():
             ["job/once"],
             id="controller is the topmost owner",
         ),
+        pytest.param(
+            {"owner_kind": "Job", "owner_name": "once", "group_name": "train"},
+            ["job/once", "podgroup/train"],
+            id="pod group after the owners",
+        ),
+        pytest.param({"group_name": "train"}, ["podgroup/train"], id="pod group without an owner"),
     ],
 )
 def test_owners_are_listed_from_top_to_bottom(fields, owners):
     record = record_of(**fields)
     assert record.owners == owners
     assert owners_of(pod_trace(record).root.attributes) == owners
+
+
+def test_group_is_that_of_the_pod(pod):
+    record = record_of()
+    record.set_pod(pod("a", group="train"))
+    assert record.group_name == "train"
+    observed = msgspec.convert({"spec": {"schedulingGroup": {"podGroupName": "other"}}}, ObservedPod)
+    record.set_observed_pod(observed)
+    assert record.group_name == "other"

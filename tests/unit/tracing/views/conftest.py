@@ -5,6 +5,27 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+from kubeloop.tracing.spans.pod_group_record import PlacementFacts
+from support.traced_groups import TracedGroup, pod_group
+
+
+@pytest.fixture
+def traced_group(tracing, pod, manual_clock):
+    """Documents of two pods, and of their group: its first attempt fails, and its second is in progress."""
+    group = TracedGroup(tracing, pod, manual_clock)
+    tracing.groups.group_observed(pod_group())
+    group.observe(0)
+    manual_clock.pass_ms(10)
+    group.observe(1)
+    now_ns = manual_clock.ns
+    placement = PlacementFacts("rack=a", now_ns, now_ns, 1, "1 of 2 pods fit")
+    group.attempt("unschedulable", pods=2, message="0/1 placements are available", placements=[placement])
+    manual_clock.pass_ms(20)
+    tracing.groups.attempt_started("shop/train")
+    manual_clock.pass_ms(5)
+    memory = tracing.recent
+    pods = [memory.find_pod_trace("shop", f"train-{number}") for number in (0, 1)]
+    return [*pods, memory.find_linked_trace(pods[0]["spans"][0]["links"][0]["traceId"])]
 
 
 @pytest.fixture

@@ -40,5 +40,12 @@ def test_pods_have_tracks_with_nested_slices(traces_of_rollout):
     assert attempt["dur"] == pytest.approx(123.456)
 
 
+def test_pod_group_has_a_track_of_its_own(traced_group):
+    events = to_perfetto(traced_group)["traceEvents"]
+    names = {event["args"]["name"] for event in events if event["ph"] == "M" and event["name"].endswith("_name")}
+    assert names == {"shop job/web-5f", "train-0", "train-1", "shop pod groups", "train"}
+    assert "group attempt 1" in [event["name"] for event in events]
+
+
 def test_no_traces_give_no_events():
     assert to_perfetto([])["traceEvents"] == []

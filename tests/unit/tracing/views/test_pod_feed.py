@@ -210,6 +210,11 @@ def test_incremental_client_equals_new_client(make_tracing, pod, make_clock, eve
         asyncio.run(run())
 
 
+def test_untraced_pod_has_its_group(pod):
+    assert untraced_line("k", pod("a", group="train")).lower_owners == ["replicaset/web-5f", "podgroup/train"]
+    assert untraced_line("k", pod("a", group="train", owner="")).owner == "podgroup/train"
+
+
 def test_untraced_unschedulable_pod_has_reason(pod):
     waiting = pod("a")
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}

@@ -143,3 +143,12 @@ def test_long_line_has_first_and_last_segments():
     line = pod_line(document(*children, end_ms=300))
     assert len([*line.triples()]) == MAX_SEGMENTS
     assert sum(duration for _, _, duration in line.triples()) == line.duration_us
+
+
+def test_line_has_the_group_of_the_pod_after_its_owners(traced_group):
+    *pods, group = traced_group
+    assert pod_line(group) is None
+    for pod in pods:
+        line = pod_line(pod)
+        assert (line.owner, line.lower_owners) == ("job/web-5f", ["podgroup/train"])
+        assert line.group_trace_id == group["traceId"]

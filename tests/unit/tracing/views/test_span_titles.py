@@ -18,6 +18,9 @@ from support.trace_documents import span
         ("image pull", {"container__image__name": "app:1"}, "image pull app:1"),
         ("init container", {"k8s__container__name": "migrate"}, "init container migrate"),
         ("crash back-off", {}, "crash back-off"),
+        ("pod group", {"k8s__namespace__name": "shop", "kubeloop__pod_group__name": "train"}, "pod group shop/train"),
+        ("group attempt", {"kubeloop__attempt": 2}, "group attempt 2"),
+        ("placement", {"kubeloop__placement": "rack=a"}, "placement rack=a"),
         ("create pod", {"kubeloop__action": "create pod web-1"}, "create pod web-1"),
     ],
 )
@@ -37,6 +40,9 @@ def test_details_have_reasons_rejections_and_errors():
     ("name", "attributes", "detail"),
     [
         ("unschedulable", {"kubeloop__message": "0/3 nodes are available"}, "unschedulable: 0/3 nodes are available"),
+        ("quorum wait", {"kubeloop__pod_group__min_count": 4}, "quorum wait: until 4 pods exist (minCount)"),
+        ("group wait", {"kubeloop__reason": "no room"}, "group wait: no room"),
+        ("group attempt", {"kubeloop__attempt": 1, "kubeloop__message": "no room"}, "group attempt 1: no room"),
         ("not observed", {"kubeloop__reason": "watch interrupted"}, "not observed: watch interrupted"),
         (
             "image pull",

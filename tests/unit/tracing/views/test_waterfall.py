@@ -76,3 +76,22 @@ def test_reconstructed_trace_is_marked():
         waterfall(document(span("schedule", 0, 100), kubeloop__observed=True, kubeloop__reconstructed=True))
     )
     assert "reconstructed from the object" in " ".join(text.split())
+
+
+def test_group_has_its_attempts_and_placements(traced_group):
+    text = rendered(waterfall(traced_group[-1]))
+    lines = [line.strip() for line in text.splitlines()]
+    assert lines[0].startswith("pod group shop/train  37.0 ms, from ")
+    assert lines[0].endswith("in progress")
+    rows = [
+        "pod group shop/train",
+        "quorum wait",
+        "group attempt 1",
+        "placement rack=a",
+        "group wait",
+        "group attempt 2",
+    ]
+    assert all(line.startswith(row) for line, row in zip(lines[2:8], rows, strict=True))
+    assert "quorum wait: until 2 pods exist (minCount)" in lines
+    assert "group attempt 1: 0/1 placements are available" in lines
+    assert "placement rack=a: 1 of 2 pods fit" in lines

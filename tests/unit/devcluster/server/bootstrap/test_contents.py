@@ -77,6 +77,17 @@ def test_roles_lack_the_rules_of_disabled_gates():
     assert urls == [url for url in default["system:monitoring"]["rules"][0]["nonResourceURLs"] if url != "/statusz"]
 
 
+def test_roles_have_the_rules_of_enabled_gates():
+    default, enabled = roles("clusterroles"), roles("clusterroles", DRADeviceTaintRules=True)
+
+    def added(role: str) -> list[list[str]]:
+        return [rule["resources"] for rule in enabled[role]["rules"] if rule not in default[role]["rules"]]
+
+    assert added("system:kube-scheduler") == [["devicetaintrules"]]
+    controller = "system:controller:device-taint-eviction-controller"
+    assert added(controller) == [["devicetaintrules/status"], ["devicetaintrules"]]
+
+
 @pytest.mark.parametrize("kind", ["clusterroles", "clusterrolebindings"])
 def test_roles_of_disabled_controllers_do_not_exist(kind: str):
     removed = roles(kind).keys() - roles(kind, DRADeviceTaints=False).keys()

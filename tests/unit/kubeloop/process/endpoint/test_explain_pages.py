@@ -22,3 +22,11 @@ async def test_explain_page_fails_without_a_scheduler(controllers, problem):
     add_explain_pages(endpoint, SimpleNamespace(scheduler=None, settings=Settings(controllers=frozenset(controllers))))
     with pytest.raises(KeyError, match=problem):
         await endpoint._pages["/debug/explain"]({"pod": "p"})
+
+
+async def test_pod_group_is_an_error_without_the_feature_gate():
+    endpoint = EndpointServer(CollectorRegistry(), clock=SystemClock())
+    scheduler = SimpleNamespace(pod_group_cycle=None)
+    add_explain_pages(endpoint, SimpleNamespace(scheduler=scheduler, settings=Settings()))
+    with pytest.raises(KeyError, match="the feature gate GenericWorkload enables them"):
+        await endpoint._pages["/debug/explain"]({"owner": "podgroup/train"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import aiohttp
@@ -105,6 +106,23 @@ async def test_stream_has_each_trace_once_with_its_causes():
             assert response.status == 404
 
 
+async def test_stream_of_a_pod_group_has_its_trace():
+    pods = TracedPods()
+    pods.pending("web-5f-1")
+    pods.start_group("train", 2)
+    for number in (2, 3):
+        pods.pending(f"web-5f-{number}")
+    (group,) = pods.tracing.groups.open_records()
+    async with pods.running() as url, aiohttp.ClientSession() as session:
+        async with session.get(f"{url}/debug/traces/stream?owner=podgroup/train") as response:
+            documents = [json.loads(line) for line in (await response.text()).splitlines()]
+        assert [document["spans"][0]["name"] for document in documents] == ["pod", "pod", "pod group"]
+        for trace, name in ((group.context.trace_id, "pod group"), ("nope", None)):
+            async with session.get(f"{url}/debug/traces/linked?trace={trace}") as response:
+                document = await response.json()
+            assert (document and document["spans"][0]["name"]) == name
+
+
 async def test_lines_response_is_bounded():
     pods = TracedPods()
     for number in range(700):
@@ -122,12 +140,15 @@ async def test_lines_of_an_owner_are_selected():
     pods.pending("web-5f-1")
     pods.observed("db-0")
     pods.observed("other-0", owner="other")
+    pods.start_group("train", 1)
+    pods.pending("web-5f-2")
     pages = TracePages(pods.tracing, pods.pods)
     for owner, names in {
         "statefulset/db": ["db-0"],
         "statefulsets/other": ["other-0"],
-        "deployment/web": ["web-5f-1"],
-        "replicaset/web-5f": ["web-5f-1"],
+        "deployment/web": ["web-5f-1", "web-5f-2"],
+        "replicaset/web-5f": ["web-5f-1", "web-5f-2"],
+        "podgroup/train": ["web-5f-2"],
     }.items():
         assert [line.name for line in (await pages.lines({"owner": owner})).lines] == names
     (line,) = (await pages.lines({"owner": "statefulset/db"})).lines

@@ -37,6 +37,7 @@ def test_scheduler_metrics_have_kube_scheduler_names():
     metrics.plugin("NodeName", "Filter", "Success", 0.001)
     metrics.preemption(victims=2)
     metrics.preemption(victims=0)
+    metrics.group_preemption(victims=3)
     metrics.victims_evicted("error", 0.25)
     metrics.volume_stage_failed("bind")
     metrics.permit_wait("allowed", 0.5)
@@ -66,7 +67,8 @@ def test_scheduler_metrics_have_kube_scheduler_names():
         'scheduler_unschedulable_pods{plugin="NodeName",profile="default-scheduler"} 3.0',
         'scheduler_plugin_evaluation_total{extension_point="Filter",plugin="NodeName",profile="default-scheduler"} 4.0',
         'scheduler_goroutines{operation="binding"} 5.0',
-        "scheduler_preemption_victims_count 1.0",
+        "scheduler_preemption_victims_count 2.0",
+        "scheduler_preemption_victims_sum 5.0",
         'scheduler_preemption_goroutines_execution_total{result="error"} 1.0',
         'scheduler_preemption_goroutines_duration_seconds_sum{result="error"} 0.25',
         'scheduler_volume_scheduling_stage_error_total{operation="bind"} 1.0',

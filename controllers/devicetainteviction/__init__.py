@@ -1,0 +1,1 @@
+"""Device taint eviction controller: deletes Pods that do not tolerate the NoExecute taints of their devices."""
