@@ -143,7 +143,7 @@ def test_pod_is_tried_again_after_events_that_free_or_add_what_it_requests(
         "a node is deleted": hints["Node"](incoming, large, None),
         "a node that is too small is added": hints["Node"](incoming, None, small),
         "a node has not changed": hints["Node"](incoming, large, large),
-        "a class serves another resource": hints["resource.k8s.io/DeviceClass"](incoming, None, {"spec": {}}),
+        "a class serves another resource": hints["resource.k8s.io/DeviceClass"](incoming, None, typed(device_class())),
     }
     assert queued == dict.fromkeys(queued, Hint.QUEUE)
     assert skipped == dict.fromkeys(skipped, Hint.SKIP)
