@@ -89,14 +89,17 @@ def make_pod(name: str, node_name: str = "", **spec: Any) -> Pod:
     return convert(Pod, {"metadata": metadata, "spec": body, "status": status})
 
 
-def make_pod_group(name: str, min_count: int = 0, topology_key: str = "", **spec: Any) -> PodGroup:
-    """Return a PodGroup. min_count 0: basic policy. topology_key: of its topology constraint; "": none."""
+def pod_group_spec(min_count: int = 0, topology_key: str = "") -> dict[str, Any]:
+    """Return the spec of a PodGroup. min_count 0: basic policy. topology_key: of its topology constraint; "": none."""
     policy = {"gang": {"minCount": min_count}} if min_count else {"basic": {}}
-    spec = {"schedulingPolicy": policy} | spec
-    if topology_key:
-        spec["schedulingConstraints"] = {"topology": [{"key": topology_key}]}
+    constraints = {"schedulingConstraints": {"topology": [{"key": topology_key}]}} if topology_key else {}
+    return {"schedulingPolicy": policy, **constraints}
+
+
+def make_pod_group(name: str, min_count: int = 0, topology_key: str = "", **spec: Any) -> PodGroup:
+    """Return a PodGroup. The first arguments are those of pod_group_spec; `spec`: other fields."""
     metadata = {"name": name, "namespace": "default", "uid": name, "generation": 1}
-    return convert(PodGroup, {"metadata": metadata, "spec": spec})
+    return convert(PodGroup, {"metadata": metadata, "spec": pod_group_spec(min_count, topology_key) | spec})
 
 
 def make_member(name: str, node_name: str = "", group: str = "g", **spec: Any) -> Pod:

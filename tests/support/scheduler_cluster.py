@@ -22,6 +22,7 @@ from kubeloop.scheduler.scheduler import Scheduler
 from support.disabled_recorders import DisabledPodRecorder
 from support.fake_apiserver import FakeApiServer, Write
 from support.faulty_transport import SentRequest
+from support.plugin_cluster import pod_group_spec
 
 JSON = dict[str, Any]
 
@@ -119,11 +120,8 @@ class SchedulerCluster:
         )
 
     def pod_group(self, name: str, min_count: int = 0, topology_key: str = "", **spec: Any) -> PodGroup:
-        """Create a PodGroup. min_count 0: basic policy. topology_key: of its topology constraint; "": none."""
-        policy: JSON = {"gang": {"minCount": min_count}} if min_count else {"basic": {}}
-        spec["schedulingPolicy"] = policy
-        if topology_key:
-            spec["schedulingConstraints"] = {"topology": [{"key": topology_key}]}
+        """Create a PodGroup. spec: fields of its spec, in addition to those of pod_group_spec(min_count, topology_key)."""
+        spec |= pod_group_spec(min_count, topology_key)
         return convert(PodGroup, self.put(POD_GROUPS, {"metadata": {"name": name}, "spec": spec}))
 
     def change_pod(self, key: str, *, status: JSON | None = None, **spec: Any) -> None:

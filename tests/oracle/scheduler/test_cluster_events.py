@@ -6,6 +6,7 @@ from typing import Any
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api import events
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.event_handlers import NodeEvents, PodEvents
@@ -77,7 +78,8 @@ class RecordingQueue:
             "newObj": self.calls.name(new),
         }
         if only is not None:
-            allowed = [p for p in PRIORITIES if only(convert(Pod, {"spec": {"priority": p}}))]
+            pods = {p: PodInfo(convert(Pod, {"spec": {"priority": p}})) for p in PRIORITIES}
+            allowed = [p for p, info in pods.items() if only(QueuedPodInfo(info, 0))]
             call["onlyPodsUpToPriority"] = max(allowed)
         self.calls.entries.append(call)
 

@@ -119,7 +119,7 @@ class RecordedSequence:
                     ClusterEvent(event["resource"], ACTIONS[event["actionType"]], event["label"]),
                     operation["oldObj"],
                     operation["newObj"],
-                    None if only is None else lambda pod: (pod.spec.priority or 0) <= only,
+                    None if only is None else lambda queued: queued.info.priority <= only,
                 )
             case "flushBackoffQCompleted":
                 queue.flush_backoff_completed()

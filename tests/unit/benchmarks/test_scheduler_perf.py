@@ -304,5 +304,5 @@ def test_below_threshold_names_the_figure():
 
 def test_gates_that_kubeloop_can_set_are_passed_on():
     gates = {"SchedulerAsyncAPICalls": True, "SchedulerQueueingHints": False, "DynamicResourceAllocation": True}
-    supported = supported_gates({**gates, "GangScheduling": True, "NoGateAnyMore": True})
+    supported = supported_gates({**gates, "ClusterTrustBundle": True, "NoGateAnyMore": True})
     assert supported.text() == "DynamicResourceAllocation=true,SchedulerAsyncAPICalls=true"
