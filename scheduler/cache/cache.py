@@ -122,9 +122,9 @@ class Cache:
                 self._nodes[cached.node_name].replace_pod(info)
                 cached.info, cached.assumed = info, False
                 del self._assumed[uid]
-                return
-            self._remove(cached)
-            self._add(info, assumed=False)
+            else:
+                self._remove(cached)
+                self._add(info, assumed=False)
         else:
             raise CacheError(f"pod {uid}({pod.key}) was already in added state")
         if self.pod_groups is not None:

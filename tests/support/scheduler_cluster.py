@@ -120,7 +120,7 @@ class SchedulerCluster:
         )
 
     def pod_group(self, name: str, min_count: int = 0, topology_key: str = "", **spec: Any) -> PodGroup:
-        """Create a PodGroup. spec: fields of its spec, in addition to those of pod_group_spec(min_count, topology_key)."""
+        """Create a PodGroup. spec: fields of its spec in addition to those of pod_group_spec."""
         spec |= pod_group_spec(min_count, topology_key)
         return convert(PodGroup, self.put(POD_GROUPS, {"metadata": {"name": name}, "spec": spec}))
 
