@@ -191,6 +191,23 @@ async def test_metric_without_pods_is_an_error(fake_apiserver, body, message):
     assert error.value.event_message == f"{message}no pods returned by selector while calculating replica count"
 
 
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        pytest.param({"resource": {"name": "memory"}}, "2Ki", id="memory"),
+        pytest.param({"resource": {"name": "cpu"}}, "2048", id="cpu"),
+        pytest.param({"pods": {"metric": {"name": "m"}}}, "2048", id="pods metric"),
+    ],
+)
+async def test_only_memory_has_binary_units(fake_apiserver, monkeypatch, body, value):
+    for name in PODS:
+        monkeypatch.setitem(PODS, name, 2048 * 1000)
+    ((field, source),) = body.items()
+    source["target"] = {"type": "AverageValue", "averageValue": "1"}
+    evaluation = await evaluate(fake_apiserver.client, {"type": field.capitalize(), field: source})
+    assert evaluation.status[field]["current"]["averageValue"] == value
+
+
 async def test_unknown_type_is_an_error(fake_apiserver):
     with pytest.raises(InvalidMetric) as error:
         await evaluate(fake_apiserver.client, {"type": "Other"})

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kubeloop.controllers.statefulset.stateful_set_controller import StatefulSetController
 from kubeloop.devcluster.api import errors
@@ -18,8 +20,11 @@ from kubeloop.kube.objects.resources import (
     PODS,
     STATEFUL_SETS,
 )
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
+from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 from support.fake_apiserver import FakeApiServer
-from support.stateful_sets import StatefulSetClient
+from support.stateful_sets import StatefulSetClient, stateful_set
 
 pytestmark = pytest.mark.virtual_time
 
@@ -181,6 +186,20 @@ async def test_status_is_written_after_a_conflict_with_another_writer(web):
     assert conflicts
     assert web.status["readyReplicas"] == 1
     assert not any(web.server.metrics.values("kubeloop_reconcile_errors").values())
+
+
+async def test_reconcile_links_to_the_request_that_created_the_stateful_set(fake_apiserver, start):
+    records: list[ReconcileRecord] = []
+    traces = ReconcileRecorder(
+        clock=fake_apiserver.clock, rng=random.Random(1), on_finished=lambda record, sampled: records.append(record)
+    )
+    await start(fake_apiserver.informers, StatefulSetController(replace(fake_apiserver.context, traces=traces)))
+    cause = f"00-{1:032x}-{2:016x}-01"
+    body = stateful_set(replicas=1)
+    body["metadata"]["annotations"] = {TRACEPARENT_ANNOTATION: cause}
+    fake_apiserver.api.create(STATEFUL_SETS.path("ns"), body)
+    await settle()
+    assert (cause, "cause") in records[0].links
 
 
 async def test_on_delete_updates_only_deleted_pods(web):
