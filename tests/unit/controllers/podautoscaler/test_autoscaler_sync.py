@@ -16,7 +16,7 @@ from kubeloop.controllers.podautoscaler.autoscaler_sync import (
 from kubeloop.controllers.podautoscaler.horizontal_controller import HorizontalController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.feature_gates import FeatureGates
-from kubeloop.kube.objects.resources import NAMESPACES
+from kubeloop.kube.objects.resources import HORIZONTAL_POD_AUTOSCALERS, NAMESPACES
 from support.autoscaled_pods import (
     CPU_METRIC,
     add_autoscaler,
@@ -205,3 +205,17 @@ async def test_target_is_scaled_to_zero_and_back_under_the_gate(external_value):
     await synced()
     assert replicas(server) == 0
     assert conditions(server)[SCALING_ACTIVE] == ("False", "ScalingDisabled")
+
+
+async def test_target_at_zero_whose_minimum_is_raised_is_scaled_by_its_metrics(external_value):
+    server, value = external_value
+    add_target(server, 1)
+    add_running_pods(server, {"a": ""})
+    add_autoscaler(server, EXTERNAL, minReplicas=0, behavior={"scaleDown": {"stabilizationWindowSeconds": 0}})
+    await synced()
+    assert replicas(server) == 0
+    value["value"] = "12"
+    path = HORIZONTAL_POD_AUTOSCALERS.path("ns", "web")
+    server.api.succeed("PATCH", path, {"spec": {"minReplicas": 2}}, content_type="application/merge-patch+json")
+    await synced()
+    assert replicas(server) == 3
