@@ -278,6 +278,19 @@ async def test_pod_that_is_gone_before_its_deletion_is_no_error(cluster):
     assert not any(cluster.server.metrics.values("kubeloop_reconcile_errors").values())
 
 
+async def test_daemon_set_that_is_created_again_under_its_name_gets_pods_of_its_own(cluster):
+    await apply(cluster)
+    cluster.server.transport.watch_delay_seconds = 1.0
+    cluster.store.delete(DAEMON_SETS, "ns", "agent")
+    for pod in cluster.pods():
+        cluster.store.delete(PODS, "ns", pod["metadata"]["name"])
+    await apply(cluster, "agent:2", seconds=30)
+    uid = cluster.store.get(DAEMON_SETS, "ns", "agent")["metadata"]["uid"]
+    assert cluster.pods_by_node() == on_nodes("agent:2")
+    assert {pod["metadata"]["ownerReferences"][0]["uid"] for pod in cluster.pods()} == {uid}
+    assert cluster.status()["numberReady"] == 3
+
+
 async def test_pods_are_created_in_bursts(cluster):
     for number in range(3, 600):
         cluster.add_node(f"node-{number}")

@@ -367,6 +367,45 @@ async def test_orphan_deletion_succeeds_if_a_dependent_is_gone(fake_apiserver, s
     assert not any(fake_apiserver.metrics.values("kubeloop_reconcile_errors").values())
 
 
+async def test_finalizer_is_removed_after_conflicts_with_other_writers(fake_apiserver, start_collector):
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await start_collector()
+    conflicts = iter([True, True])
+
+    def reject(method: str, path: str) -> errors.StatusError | None:
+        return errors.conflict(REPLICA_SETS, "web") if method == "PATCH" and next(conflicts, False) else None
+
+    fake_apiserver.transport.reject = reject
+    fake_apiserver.delete(REPLICA_SETS, "web", "Foreground")
+    await asyncio.sleep(30)
+    assert fake_apiserver.names(REPLICA_SETS) == []
+    assert not any(fake_apiserver.metrics.values("kubeloop_reconcile_errors").values())
+
+
+async def test_all_dependents_are_orphaned_although_a_write_fails(fake_apiserver, start_collector):
+    owner = fake_apiserver.add(REPLICA_SETS, "web")
+    for name in ("a", "b"):
+        fake_apiserver.add(PODS, name, reference(owner))
+    await start_collector()
+
+    def reject(method: str, path: str) -> errors.StatusError | None:
+        return errors.internal_error("etcd") if (method, path) == ("PATCH", PODS.path("ns", "a")) else None
+
+    fake_apiserver.transport.reject = reject
+    fake_apiserver.delete(REPLICA_SETS, "web", "Orphan")
+    await asyncio.sleep(30)
+    owners = {
+        pod["metadata"]["name"]: pod["metadata"].get("ownerReferences", []) for pod in fake_apiserver.objects(PODS)
+    }
+    assert owners["a"]
+    assert not owners["b"]
+    assert fake_apiserver.names(REPLICA_SETS) == ["web"]
+    fake_apiserver.transport.reject = lambda method, path: None
+    await asyncio.sleep(60)
+    assert fake_apiserver.names(PODS) == ["a", "b"]
+    assert fake_apiserver.names(REPLICA_SETS) == []
+
+
 async def test_finalizer_of_an_object_that_is_gone_needs_no_removal(fake_apiserver, start_collector):
     fake_apiserver.add(REPLICA_SETS, "web")
     await start_collector()

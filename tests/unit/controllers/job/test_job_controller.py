@@ -285,6 +285,20 @@ async def test_pods_are_deleted_with_their_job_in_the_foreground(job):
     assert not job.unfinished
 
 
+async def test_job_of_an_unknown_completion_mode_has_an_event_and_no_pods(job):
+    job.create(suspend=True)
+    await asyncio.sleep(SYNCED)
+    stored = job.server.store.get(JOBS, "ns", "j")
+    generation = stored["metadata"]["generation"] + 1
+    spec = {**stored["spec"], "completionMode": "Newer", "suspend": False}
+    job.server.store.update(
+        JOBS, {**stored, "metadata": {**stored["metadata"], "generation": generation}, "spec": spec}
+    )
+    await asyncio.sleep(SYNCED)
+    assert job.events[-1] == "UnknownCompletionMode"
+    assert job.pods == []
+
+
 async def test_job_that_is_created_again_under_its_name_gets_pods_of_its_own(job):
     job.create()
     await asyncio.sleep(SYNCED)
