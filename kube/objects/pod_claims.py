@@ -55,14 +55,14 @@ def is_shared(pod_claim: PodResourceClaim, pod_group: PodGroup) -> bool:
     )
 
 
-def is_owned_by(claim: ResourceClaim, pod: Pod) -> bool:
-    """Return True if the claim was created for the Pod. A claim of a template with another owner must not be used."""
+def is_owned_by(claim: ResourceClaim, consumer: Pod | PodGroup) -> bool:
+    """Return True if the claim was created for the consumer. Others must not be used for a claim template."""
     owner = controller_of(claim.metadata)
-    return owner is not None and owner.uid == pod.metadata.uid
+    return owner is not None and owner.uid == consumer.metadata.uid
 
 
-def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    return any(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
+def is_reserved_for(claim: ResourceClaim, consumer: Pod | PodGroup) -> bool:
+    return any(known.uid == consumer.metadata.uid for known in claim.status.reserved_for)
 
 
 def is_owned_by_group(claim: ResourceClaim, pod: Pod) -> bool:

@@ -6,6 +6,8 @@ Source: pkg/scheduler/framework/plugins/dynamicresources/dra_manager.go and util
 
 from __future__ import annotations
 
+import msgspec
+
 from kubeloop.informers.metadata_accessor import is_older
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Pod
@@ -15,10 +17,17 @@ from kubeloop.kube.objects.pod_claims import EXTENDED_RESOURCE_ANNOTATION
 from kubeloop.scheduler.devices.device_usage import DeviceUsage
 
 
+class PendingAllocation(msgspec.Struct, frozen=True):
+    """An allocation that is not written yet. pods: UIDs of the pods that have reserved it."""
+
+    allocation: AllocationResult
+    pods: set[str]
+
+
 class ClaimCache:
     """Handler of the informer of claims. Every change of an allocation changes the usage of devices.
 
-    pending: allocations chosen by Reserve that are not written yet, by UID of the claim.
+    pending: allocations chosen by Reserve that are not written yet, by UID of the claim. Pods of a group share them.
     """
 
     def __init__(self, store: Store[ResourceClaim], usage: DeviceUsage) -> None:
@@ -26,7 +35,7 @@ class ClaimCache:
         self._usage = usage
         self._assumed: dict[str, ResourceClaim] = {}  # responses to writes, until the informer shows them
         self._special: dict[str, str] = {}  # keys of claims for extended resources, by UID of the pod
-        self.pending: dict[str, AllocationResult] = {}
+        self.pending: dict[str, PendingAllocation] = {}
 
     def special_claim_of(self, pod: Pod) -> ResourceClaim | None:
         """Return the claim that was created for the extended resources of a pod."""
@@ -53,19 +62,36 @@ class ClaimCache:
             allocation = current.status.allocation if current is not None and is_current else None
             self._usage.set_allocation(assumed.metadata.uid, allocation)
 
-    def add_pending(self, uid: str, allocation: AllocationResult) -> None:
-        self.pending[uid] = allocation
-        self._usage.set_allocation(uid, allocation)
+    def pending_allocation(self, uid: str) -> AllocationResult | None:
+        pending = self.pending.get(uid)
+        return None if pending is None else pending.allocation
 
-    def remove_pending(self, claim: ResourceClaim) -> bool:
-        """Remove the pending allocation of a claim; returns False if there is none."""
-        if self.pending.pop(claim.metadata.uid, None) is None:
+    def add_pending(self, uid: str, allocation: AllocationResult, pod: Pod) -> None:
+        """Reserve an allocation for a pod. If another pod has reserved one for the claim, the pod shares that."""
+        pending = self.pending.get(uid)
+        if pending is None:
+            pending = self.pending[uid] = PendingAllocation(allocation, set())
+            self._usage.set_allocation(uid, allocation)
+        pending.pods.add(pod.metadata.uid)
+
+    def release_pending(self, claim: ResourceClaim, pod: Pod) -> bool:
+        """Release what a pod has reserved. Returns True if no other pod shares it, so that it was removed."""
+        pending = self.pending.get(claim.metadata.uid)
+        if pending is None or pod.metadata.uid not in pending.pods:
             return False
+        pending.pods.remove(pod.metadata.uid)
+        if not pending.pods:
+            self.remove_pending(claim)
+        return not pending.pods
+
+    def remove_pending(self, claim: ResourceClaim) -> None:
+        """Remove the pending allocation of a claim, if it has one, for all pods: it is written."""
+        if self.pending.pop(claim.metadata.uid, None) is None:
+            return
         current = self.get(claim.key)
         is_current = current is not None and current.metadata.uid == claim.metadata.uid
         allocation = current.status.allocation if current is not None and is_current else None
         self._usage.set_allocation(claim.metadata.uid, allocation)
-        return True
 
     def on_add(self, obj: ResourceClaim, initial: bool) -> None:
         self._count(obj)
@@ -77,18 +103,18 @@ class ClaimCache:
                 return
             del self._assumed[new.key]
         if old.metadata.uid != new.metadata.uid:
-            self._usage.set_allocation(old.metadata.uid, self.pending.get(old.metadata.uid))
+            self._usage.set_allocation(old.metadata.uid, self.pending_allocation(old.metadata.uid))
         self._count(new)
 
     def on_delete(self, obj: ResourceClaim, final_state_unknown: bool) -> None:
         self._assumed.pop(obj.key, None)
         if (owner := _pod_of_special(obj)) and self._special.get(owner) == obj.key:
             del self._special[owner]
-        self._usage.set_allocation(obj.metadata.uid, self.pending.get(obj.metadata.uid))
+        self._usage.set_allocation(obj.metadata.uid, self.pending_allocation(obj.metadata.uid))
 
     def _count(self, claim: ResourceClaim) -> None:
         uid = claim.metadata.uid
-        self._usage.set_allocation(uid, self.pending.get(uid) or claim.status.allocation)
+        self._usage.set_allocation(uid, self.pending_allocation(uid) or claim.status.allocation)
         if owner := _pod_of_special(claim):
             self._special[owner] = claim.key
 

@@ -34,13 +34,15 @@ _ADVICE: Mapping[str, str] = {
     "DynamicResources": "change the pod's claims, free devices, or add a node that has them",
 }
 
-# Part of a PreFilter message about volumes or claims -> advice; the first match applies.
+# Part of a message about volumes or claims -> advice; the first match applies.
 _CLAIM_ADVICE: Sequence[tuple[str, str]] = (
     ("waiting for ephemeral volume controller", "wait until the claim of the pod's ephemeral volume is created"),
     ("unbound immediate", "bind the pod's claims (see kubectl describe pvc)"),
     ("is being deleted", "wait until the claim is deleted, and create it again"),
     ("bound to non-existent", "the claim has lost its volume: restore the volume, or create the claim again"),
     ("was not created for pod", "another object has the name of the claim for the pod's ephemeral volume: rename one"),
+    ("could not find ResourceClaim", "create the missing ResourceClaim"),
+    ("ResourceClaim not created yet", "check that the ResourceClaimTemplate exists, and that its controller runs"),
     ("not found", "create the missing object"),
 )
 
@@ -52,7 +54,8 @@ def advice(
     message: str = "",
     gates: FeatureGates = DEFAULT_FEATURE_GATES,
 ) -> list[str]:
-    """Return the advice for `plugins`. message: that of the PreFilter plugin that rejected the pod, if one did."""
+    """Return the advice for `plugins`. message: that of the PreEnqueue or PreFilter plugin that rejected
+    the pod, if one did."""
     result = []
     for plugin in plugins:
         if plugin not in _ADVICE:

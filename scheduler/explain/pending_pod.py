@@ -21,6 +21,7 @@ from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_groups import pod_group_key
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.explain.advice import advice
 from kubeloop.scheduler.framework.fit_error import fit_error_message
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError, filter_node
@@ -140,7 +141,10 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         if queued.gated:
             explanation.summary = f"the pod is gated by {queued.gating_plugin}"
             explanation.message = gating_message(scheduler, pod, queued)
-            explanation.advice = advice([queued.gating_plugin], pod)
+            explanation.advice = advice([queued.gating_plugin], pod, message=explanation.message)
+            info, snapshot = PodInfo(pod, scheduler.request_rules), scheduler.snapshot
+            framework = scheduler.frameworks[pod.spec.scheduler_name]
+            explanation.details = _details(framework, [queued.gating_plugin], CycleState(), info, snapshot)
             return
     elif scheduler.cache.is_assumed(pod):
         assumed = scheduler.cache.get_pod(pod.metadata.uid)
@@ -166,6 +170,7 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         explanation.message = fit_error_message(len(nodes), {}, rejection.message)
         explanation.summary = rejection.message
         explanation.advice = advice([rejection.plugin], pod, nodes, rejection.message, scheduler.feature_gates)
+        explanation.details = _details(framework, [rejection.plugin], state, info, snapshot)
         return
     reasons: Counter[str] = Counter()
     plugins: Counter[str] = Counter()
@@ -192,10 +197,20 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
             insufficient = {reason for status in statuses for reason in status.reasons}
             _add_shortages(explanation.shortages, info, node, insufficient)
     yield
-    for plugin in framework.node_filters.filter:
-        if plugin.name in plugins and isinstance(plugin, ExplainPodPlugin):
-            explanation.details += plugin.explain_pod(state, info, snapshot)
+    explanation.details = _details(framework, plugins, state, info, snapshot)
     _summarize(explanation, pod, nodes, reasons, plugins, scheduler.feature_gates)
+
+
+def _details(
+    framework: Framework, plugins: Container[str], state: CycleState, pod: PodInfo, snapshot: Snapshot
+) -> list[str]:
+    """Return the details of those of `plugins` that give some."""
+    return [
+        line
+        for plugin in framework.node_filters.filter
+        if plugin.name in plugins and isinstance(plugin, ExplainPodPlugin)
+        for line in plugin.explain_pod(state, pod, snapshot)
+    ]
 
 
 def _update_snapshot(scheduler: Scheduler) -> Iterator[None]:

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from weakref import WeakValueDictionary
 
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Pod, to_json
 from kubeloop.kube.objects.device_types import AllocationResult, ResourceClaim
-from kubeloop.kube.objects.pod_claims import is_reserved_for
+from kubeloop.kube.objects.pod_claims import (
+    ClaimNotCreated,
+    group_claim_name,
+    is_owned_by,
+    is_reserved_for,
+)
 from kubeloop.kube.objects.resources import PODS, RESOURCE_CLAIMS
+from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import failed, unschedulable
+from kubeloop.scheduler.api.results import failed, unresolvable, unschedulable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
 from kubeloop.scheduler.devices.binding_conditions import (
@@ -53,14 +60,14 @@ class ClaimBinding:
         self._plugin = plugin
         self._handle = handle
         self._devices = handle.cluster_devices()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by UID of the claim
         self._binding_timeout_seconds = binding_timeout_seconds(args.binding_timeout)
 
     async def bind(self, devices: PodDevices, pod: Pod, node: str) -> Status | None:
-        """Reserve the claims for the pod, with their allocation, and wait for their binding conditions."""
+        """Reserve the claims for the pod or its group, with their allocation, and wait for their binding conditions."""
         try:
-            for number, claim in enumerate(devices.claims):
-                if not is_reserved_for(claim, pod):
-                    devices.claims[number] = await self._bind_claim(devices, number, pod)
+            for number in range(len(devices.claims)):
+                devices.claims[number] = await self._bind_claim(devices, number, pod)
             if devices.special is not None:
                 devices.claims.append(await self._bind_special_claim(devices.special, pod))
             if statuses := devices.node_allocatable.get(node):
@@ -72,28 +79,39 @@ class ClaimBinding:
         return None
 
     async def _bind_claim(self, devices: PodDevices, number: int, pod: Pod) -> ResourceClaim:
-        """Write allocation and reservation. Raises ApiError, ServerUnreachable, _BindError."""
-        claim = devices.claims[number]
-        written: ResourceClaim | None = None
-        try:
-            written = await self._write_reservation(claim, devices.reserved.get(number), pod)
-            self._devices.claims.assume(written)
-            return written
-        finally:
-            if number in devices.reserved:
-                self._devices.claims.remove_pending(written or claim)
+        """Write allocation and reservation, unless they are. Raises ApiError, ServerUnreachable, _BindError.
+
+        Pods that share a claim write to it one after the other, and each sees what the one before has written.
+        """
+        claim, claims = devices.claims[number], self._devices.claims
+        async with self._locks.setdefault(claim.metadata.uid, asyncio.Lock()):
+            try:
+                newest, allocation = claims.get(claim.key), devices.reserved.get(number)
+                if newest is not None and newest.metadata.uid == claim.metadata.uid:
+                    claim = newest
+                if allocation is not None and _has_devices(claim, allocation):
+                    allocation = None  # another pod of the group has written it
+                group = devices.pod_group if number in devices.shared else None
+                consumer = _pod_consumer(pod) if group is None else _group_consumer(group)
+                written = await self._write_reservation(claim, allocation, consumer)
+                if written is not newest:
+                    claims.assume(written)
+                claims.remove_pending(written)
+                return written
+            finally:
+                claims.release_pending(claim, pod)
 
     async def _bind_special_claim(self, special: SpecialClaim, pod: Pod) -> ResourceClaim:
         """Create the claim for extended resources, allocated and reserved, and name it in the pod's status."""
         try:
             special.created = await self._create(special_claim_body(pod, special.claim), pod)
             try:
-                special.created = await self._write_reservation(special.created, special.allocation, pod)
+                special.created = await self._write_reservation(special.created, special.allocation, _pod_consumer(pod))
                 await self._write_special_claim_status(special, pod)
             finally:
                 await self._wait_until_shown(special.created)
         finally:
-            self._devices.claims.remove_pending(special.claim)
+            self._devices.claims.release_pending(special.claim, pod)
         return special.created
 
     async def _create(self, body: JSON, pod: Pod) -> ResourceClaim:
@@ -139,12 +157,12 @@ class ClaimBinding:
         self._devices.claims.assume(claim)
 
     async def _write_reservation(
-        self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod
+        self, claim: ResourceClaim, allocation: AllocationResult | None, consumer: JSON
     ) -> ResourceClaim:
         """Write allocation and reservation; a conflict is retried with the newest claim."""
         for remaining in reversed(range(_CONFLICT_TRIES)):
             try:
-                return await self._try_write(claim, allocation, pod)
+                return await self._try_write(claim, allocation, consumer)
             except Conflict:
                 if not remaining:
                     raise
@@ -153,10 +171,14 @@ class ClaimBinding:
             self._devices.claims.assume(claim)  # its devices are in use, although the cache may not show that yet
         raise AssertionError("unreachable")
 
-    async def _try_write(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> ResourceClaim:
+    async def _try_write(
+        self, claim: ResourceClaim, allocation: AllocationResult | None, consumer: JSON
+    ) -> ResourceClaim:
+        status: JSON = {}
+        if allocation is None and any(known.uid == consumer["uid"] for known in claim.status.reserved_for):
+            return claim
         if claim.metadata.deletion_timestamp is not None:
             raise _BindError(f"claim {claim.key} got deleted in the meantime")
-        status: JSON = {}
         if allocation is not None:
             if claim.status.allocation is not None:
                 if is_reserved_for(claim, pod) and claim.status.allocation.devices == allocation.devices:
@@ -170,7 +192,7 @@ class ClaimBinding:
             status["allocation"] = to_json(allocation)
         status["reservedFor"] = [
             *map(to_json, claim.status.reserved_for),
-            {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid},
+            consumer,
         ]
         if self._devices.features.binding_conditions:
             current = allocation or claim.status.allocation
@@ -253,20 +275,20 @@ class ClaimBinding:
 
     # --- undoing -----------------------------------------------------------------------------------------------------
 
-    def release(self, devices: PodDevices) -> None:
-        """Free the devices that were reserved."""
+    def release(self, devices: PodDevices, pod: Pod) -> None:
+        """Free the devices that were reserved, unless another pod of the group shares them."""
         special = devices.special
         if special is not None:
-            self._devices.claims.remove_pending(special.claim)
+            self._devices.claims.release_pending(special.claim, pod)
         for claim in devices.claims:
             if special is not None and special.created is claim:
                 continue
-            if self._devices.claims.remove_pending(claim):
+            if self._devices.claims.release_pending(claim, pod):
                 self._devices.claims.restore(claim.key)
 
     def unreserve(self, devices: PodDevices, pod: Pod, node: str) -> None:
         """Free the devices that were reserved, and undo what was written for the pod in the background."""
-        self.release(devices)
+        self.release(devices, pod)
         if node in devices.node_allocatable:
             self._handle.spawn(self._clear_node_allocatable(pod), f"clear the claim statuses of {pod.key}")
         special = None if devices.special is None else devices.special.created
@@ -276,19 +298,23 @@ class ClaimBinding:
             if claim is not special and claim.status.allocation is not None and is_reserved_for(claim, pod):
                 self._handle.spawn(self._remove_reservation(claim, pod), f"unreserve {claim.key}")
 
-    async def _remove_reservation(self, claim: ResourceClaim, pod: Pod) -> None:
-        """Remove the pod from status.reservedFor, whatever the state of the claim."""
+    async def _remove_reservation(self, claim: ResourceClaim, consumer: Pod | PodGroup) -> bool:
+        """Remove a consumer from status.reservedFor, whatever the state of the claim. Returns False if that failed."""
         patch = {
             "metadata": {"uid": claim.metadata.uid},
-            "status": {"reservedFor": [{"$patch": "delete", "uid": pod.metadata.uid}]},
+            "status": {"reservedFor": [{"$patch": "delete", "uid": consumer.metadata.uid}]},
         }
         metadata = claim.metadata
         try:
-            await self._handle.client.patch(
+            written = await self._handle.client.patch(
                 RESOURCE_CLAIMS, metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
             )
         except (ApiError, ServerUnreachable) as error:  # the next failed attempt of the pod tries again
-            log.warning("cannot unreserve a claim", extra={"claim": claim.key, "pod": pod.key, "error": str(error)})
+            extra = {"claim": claim.key, "consumer": consumer.key, "error": str(error)}
+            log.warning("cannot unreserve a claim", extra=extra)
+            return False
+        self._devices.claims.assume(written)
+        return True
 
     async def _clear_node_allocatable(self, pod: Pod) -> None:
         try:
@@ -322,7 +348,8 @@ class ClaimBinding:
     async def deallocate_one(self, devices: PodDevices, pod: Pod) -> Status:
         """Deallocate a claim that some node cannot use and no other pod uses, to retry with other devices.
 
-        If there is none, delete the claim for extended resources of a former attempt.
+        If there is none, delete the claim for extended resources of a former attempt, or remove the reservation of the
+        pod's group from a claim, which the next attempt may deallocate.
         """
         numbers = sorted(devices.unavailable)
         self._handle.rng.shuffle(numbers)
@@ -332,9 +359,10 @@ class ClaimBinding:
                 continue
             status = {"reservedFor": None, "allocation": None, "devices": None}
             try:
-                await self._patch(claim, {"status": status}, "status", f"deallocate claim {claim.key}")
+                written = await self._patch(claim, {"status": status}, "status", f"deallocate claim {claim.key}")
             except (ApiError, ServerUnreachable, _BindError) as error:
                 return failed(self._plugin, error)
+            self._devices.claims.assume(written)
             return unschedulable(self._plugin, "deallocation of ResourceClaim completed")
         if devices.leftover_claim is not None:
             try:
@@ -342,4 +370,54 @@ class ClaimBinding:
             except (ApiError, ServerUnreachable, _BindError) as error:
                 return failed(self._plugin, error)
             return unschedulable(self._plugin, "deletion of ResourceClaim completed")
+        if devices.pod_group is not None:
+            status_of_group = await self._unreserve_group_claim(devices.pod_group)
+            if status_of_group is not None:
+                return status_of_group
         return unschedulable(self._plugin, "still not schedulable")
+
+    async def _unreserve_group_claim(self, pod_group: PodGroup) -> Status | None:
+        """Remove the group's reservation from one of its claims if no pod of the group has a node."""
+        state = self._handle.pod_groups.get(pod_group.key)
+        if state is None:
+            return failed(self._plugin, f"pod group state not found for pod group {pod_group.key}")
+        if state.scheduled_count:
+            return None
+        for entry in pod_group.spec.resource_claims:
+            try:
+                name = group_claim_name(pod_group, entry)
+            except ClaimNotCreated as error:
+                return failed(self._plugin, error)
+            if name is None:
+                continue
+            key = f"{pod_group.metadata.namespace}/{name}"
+            claim = self._devices.claims.get(key)
+            if claim is None:
+                return failed(self._plugin, f'could not find ResourceClaim "{key}"')
+            is_usable = entry.resource_claim_name is not None or is_owned_by(claim, pod_group)
+            is_reserved = claim.status.allocation is not None and is_reserved_for(claim, pod_group)
+            if is_usable and is_reserved and await self._remove_reservation(claim, pod_group):
+                return unresolvable(self._plugin, "ResourceClaim unreserved for PodGroup")
+        return None
+
+
+def _pod_consumer(pod: Pod) -> JSON:
+    return {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
+
+
+def _group_consumer(pod_group: PodGroup) -> JSON:
+    metadata = pod_group.metadata
+    return {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": metadata.name, "uid": metadata.uid}
+
+
+def _has_devices(claim: ResourceClaim, allocation: AllocationResult) -> bool:
+    """Return True if a claim is allocated as in `allocation`."""
+    current = claim.status.allocation
+    return current is not None and _device_keys(current) == _device_keys(allocation)
+
+
+def _device_keys(allocation: AllocationResult) -> set[tuple[str, str, str, str, str | None]]:
+    return {
+        (result.request, result.driver, result.pool, result.device, result.share_id)
+        for result in allocation.devices.results
+    }

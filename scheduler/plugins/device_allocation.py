@@ -14,9 +14,16 @@ import numpy as np
 
 from kubeloop.kube.durations import parse_duration_seconds
 from kubeloop.kube.node_selectors import NodeSelectorMatcher
-from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.api_types import Pod, PodResourceClaim
 from kubeloop.kube.objects.device_types import AllocationResult, ResourceClaim
-from kubeloop.kube.objects.pod_claims import ClaimNotCreated, claim_name, is_owned_by
+from kubeloop.kube.objects.pod_claims import (
+    ClaimNotCreated,
+    claim_name,
+    is_owned_by,
+    is_owned_by_group,
+    is_shared,
+)
+from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.api.extension_points import FilterPaused, RowFilterResult
 from kubeloop.scheduler.api.handle import Handle
@@ -24,6 +31,7 @@ from kubeloop.scheduler.api.results import failed, select_rows, unresolvable, un
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows
 from kubeloop.scheduler.cache.node_info import NodeInfo, may_be_devices
+from kubeloop.scheduler.cache.pod_groups import pod_group_key
 from kubeloop.scheduler.cache.pod_requests import pod_requests, request_rules
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
@@ -76,22 +84,26 @@ class DeviceSearch:
 class PodDevices:
     """The claims of one pod in its scheduling cycle.
 
-    claims: in the order of the pod's spec; replaced by newer states as they are written. selectors: by number of an
-    allocated claim, the nodes on which it is available. to_allocate: numbers of the claims without an allocation.
-    unavailable: numbers of allocated claims that some node cannot use. reserved: allocation by number of the claim, on
-    the node reserved_on; the cycle of a pod group reserves, unreserves and reserves again. classes: name of the class
-    by extended resource, of the requested resources that devices provide. without_class: the other extended resources
-    that are requested. searches: by those of `classes` that the nodes do not have. special: the claim for extended
-    resources that Reserve has chosen, then as it was created; leftover_claim: that of a former attempt.
-    node_allocatable: by node, what the claims take of its resources. search_seconds, search_steps, searched_nodes:
-    duration and size of the searches in this cycle.
+    claims: in the order of the pod's spec; replaced by newer states as they are written. shared: numbers of the
+    claims that are reserved for pod_group instead of the pod. selectors: by number of an allocated claim, the nodes
+    on which it is available. to_allocate: numbers of the claims without an allocation. unavailable: numbers of
+    allocated claims that some node cannot use. reserved: allocation by number of the claim: those that other
+    members of the pod's group have reserved and, once the pod is reserved, its own on the node reserved_on; the
+    cycle of a group reserves, unreserves and reserves again. classes: name of the class by extended resource, of
+    the requested resources that devices provide. without_class: the other extended resources that are requested.
+    searches: by those of `classes` that the nodes do not have. special: the claim for extended resources that
+    Reserve has chosen, then as it was created; leftover_claim: that of a former attempt. node_allocatable: by node,
+    what the claims take of its resources. search_seconds, search_steps, searched_nodes: duration and size of the
+    searches in this cycle.
     """
 
     def __init__(self, pod: Pod, claims: list[ResourceClaim]) -> None:
         self.pod = pod
         self.claims = claims
+        self.pod_group: PodGroup | None = None
+        self.shared: set[int] = set()
         self.selectors: dict[int, NodeSelectorMatcher] = {}
-        self.to_allocate = [number for number, claim in enumerate(claims) if claim.status.allocation is None]
+        self.to_allocate: list[int] = []
         self.unavailable: set[int] = set()
         self.reserved: dict[int, AllocationResult] = {}
         self.reserved_on = ""
@@ -107,6 +119,12 @@ class PodDevices:
         self.has_alternatives = any(
             request.first_available for claim in claims for request in claim.spec.devices.requests
         )
+
+    def allocated(self) -> Iterator[tuple[int, ResourceClaim, AllocationResult]]:
+        """Yield (number, claim, allocation) of the claims that are not to be allocated."""
+        for number, claim in enumerate(self.claims):
+            if number not in self.to_allocate:
+                yield number, claim, claim.status.allocation or self.reserved[number]
 
     def missing_resources(self, node: NodeInfo) -> tuple[str, ...]:
         """Return the extended resources for which the pod needs devices on a node."""
@@ -134,6 +152,8 @@ class DeviceAllocation:
         self._devices = handle.cluster_devices()
         self._scores_alternatives = handle.feature_gates.enabled("DRAPrioritizedList")
         self._extended_resources = handle.feature_gates.enabled("DRAExtendedResource")
+        self._group_claims = handle.feature_gates.enabled("DRAWorkloadResourceClaims")
+        self._pod_groups = handle.listers.pod_groups
         filter_timeout = parse_duration_seconds(args.filter_timeout) if args.filter_timeout else 0.0
         self._settings = SearchSettings(
             self._devices.features,
@@ -160,8 +180,8 @@ class DeviceAllocation:
             return unresolvable(self._plugin, str(error))
         return None
 
-    def _claims_of(self, pod: Pod) -> list[ResourceClaim]:
-        """Return the claims of a pod. Raises ClaimsNotReady."""
+    def _claims_of(self, pod: Pod) -> list[tuple[PodResourceClaim, ResourceClaim]]:
+        """Return the claims of a pod, with their entries in its spec. Raises ClaimsNotReady."""
         claims = []
         for entry in pod.spec.resource_claims:
             try:
@@ -177,16 +197,24 @@ class DeviceAllocation:
             if claim.metadata.deletion_timestamp is not None:
                 raise ClaimsNotReady(f'resourceclaim "{name}" is being deleted')
             if entry.resource_claim_name is None and not is_owned_by(claim, pod):
-                raise ClaimsNotReady(f"ResourceClaim {key} was not created for Pod {pod.key} (Pod is not owner)")
-            claims.append(claim)
+                group = pod.spec.scheduling_group if self._group_claims else None
+                if group is None or not is_owned_by_group(claim, pod):
+                    reason = (
+                        f"neither Pod nor PodGroup {group.pod_group_name} is the owner" if group else "Pod is not owner"
+                    )
+                    raise ClaimsNotReady(f"ResourceClaim {key} was not created for Pod {pod.key} ({reason})")
+            claims.append((entry, claim))
         return claims
 
     # --- filter ----------------------------------------------------------------------------------------------------
 
-    def pre_filter(self, pod: Pod) -> tuple[PodDevices | None, Status | None]:
-        """Return (the pod's claims, None), or (None, why the pod cannot be scheduled, or needs no devices)."""
+    def pre_filter(self, pod: Pod, reserved_in_cycle: set[str] | None) -> tuple[PodDevices | None, Status | None]:
+        """Return (the pod's claims, None), or (None, why the pod cannot be scheduled, or needs no devices).
+
+        reserved_in_cycle: UIDs of claims whose pending allocation the pod shares, see reserve().
+        """
         try:
-            devices = PodDevices(pod, self._claims_of(pod))
+            devices = self._pod_devices(pod)
         except ClaimsNotReady as error:
             return None, unresolvable(self._plugin, str(error))
         if self._extended_resources:
@@ -194,18 +222,35 @@ class DeviceAllocation:
         if not devices.claims and not devices.classes:
             return None, None
         for number, claim in enumerate(devices.claims):
-            if claim.status.allocation is not None:
-                if claim.status.allocation.node_selector is not None:
-                    devices.selectors[number] = NodeSelectorMatcher(claim.status.allocation.node_selector)
-                    if devices.selectors[number].errors:
-                        return None, failed(self._plugin, ", ".join(devices.selectors[number].errors))
-                continue
-            if claim.metadata.uid in self._devices.claims.pending:
-                message = f"resource claim {claim.key} is in the process of being allocated"
-                return None, unresolvable(self._plugin, message)
-            if (status := self._check_classes(claim)) is not None:
-                return None, status
+            allocation, uid = claim.status.allocation, claim.metadata.uid
+            if allocation is None:
+                pending = self._devices.claims.pending_allocation(uid)
+                if pending is None:
+                    devices.to_allocate.append(number)
+                    if (status := self._check_classes(claim)) is not None:
+                        return None, status
+                    continue
+                if reserved_in_cycle is None or uid not in reserved_in_cycle:
+                    message = f"resource claim {claim.key} is in the process of being allocated"
+                    return None, unresolvable(self._plugin, message)
+                allocation = devices.reserved[number] = pending
+            if allocation.node_selector is not None:
+                devices.selectors[number] = NodeSelectorMatcher(allocation.node_selector)
+                if devices.selectors[number].errors:
+                    return None, failed(self._plugin, ", ".join(devices.selectors[number].errors))
         return devices, None
+
+    def _pod_devices(self, pod: Pod) -> PodDevices:
+        """Return the claims of a pod, and which of them its group shares. Raises ClaimsNotReady."""
+        entries = self._claims_of(pod)
+        devices = PodDevices(pod, [claim for _, claim in entries])
+        key = pod_group_key(pod) if self._group_claims and entries else ""
+        if key:
+            pod_group = devices.pod_group = self._pod_groups.get(key)
+            if pod_group is None:
+                raise ClaimsNotReady(f'podgroup.scheduling.k8s.io "{key.partition("/")[2]}" not found')
+            devices.shared = {number for number, (entry, _) in enumerate(entries) if is_shared(entry, pod_group)}
+        return devices
 
     def _add_extended_resources(self, devices: PodDevices) -> None:
         requested = sorted(
@@ -263,14 +308,12 @@ class DeviceAllocation:
                     rejected |= {} if status is None else {index: status}
             feasible[[*rejected]] = False
         available = np.ones(len(rows), np.bool_)
-        for number, claim in enumerate(devices.claims):
-            if claim.status.allocation is None:
-                continue
+        for number, claim, _ in devices.allocated():
             is_usable = np.full(len(rows), self._is_ready_or_may_become(claim))
             matcher = devices.selectors.get(number)
             if matcher is not None:
                 is_usable &= select_rows(node_selector_mask(snapshot, matcher), rows, snapshot)
-            if (feasible & ~is_usable).any():
+            if claim.status.allocation is not None and (feasible & ~is_usable).any():
                 devices.unavailable.add(number)
             available &= is_usable
 
@@ -290,9 +333,7 @@ class DeviceAllocation:
     def _shared_claims(self, devices: PodDevices, snapshot: Snapshot, rows: Rows) -> dict[int, Status]:
         """Return why the nodes are rejected on which another pod takes resources by a claim of the pod."""
         rejected: dict[int, Status] = {}
-        for number, claim in enumerate(devices.claims):
-            if claim.status.allocation is None:
-                continue
+        for number, claim, _ in devices.allocated():
             matcher = devices.selectors.get(number)
             available = None if matcher is None else node_selector_mask(snapshot, matcher)
             for index, row in enumerate(rows.tolist()):
@@ -430,6 +471,33 @@ class DeviceAllocation:
             lines += explain_requests(search.requests, self._devices.pools, nodes, self._settings)
         return [*dict.fromkeys(lines)]
 
+    def explain_shared_claims(self, pod: Pod) -> list[str]:
+        """Return the claims that the pod's group shares with it, and what is missing of them."""
+        pod_group = self._pod_groups.get(pod_group_key(pod)) if self._group_claims else None
+        if pod_group is None:
+            return []
+        lines = []
+        for entry in pod.spec.resource_claims:
+            if not is_shared(entry, pod_group):
+                continue
+            shared = f"shared by the pods of PodGroup {pod_group.key}"
+            try:
+                name = claim_name(pod, entry)
+            except ClaimNotCreated:
+                template = entry.resource_claim_template_name
+                lines.append(f"{entry.name}: {shared}; not created yet from ResourceClaimTemplate {template}")
+                continue
+            if name is None:
+                continue
+            key = f"{pod.metadata.namespace}/{name}"
+            claim = self._devices.claims.get(key)
+            if claim is None:
+                shared += "; does not exist"
+            elif claim.status.allocation is None and claim.metadata.uid in self._devices.claims.pending:
+                shared += "; is being allocated"
+            lines.append(f"{key}: {shared}")
+        return lines
+
     # --- score, reserve --------------------------------------------------------------------------------------------
 
     def score(self, devices: PodDevices, node: str) -> int:
@@ -439,29 +507,42 @@ class DeviceAllocation:
         total = 0
         search = self._search_on(devices, node)
         searched = search.results.allocations[node].devices if search is not None else ()
-        names = iter([{allocated.request.full_name for allocated in claim_devices} for claim_devices in searched])
-        for claim in devices.claims:
-            allocation = claim.status.allocation
-            if allocation is not None:
-                allocated_names = {result.request for result in allocation.devices.results}
-            else:
-                allocated_names = next(names)
+        names = [{allocated.request.full_name for allocated in claim_devices} for claim_devices in searched]
+        names_of = dict(zip(devices.to_allocate, names, strict=False))  # a special claim is the last one
+        for number, _, allocation in devices.allocated():
+            names_of[number] = {result.request for result in allocation.devices.results}
+        for number, claim in enumerate(devices.claims):
+            allocated_names = names_of[number]
             for request in claim.spec.devices.requests:
                 for index, alternative in enumerate(request.first_available):
                     if f"{request.name}/{alternative.name}" in allocated_names:
                         total += _MAX_ALTERNATIVES - index
         return total
 
-    def reserve(self, devices: PodDevices, node: str) -> Status | None:
-        """Mark the chosen devices as allocated, so that no other pod gets them."""
+    def reserve(self, devices: PodDevices, node: str, reserved_in_cycle: set[str] | None) -> Status | None:
+        """Mark the chosen devices as allocated, so that no other pod gets them.
+
+        reserved_in_cycle: receives the UIDs of the claims whose pending allocation the next members of the pod's group
+        share; None outside of the cycle of a group.
+        """
+        # Other pods of the group may have replaced the shared results since the group's cycle reserved them.
+        status = None if devices.reserved_on == node else self._choose_devices(devices, node)
+        if status is not None:
+            return status
+        claims = self._devices.claims
+        for number, result in devices.reserved.items():
+            uid = devices.claims[number].metadata.uid
+            claims.add_pending(uid, result, devices.pod)
+            if reserved_in_cycle is not None:
+                reserved_in_cycle.add(uid)
+        if devices.special is not None:
+            claims.add_pending(devices.special.claim.metadata.uid, devices.special.allocation, devices.pod)
+        return None
+
+    def _choose_devices(self, devices: PodDevices, node: str) -> Status | None:
+        """Record the devices that the search has chosen on a node."""
         search = self._search_on(devices, node)
         if search is None and not devices.to_allocate:
-            return None
-        if devices.reserved_on == node:  # other pods of the group may have replaced the shared results since
-            for number, result in devices.reserved.items():
-                self._devices.claims.add_pending(devices.claims[number].metadata.uid, result)
-            if devices.special is not None:
-                self._devices.claims.add_pending(devices.special.claim.metadata.uid, devices.special.allocation)
             return None
         allocation = search.results.allocations.get(node) if search is not None else None
         if search is None or allocation is None:
@@ -474,11 +555,9 @@ class DeviceAllocation:
             return failed(self._plugin, error)
         for number, result in zip(devices.to_allocate, results, strict=search.special is None):
             devices.reserved[number] = result
-            self._devices.claims.add_pending(devices.claims[number].metadata.uid, result)
         devices.special = None
         if search.special is not None:
             devices.special = SpecialClaim(search.special, results[-1], search.mappings)
-            self._devices.claims.add_pending(search.special.metadata.uid, results[-1])
         devices.reserved_on = node
         return None
 
@@ -486,11 +565,11 @@ class DeviceAllocation:
 
     def after_claim_change(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim) -> Hint:
         try:
-            claims = self._claims_of(pod)
+            entries = self._claims_of(pod)
         except ClaimsNotReady:
             return Hint.SKIP
         if old is not None and old.status.allocation is not None and new.status.allocation is None:
             return Hint.QUEUE  # devices became free
-        if all(claim.metadata.uid != new.metadata.uid for claim in claims):
+        if all(claim.metadata.uid != new.metadata.uid for _, claim in entries):
             return Hint.SKIP
         return Hint.SKIP if old is not None and old.status == new.status else Hint.QUEUE

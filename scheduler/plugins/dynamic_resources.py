@@ -73,7 +73,7 @@ class DynamicResources:
         state.write(STATE, None)
         if not pod.pod.spec.resource_claims and not (self._extended_resources and _has_extended_resource(pod.requests)):
             return None, skip(self.name)
-        devices, status = self._allocation.pre_filter(pod.pod)
+        devices, status = self._allocation.pre_filter(pod.pod, _reserved_in_cycle(state))
         state.write(STATE, devices)
         return None, skip(self.name) if devices is None and status is None else status
 
@@ -105,7 +105,8 @@ class DynamicResources:
 
     def explain_pod(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Sequence[str]:
         devices: PodDevices | None = state.get(STATE)
-        return () if devices is None else self._allocation.explain(devices, snapshot)
+        lines = self._allocation.explain_shared_claims(pod.pod)
+        return lines if devices is None else [*lines, *self._allocation.explain(devices, snapshot)]
 
     async def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
@@ -136,14 +137,14 @@ class DynamicResources:
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         devices: PodDevices | None = state.get(STATE)
-        return None if devices is None else self._allocation.reserve(devices, node_name)
+        return None if devices is None else self._allocation.reserve(devices, node_name, _reserved_in_cycle(state))
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         devices: PodDevices | None = state.get(STATE)
         if devices is None:
             return
         if state.pod_group_cycle is not None:  # the pod's reservations are for the binding that may follow
-            self._binding.release(devices)
+            self._binding.release(devices, pod.pod)
         else:
             self._binding.unreserve(devices, pod.pod, node_name)
 
@@ -176,6 +177,18 @@ class DynamicResources:
         if new is None or new.metadata.uid != pod.metadata.uid:
             return Hint.SKIP
         return Hint.SKIP if self.pre_enqueue(new) is not None else Hint.QUEUE
+
+
+def _reserved_in_cycle(state: CycleState) -> set[str] | None:
+    """Return the UIDs of the claims that the cycle of the pod's group has reserved; None outside of such a cycle."""
+    cycle = state.pod_group_cycle
+    if cycle is None:
+        return None
+    uids: set[str] | None = cycle.get(STATE)
+    if uids is None:
+        uids = set()
+        cycle.write(STATE, uids)
+    return uids
 
 
 def _requests_extended_resource(pod: Pod) -> bool:

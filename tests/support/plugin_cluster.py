@@ -89,10 +89,10 @@ def make_pod(name: str, node_name: str = "", **spec: Any) -> Pod:
     return convert(Pod, {"metadata": metadata, "spec": body, "status": status})
 
 
-def make_pod_group(name: str, min_count: int = 0, topology_key: str = "") -> PodGroup:
+def make_pod_group(name: str, min_count: int = 0, topology_key: str = "", **spec: Any) -> PodGroup:
     """Return a PodGroup. min_count 0: basic policy. topology_key: of its topology constraint; "": none."""
     policy = {"gang": {"minCount": min_count}} if min_count else {"basic": {}}
-    spec: dict[str, Any] = {"schedulingPolicy": policy}
+    spec = {"schedulingPolicy": policy} | spec
     if topology_key:
         spec["schedulingConstraints"] = {"topology": [{"key": topology_key}]}
     metadata = {"name": name, "namespace": "default", "uid": name, "generation": 1}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from kubeloop.kube.objects.api_types import ObjectMeta, Pod
 from kubeloop.scheduler.devices.claim_cache import ClaimCache
 from support.devices import FilledDevices, allocated, claim, typed
 
 USED = allocated(("a", "d"))
+POD, OTHER = (Pod(metadata=ObjectMeta(name=name, uid=name)) for name in "pq")
 
 
 def in_use(devices):
@@ -43,18 +45,33 @@ def test_restored_claim_is_that_of_the_informer():
 def test_pending_allocation_uses_devices_until_it_is_removed():
     devices = FilledDevices(claim("c"))
     entry = devices.claims.get("default/c")
-    devices.claims.add_pending(entry.metadata.uid, typed(claim("c", status=USED)).status.allocation)
+    devices.claims.add_pending(entry.metadata.uid, typed(claim("c", status=USED)).status.allocation, POD)
     devices.apply(claim("c", version="2"))
     assert in_use(devices)
-    assert devices.claims.remove_pending(entry)
+    assert devices.claims.release_pending(entry, POD)
     assert not in_use(devices)
-    assert not devices.claims.remove_pending(entry)
+    assert not devices.claims.release_pending(entry, POD)
+
+
+def test_shared_pending_allocation_uses_devices_until_the_last_pod_releases_it():
+    devices = FilledDevices(claim("c"))
+    entry = devices.claims.get("default/c")
+    first, second = (typed(claim("c", status=allocated(("a", name)))).status.allocation for name in "de")
+    devices.claims.add_pending(entry.metadata.uid, first, POD)
+    devices.claims.add_pending(entry.metadata.uid, second, OTHER)
+    assert devices.claims.pending_allocation(entry.metadata.uid) is first
+    assert not devices.claims.release_pending(entry, POD)
+    assert not devices.claims.release_pending(entry, POD)  # the other pod has not released it
+    assert in_use(devices)
+    assert devices.claims.release_pending(entry, OTHER)
+    assert not in_use(devices)
+    assert devices.claims.pending_allocation(entry.metadata.uid) is None
 
 
 def test_written_allocation_stays_when_the_pending_one_is_removed():
     devices = FilledDevices(claim("c"))
     written = typed(claim("c", version="2", status=USED))
-    devices.claims.add_pending(written.metadata.uid, written.status.allocation)
+    devices.claims.add_pending(written.metadata.uid, written.status.allocation, POD)
     devices.claims.assume(written)
     devices.claims.remove_pending(written)
     assert in_use(devices)

@@ -9,12 +9,14 @@ import pytest
 
 from kubeloop.kube.errors import ApiError, Conflict
 from kubeloop.kube.objects.api_types import NodeAllocatableResourceClaimStatus, Status, to_json
-from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins import claim_binding
 from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
 from support.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
+from support.plugin_cluster import make_member, make_pod_group
 
 pytestmark = pytest.mark.virtual_time
 
@@ -400,3 +402,170 @@ async def test_resources_that_claims_take_are_written_and_cleared(special):
         {"nodeAllocatableResourceClaimStatuses": [to_json(taken)]},
         {"nodeAllocatableResourceClaimStatuses": None},
     ]
+
+
+# --- claims of pod groups --------------------------------------------------------------------------------------------
+
+GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}
+GATES = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
+
+
+class Members:
+    """The pods p, q and r of the group g, which use the claim c, as the cycle of the group has reserved them."""
+
+    def __init__(self, cluster: Any, *, shared: bool) -> None:
+        """shared: the claim is one of the PodGroup's."""
+        self.cluster = cluster
+        entry = claim("c")
+        cluster.devices = FilledDevices(device_class(), device_slice("a", device("d")), entry, gates=GATES)
+        cluster.put("pod_groups", make_pod_group("g", **(SPEC if shared else {})))
+        self.server = cluster.client = ClaimServer(cluster.devices, entry)
+        self.plugin = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster)
+        self.attempts: dict[str, tuple[CycleState, PodInfo]] = {}
+        cycle = PodGroupCycleState(PodGroupState())
+        for name in "pqr":
+            state, info = CycleState(), PodInfo(make_member(name, **SPEC))
+            state.pod_group_cycle = cycle
+            assert self.plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+            self.plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows)
+            assert self.plugin.reserve(state, info, "a") is None
+            self.attempts[name] = state, info
+        for state, _ in self.attempts.values():
+            state.pod_group_cycle = None
+
+    async def bind(self, names: str = "pqr") -> list[str | None]:
+        """Run PreBind for these pods at once; return the messages of their statuses."""
+        statuses = await asyncio.gather(*(self.plugin.pre_bind(*self.attempts[name], "a") for name in names))
+        return [None if status is None else status.message for status in statuses]
+
+    async def unreserve(self, name: str) -> None:
+        self.plugin.unreserve(*self.attempts[name], "a")
+        while self.cluster.spawned:
+            await self.cluster.spawned.pop()
+
+    @property
+    def reserved_for(self) -> list[str]:
+        return [consumer["uid"] for consumer in self.server.stored["status"].get("reservedFor", ())]
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self.cluster.devices.usage.pool(("gpu.example.com", "a")).is_allocated("d"))
+
+
+@pytest.fixture
+def members(plugin_cluster: Any, node: Any) -> Any:
+    def create(*, shared: bool = True) -> Members:
+        return Members(plugin_cluster([node("a")], feature_gates=GATES), shared=shared)
+
+    return create
+
+
+async def test_claim_of_a_group_is_written_once_and_reserved_for_the_group(members):
+    group = members()
+    assert await group.bind() == [None, None, None]
+    (_, (_, body)) = group.server.patches  # the finalizer, and the status
+    assert body["status"]["reservedFor"] == [GROUP]
+    assert group.cluster.devices.claims.pending == {}
+    assert group.in_use
+
+
+async def test_claim_that_pods_of_a_group_share_is_reserved_for_each(members):
+    group = members(shared=False)
+    assert await group.bind() == [None, None, None]
+    assert len(group.server.patches) == 4
+    assert group.reserved_for == ["p", "q", "r"]
+    assert group.cluster.devices.claims.pending == {}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_member_that_cannot_write_leaves_the_allocation_to_the_next(members, shared):
+    group = members(shared=shared)
+    group.server.failures = [ApiError(Status(code=422, message="no"))]
+    assert await group.bind("p") == ["add finalizer to claim default/c: no"]
+    await group.unreserve("p")
+    assert group.cluster.devices.claims.pending["uid-c"].pods == {"q", "r"}
+    assert group.in_use
+    assert await group.bind("qr") == [None, None]
+    assert group.reserved_for == (["g"] if shared else ["q", "r"])
+    await group.unreserve("q")
+    removed = [{"$patch": "delete", "uid": "q"}]
+    last = group.server.patches[-1][1]["status"]["reservedFor"]
+    assert (last == removed) is not shared  # the group's reservation is for its other pods, too
+    assert group.in_use
+
+
+async def test_claim_that_another_scheduler_allocated_to_a_group_is_left_alone(members):
+    group = members()
+    taken = claim("c", status={**allocated(("b", "x")), "reservedFor": [GROUP]}, version="5")
+    group.cluster.devices.apply(taken)
+    assert await group.bind("p") == ["claim default/c got allocated elsewhere in the meantime"]
+    assert group.server.patches == []
+
+
+async def test_claim_that_was_unreserved_during_the_cycle_is_reserved_again(plugin_cluster, node):
+    status = {**allocated(("a", "d"), node="a"), "reservedFor": [GROUP]}
+    cluster = plugin_cluster([node("a")], feature_gates=GATES)
+    entry = claim("c", status=status)
+    cluster.devices = FilledDevices(device_class(), entry, gates=GATES)
+    cluster.put("pod_groups", make_pod_group("g", **SPEC))
+    cluster.client = ClaimServer(cluster.devices, claim("c", status={**status, "reservedFor": []}, version="2"))
+    plugin, state = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), CycleState()
+    info = PodInfo(make_member("p", **SPEC))
+    plugin.pre_filter(state, info, cluster.snapshot)
+    cluster.devices.claims.assume(typed(cluster.client.stored))  # as the PostFilter of another member does
+    assert await plugin.pre_bind(state, info, "a") is None
+    ((_, body),) = cluster.client.patches
+    assert body["status"]["reservedFor"] == [GROUP]
+
+
+async def group_post_filter(
+    plugin_cluster: Any, node: Any, entry: Any, *scheduled: Any, claims: Any = SPEC["resourceClaims"]
+) -> tuple[str, Any]:
+    """Return (message of PostFilter, patches) for a pod whose claim is allocated on a node that does not exist."""
+    cluster = plugin_cluster([node("a")], scheduled, feature_gates=GATES)
+    cluster.cache.pod_groups.put(make_member("p", **SPEC))
+    cluster.devices = FilledDevices(device_class(), entry, gates=GATES)
+    cluster.client = ClaimServer(cluster.devices, entry)
+    cluster.put("pod_groups", make_pod_group("g", resourceClaims=claims))
+    plugin, state = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), CycleState()
+    info = PodInfo(make_member("p", **SPEC))
+    assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+    assert not plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows).passed.any()
+    _, result = await plugin.post_filter(state, info, cluster.snapshot, None)
+    return result.message, cluster.client.patches
+
+
+RESERVED_FOR_GROUP = {**allocated(("b", "d"), node="b"), "reservedFor": [GROUP]}
+
+
+async def test_claim_of_a_group_without_nodes_is_unreserved(plugin_cluster, node):
+    message, patches = await group_post_filter(plugin_cluster, node, claim("c", status=RESERVED_FOR_GROUP))
+    assert message == "ResourceClaim unreserved for PodGroup"
+    assert patches == [("status", {"status": {"reservedFor": [{"$patch": "delete", "uid": "g"}]}})]
+
+
+async def test_unreserved_claim_of_a_group_is_deallocated(plugin_cluster, node):
+    entry = claim("c", status={**RESERVED_FOR_GROUP, "reservedFor": []})
+    message, _ = await group_post_filter(plugin_cluster, node, entry)
+    assert message == "deallocation of ResourceClaim completed"
+
+
+async def test_claim_of_a_group_stays_while_one_of_its_pods_has_a_node(plugin_cluster, node):
+    entry = claim("c", status=RESERVED_FOR_GROUP)
+    bound = make_member("q", "a", **SPEC)
+    assert await group_post_filter(plugin_cluster, node, entry, bound) == ("still not schedulable", [])
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        pytest.param({"resourceClaimName": "x"}, 'could not find ResourceClaim "default/x"', id="missing claim"),
+        pytest.param(
+            {"resourceClaimTemplateName": "x"}, "PodGroup default/g: ResourceClaim not created yet", id="no claim yet"
+        ),
+    ],
+)
+async def test_post_filter_of_a_group_without_its_claims(plugin_cluster, node, entry, message):
+    used = claim("c", status={**RESERVED_FOR_GROUP, "reservedFor": [{"resource": "pods", "name": "q", "uid": "q"}]})
+    result = await group_post_filter(plugin_cluster, node, used, claims=[{"name": "other", **entry}])
+    assert result == (message, [])

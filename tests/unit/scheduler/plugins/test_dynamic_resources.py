@@ -32,7 +32,7 @@ from support.devices import (
     request,
     typed,
 )
-from support.plugin_cluster import NOW, rejections
+from support.plugin_cluster import NOW, make_member, make_pod_group, rejections
 
 CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
 TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]}
@@ -141,7 +141,8 @@ def test_pre_filter_rejects(plugin_with, pod, entry, gates, code, reason):
 
 def test_claim_that_is_being_allocated_must_be_awaited(plugin_with, pod):
     plugin, cluster = plugin_with(claim("c"))
-    cluster.devices.claims.add_pending("uid-c", typed(claim("x", status=allocated(("a", "d")))).status.allocation)
+    allocation = typed(claim("x", status=allocated(("a", "d")))).status.allocation
+    cluster.devices.claims.add_pending("uid-c", allocation, pod("other"))
     reason = "resource claim default/c is in the process of being allocated"
     assert rejections(plugin, cluster, pod("p", **CLAIM)) == {"": (reason,)}
 
@@ -263,14 +264,14 @@ def test_members_of_a_group_reserve_the_same_devices_again(plugin_with, pod):
         states.append(reserved(plugin, cluster, member))
         states[-1].pod_group_cycle = PodGroupCycleState(PodGroupState())
     pending = cluster.devices.claims.pending
-    first = dict(pending)
+    first = {uid: entry.allocation for uid, entry in pending.items()}
     assert len({result.device for allocation in first.values() for result in allocation.devices.results}) == 2
     for member, state in zip(reversed(pods), reversed(states), strict=True):
         plugin.unreserve(state, PodInfo(member), "a")
     assert pending == {}
     for member, state in zip(pods, states, strict=True):
         assert plugin.reserve(state, PodInfo(member), "a") is None
-    assert pending == first
+    assert {uid: entry.allocation for uid, entry in pending.items()} == first
 
 
 def test_cycle_of_a_group_leaves_the_reservations_of_its_pods(plugin_with, pod):
@@ -512,3 +513,174 @@ def test_claim_that_takes_cpu_of_a_node_for_another_pod(plugin_cluster, node, po
     plugin = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster)
     reason = "node allocatable resource claim c is already used by another pod"
     assert rejections(plugin, cluster, pod("p", **CLAIM)) == {"a": (reason,)}
+
+
+# --- claims of pod groups --------------------------------------------------------------------------------------------
+
+GROUP_CLAIMS = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
+GROUP_OWNER = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "name": "g", "uid": "g"}
+OF_GROUP = {"metadata": {"ownerReferences": [{**GROUP_OWNER, "controller": True}]}}
+FROM_TEMPLATE = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]}, **TEMPLATE}
+
+
+@pytest.fixture
+def group_with(plugin_with: Any) -> Any:
+    """Return a function that returns (plugin, cluster) with the PodGroup g, which shares the claim."""
+
+    def create(*objects: Any, entry: Any = None, **gates: bool) -> tuple[DynamicResources, Any]:
+        plugin, cluster = plugin_with(*objects, gates=GROUP_CLAIMS | gates)
+        cluster.put("pod_groups", make_pod_group("g", resourceClaims=[entry or CLAIM["resourceClaims"][0]]))
+        return plugin, cluster
+
+    return create
+
+
+@pytest.mark.parametrize(
+    ("gates", "group", "reason"),
+    [
+        pytest.param(GROUP_CLAIMS, "g", None, id="claim of the group"),
+        pytest.param(GROUP_CLAIMS, "h", "neither Pod nor PodGroup h is the owner", id="claim of another group"),
+        pytest.param(GROUP_CLAIMS, None, "Pod is not owner", id="pod without a group"),
+        pytest.param({"GenericWorkload": True}, "g", "Pod is not owner", id="gate is off"),
+    ],
+)
+def test_claim_of_a_group_is_used_by_its_pods(plugin_with, pod, gates, group, reason):
+    plugin, cluster = plugin_with(claim("c", **OF_GROUP), gates=gates)
+    cluster.put("pod_groups", make_pod_group("g"), make_pod_group("h"))
+    member = pod("p", **FROM_TEMPLATE, **({"schedulingGroup": {"podGroupName": group}} if group else {}))
+    reasons = (f"ResourceClaim default/c was not created for Pod default/p ({reason})",)
+    status = plugin.pre_enqueue(member)
+    assert (None if status is None else status.reasons) == (None if reason is None else reasons)
+    assert rejections(plugin, cluster, member) == ({} if reason is None else {"": reasons})
+
+
+def test_pod_of_a_missing_group_waits(plugin_with):
+    plugin, cluster = plugin_with(claim("c"), gates=GROUP_CLAIMS)
+    assert rejections(plugin, cluster, make_member("p", **CLAIM)) == {"": ('podgroup.scheduling.k8s.io "g" not found',)}
+
+
+def in_cycle(plugin, cluster, pod, cycle) -> tuple[CycleState, list[str] | str]:
+    """Return (state, the nodes that pass Filter, or why PreFilter rejects the pod) in the cycle of a group."""
+    state, info, snapshot = CycleState(), PodInfo(pod), cluster.snapshot
+    state.pod_group_cycle = cycle
+    _, status = plugin.pre_filter(state, info, snapshot)
+    if status is not None:
+        return state, status.message
+    passed = plugin.filter_rows(state, info, snapshot, snapshot.all_rows).passed
+    return state, [snapshot.node_infos[row].name for row in snapshot.all_rows[passed]]
+
+
+@pytest.mark.parametrize("gates", [GROUP_CLAIMS, {}], ids=["shared by the group", "shared by pods"])
+def test_members_share_what_the_first_has_reserved(plugin_with, gates):
+    plugin, cluster = plugin_with(claim("c"), gates=gates)
+    cluster.put("pod_groups", make_pod_group("g", resourceClaims=CLAIM["resourceClaims"]))
+    members, cycle = [make_member(name, **CLAIM) for name in "pqr"], PodGroupCycleState(PodGroupState())
+    first, nodes = in_cycle(plugin, cluster, members[0], cycle)
+    assert nodes == ["a", "b"]
+    assert plugin.reserve(first, PodInfo(members[0]), "b") is None
+    second, nodes = in_cycle(plugin, cluster, members[1], cycle)
+    assert nodes == ["b"]  # where the devices are
+    assert plugin.reserve(second, PodInfo(members[1]), "b") is None
+    waits = "resource claim default/c is in the process of being allocated"
+    for other_cycle in (None, PodGroupCycleState(PodGroupState())):
+        assert in_cycle(plugin, cluster, members[2], other_cycle)[1] == waits
+    pool = ("gpu.example.com", "b")
+    for state, member, in_use in ((second, members[1], True), (first, members[0], False)):
+        plugin.unreserve(state, PodInfo(member), "b")
+        assert cluster.devices.usage.pool(pool).is_allocated("d") is in_use
+    # The pods are bound one after the other, each as the cycle has chosen.
+    for state, member in ((second, members[1]), (first, members[0])):
+        state.pod_group_cycle = None
+        assert plugin.reserve(state, PodInfo(member), "b") is None
+    assert cluster.devices.claims.pending["uid-c"].pods == {"p", "q"}
+
+
+def test_shared_and_own_claims_of_a_member_get_their_own_devices(group_with):
+    three = device_slice("a", device("d"), device("e"), device("f"))
+    plugin, cluster = group_with(three, claim("c"), claim("p-own"), claim("q-own"))
+    cycle = PodGroupCycleState(PodGroupState())
+    for name, order in (("p", 1), ("q", -1)):  # q has its own claim before that of the group
+        claims = [*CLAIM["resourceClaims"], {"name": "own", "resourceClaimName": f"{name}-own"}][::order]
+        member = make_member(name, resourceClaims=claims)
+        state, _ = in_cycle(plugin, cluster, member, cycle)
+        assert plugin.reserve(state, PodInfo(member), "a") is None
+    pending = cluster.devices.claims.pending
+    devices = {uid: entry.allocation.devices.results[0].device for uid, entry in pending.items()}
+    assert devices == {"uid-c": "d", "uid-p-own": "e", "uid-q-own": "f"}
+
+
+def test_members_use_shared_devices_on_several_nodes(plugin_with):
+    in_zone = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["a", "b"]}
+    network = device_slice(
+        None, device("net"), driver="net", nodeSelector={"nodeSelectorTerms": [{"matchExpressions": [in_zone]}]}
+    )
+    plugin, cluster = plugin_with(
+        claim("c", request("r", "net")), network, device_class("net", "device.driver == 'net'"), gates=GROUP_CLAIMS
+    )
+    cluster.put("pod_groups", make_pod_group("g", resourceClaims=CLAIM["resourceClaims"]))
+    cycle = PodGroupCycleState(PodGroupState())
+    for name, node in (("p", "a"), ("q", "b")):
+        state, nodes = in_cycle(plugin, cluster, make_member(name, **CLAIM), cycle)
+        assert nodes == ["a", "b"]
+        assert plugin.reserve(state, PodInfo(make_member(name, **CLAIM)), node) is None
+    assert cluster.devices.claims.pending["uid-c"].pods == {"p", "q"}
+
+
+def test_alternative_that_another_member_has_reserved_scores(group_with):
+    plugin, cluster = group_with(
+        claim("c", {"name": "r", "firstAvailable": [alternative("x", count=3), alternative("y", count=1)]})
+    )
+    cycle = PodGroupCycleState(PodGroupState())
+    for name in "pq":
+        member = PodInfo(make_member(name, **CLAIM))
+        state, _ = in_cycle(plugin, cluster, member.pod, cycle)
+        assert plugin.score(state, member, cluster.snapshot.node_infos[0]) == 7
+        assert plugin.reserve(state, member, "a") is None
+
+
+def test_only_one_member_takes_cpu_of_a_node_by_a_shared_claim(group_with):
+    plugin, cluster = group_with(claim("c"), **NODE_ALLOCATABLE)
+    cluster.devices.apply(device_slice("a", device("d", nodeAllocatableResourceMappings=TAKES_CPU), generation=2))
+    containers = [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}]
+    members = [make_member(name, containers=containers, **CLAIM) for name in "pq"]
+    cycle = PodGroupCycleState(PodGroupState())
+    state, _ = in_cycle(plugin, cluster, members[0], cycle)
+    assert plugin.reserve(state, PodInfo(members[0]), "a") is None
+    statuses = [*map(to_json, state.node_allocatable_claims["a"])]
+    cluster.cache.add_pod(make_member("p", "a", status={"nodeAllocatableResourceClaimStatuses": statuses}))
+    cluster.refresh()
+    assert in_cycle(plugin, cluster, members[1], cycle)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("member", "objects", "line"),
+    [
+        pytest.param(TEMPLATE, [], "gpu: {}; not created yet from ResourceClaimTemplate gpus", id="not created"),
+        pytest.param(FROM_TEMPLATE, [], "default/c: {}; does not exist", id="missing"),
+        pytest.param(FROM_TEMPLATE, [claim("c", **OF_GROUP)], "default/c: {}", id="exists"),
+    ],
+)
+def test_explanation_names_the_claims_of_the_group(group_with, member, objects, line):
+    plugin, cluster = group_with(*objects, entry=TEMPLATE["resourceClaims"][0])
+    state, info = CycleState(), PodInfo(make_member("p", **member))
+    plugin.pre_filter(state, info, cluster.snapshot)
+    expected = line.format("shared by the pods of PodGroup default/g")
+    assert plugin.explain_pod(state, info, cluster.snapshot)[0] == expected
+
+
+def test_explanation_of_a_claim_that_the_group_cannot_allocate(group_with):
+    plugin, cluster = group_with(claim("c", request(count=3)))
+    state, nodes = in_cycle(plugin, cluster, make_member("p", **CLAIM), None)
+    assert nodes == []
+    assert plugin.explain_pod(state, PodInfo(make_member("p", **CLAIM)), cluster.snapshot) == [
+        "default/c: shared by the pods of PodGroup default/g",
+        "default/c, request r: needs 3 devices; at most 2 of one node can be used",
+    ]
+
+
+def test_explanation_of_a_claim_that_is_being_allocated(group_with):
+    plugin, cluster = group_with(claim("c"))
+    allocation = typed(claim("x", status=allocated(("a", "d")))).status.allocation
+    cluster.devices.claims.add_pending("uid-c", allocation, make_member("q"))
+    lines = plugin.explain_pod(CycleState(), PodInfo(make_member("p", **CLAIM)), cluster.snapshot)
+    assert lines == ["default/c: shared by the pods of PodGroup default/g; is being allocated"]
