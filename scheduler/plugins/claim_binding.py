@@ -298,7 +298,10 @@ class ClaimBinding:
             if claim is not special and claim.status.allocation is not None and is_reserved_for(claim, pod):
                 self._handle.spawn(self._remove_reservation(claim, pod), f"unreserve {claim.key}")
 
-    async def _remove_reservation(self, claim: ResourceClaim, consumer: Pod | PodGroup) -> bool:
+    async def _remove_reservation(self, claim: ResourceClaim, pod: Pod) -> None:
+        await self._try_remove_reservation(claim, pod)  # if it fails, the next failed attempt of the pod tries again
+
+    async def _try_remove_reservation(self, claim: ResourceClaim, consumer: Pod | PodGroup) -> bool:
         """Remove a consumer from status.reservedFor, whatever the state of the claim. Returns False if that failed."""
         patch = {
             "metadata": {"uid": claim.metadata.uid},
@@ -309,7 +312,7 @@ class ClaimBinding:
             written = await self._handle.client.patch(
                 RESOURCE_CLAIMS, metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
             )
-        except (ApiError, ServerUnreachable) as error:  # the next failed attempt of the pod tries again
+        except (ApiError, ServerUnreachable) as error:
             extra = {"claim": claim.key, "consumer": consumer.key, "error": str(error)}
             log.warning("cannot unreserve a claim", extra=extra)
             return False
@@ -396,7 +399,7 @@ class ClaimBinding:
                 return failed(self._plugin, f'could not find ResourceClaim "{key}"')
             is_usable = entry.resource_claim_name is not None or is_owned_by(claim, pod_group)
             is_reserved = claim.status.allocation is not None and is_reserved_for(claim, pod_group)
-            if is_usable and is_reserved and await self._remove_reservation(claim, pod_group):
+            if is_usable and is_reserved and await self._try_remove_reservation(claim, pod_group):
                 return unresolvable(self._plugin, "ResourceClaim unreserved for PodGroup")
         return None
 
