@@ -193,7 +193,8 @@ def unsupported_body() -> StatusError:
     )
 
 
-def unsupported_patch() -> StatusError:
+def unsupported_media_type() -> StatusError:
+    """Return 415 for a Content-Type that no handler of the path accepts."""
     return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
 
 

@@ -235,7 +235,7 @@ class Rest:
         request, info = context.request, context.info
         kind, target, crd_version = patch_type(request), info.served, info.served.crd_version
         if kind not in (PATCH_TYPES if crd_version is None else crd_version.patch_types):
-            raise errors.unsupported_patch() if crd_version is None else crd_version.unsupported_patch()
+            raise errors.unsupported_media_type() if crd_version is None else crd_version.unsupported_patch()
         output = negotiate_output(request.headers.get("accept", ""))
         context.dry_run = read_dry_run(request, "PatchOptions")
         mode = field_validation(request, "PatchOptions")

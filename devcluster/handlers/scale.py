@@ -121,7 +121,7 @@ async def patch_scale(context: RequestContext, writing: ObjectWriter, before: St
     request, info, crd_version = context.request, context.info, context.info.served.crd_version
     form = patch_type(request)
     if form not in (PATCH_TYPES if crd_version is None else crd_version.patch_types):
-        raise errors.unsupported_patch() if crd_version is None else crd_version.unsupported_patch()
+        raise errors.unsupported_media_type() if crd_version is None else crd_version.unsupported_patch()
     context.dry_run, mode = read_dry_run(request, "PatchOptions"), field_validation(request, "PatchOptions")
     check_patch_options(request, form)
     before = await _existing(info, before)

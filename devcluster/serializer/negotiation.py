@@ -84,6 +84,13 @@ def matches_accept(accept: str, media_types: Sequence[str] = BODY_TYPES) -> bool
     )
 
 
+def matches_content_type(content_type: str, media_types: Sequence[str] = BODY_TYPES) -> bool:
+    """Return True if go-restful accepts the Content-Type of a GET request for a path that consumes them."""
+    return not content_type or any(
+        text.partition(";")[0].strip(" ") in media_types for text in content_type.removesuffix(",").split(",")
+    )
+
+
 def negotiate_media_type(
     accept: str, allowed: Callable[[str, AcceptClause], bool], media_types: Sequence[str] = BODY_TYPES
 ) -> tuple[str, AcceptClause] | None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response
+from kubeloop.devcluster.api.request import JSON_TYPE, PROTOBUF_TYPE, Request, Response
 from kubeloop.devcluster.api.served_resources import api_gates, group_versions
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.openapi.discovery import get_discovery_document, is_aggregated
+from kubeloop.devcluster.serializer.negotiation import matches_content_type
 from kubeloop.devcluster.server.health_paths import indented, not_found
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
@@ -40,17 +41,21 @@ class ApiDocuments:
         self._api_gates = api_gates(gates)
 
     def response(self, request: Request) -> Response | None:
-        """Return the document at a path, None for other paths. Raises StatusError 405, 406."""
+        """Return the document at a path, None for other paths. Raises StatusError 405, 406, 415."""
         path = request.path.rstrip("/")
-        accept = request.headers.get("accept", "")
+        accept, content_type = request.headers.get("accept", ""), request.headers.get("content-type", "")
         if path.startswith("/openapi/"):
             return self._openapi(request, path, accept)
+        if path == "/version" and request.method == "GET" and not matches_content_type(content_type, (JSON_TYPE,)):
+            raise errors.unsupported_media_type()
         document = self._discovery(request.path, accept)
         if document is None:
             return None
         behind_restful = path.count("/") > 2 or not path.startswith("/apis")
         if request.method != "GET" and behind_restful:
             raise errors.method_not_allowed()
+        if behind_restful and not matches_content_type(content_type):
+            raise errors.unsupported_media_type()
         content, form = document
         if path == "/version":
             return indented(200, content)

@@ -156,6 +156,8 @@ REQUESTS = [
     ("GET", "/apis/apps/v1", None, PROTOBUF_TYPE, PROTOBUF_TYPE),
     ("GET", "/apis/batch", None, PROTOBUF_TYPE, PROTOBUF_TYPE),
     ("GET", "/version", None, PROTOBUF_TYPE, PROTOBUF_TYPE),
+    ("GET", "/version", None, PROTOBUF_TYPE, "application/json"),
+    *(("GET", path, None, PROTOBUF_TYPE, "text/plain") for path in ("/api", "/api/v1", "/apis", "/apis/batch/v1")),
 ]
 
 

@@ -58,6 +58,26 @@ def test_discovery_of_versions_only_accepts_get(served: ServedDefinitions, path:
     assert respond(served, "/apis/apps", "POST") is not None
 
 
+@pytest.mark.parametrize(
+    ("path", "content_type", "is_accepted"),
+    [
+        ("/version", "application/json;charset=utf-8", True),
+        ("/version", "text/plain, application/json", True),
+        ("/version", "application/yaml", False),
+        ("/apis/apps/v1", "application/yaml", True),
+        ("/apis/apps/v1", "text/plain", False),
+        ("/apis/apps", "text/plain", True),  # a path of the aggregator
+    ],
+)
+def test_discovery_accepts_content_types_of_its_bodies(served, path: str, content_type: str, is_accepted: bool):
+    if is_accepted:
+        assert document(served, path, content_type=content_type).status == 200
+    else:
+        with pytest.raises(StatusError) as error:
+            respond(served, path, content_type=content_type, accept="text/plain" if path == "/version" else "")
+        assert error.value.code == 415
+
+
 def test_matching_etag_of_aggregated_discovery_returns_304(served: ServedDefinitions):
     etag = header(document(served, "/apis", accept=AGGREGATED), "Etag")
     again = document(served, "/apis", accept=AGGREGATED, if_none_match=etag)
