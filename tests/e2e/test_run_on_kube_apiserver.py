@@ -16,9 +16,11 @@ import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from kubeloop.kube.feature_gates import gang_scheduling_text
 from support import scenario
 from support.audited_permissions import AUDIT_POLICY, Permission, audited_permissions, granted_permissions
 from support.cli_processes import ROOT, TIMEOUT_SECONDS, WEB, Kubectl, Kubeloop, KubeloopProcess
+from support.devices import claim, device, device_class, device_slice
 from support.fake_kubelet import fake_kubelet, make_node
 from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver, write_key
 from support.scenario import JSON, deployment, run_scenario
@@ -388,21 +390,11 @@ RARELY_USED: dict[Permission, str] = {
     ): "uncached read before pods are adopted, and after a conflict of a status update",
     ("batch", "jobs", "get"): "pods of Jobs that another process creates, in traces",
     ("batch", "cronjobs", "get"): "pods of CronJobs that another process creates, in traces",
-    **{
-        ("resource.k8s.io", resource, verb): "pods with resource claims"
-        for resource, verbs in {
-            "deviceclasses": ("list", "watch"),
-            "resourceslices": ("list", "watch"),
-            "devicetaintrules": ("list", "watch"),
-            "resourceclaims": ("get", "list", "watch", "patch"),
-            "resourceclaims/status": ("patch",),
-            "resourceclaims/binding": ("patch",),
-        }.items()
-        for verb in verbs
-    },
-    ("scheduling.k8s.io", "podgroups", "list"): "gang scheduling",
-    ("scheduling.k8s.io", "podgroups", "watch"): "gang scheduling",
-    ("scheduling.k8s.io", "podgroups/status", "patch"): "gang scheduling",
+    ("resource.k8s.io", "resourceclaims", "get"): "a write to a claim that conflicted",
+    ("resource.k8s.io", "resourceclaims", "delete"): "the claim for extended resources of a pod that cannot be bound",
+    ("resource.k8s.io", "resourceclaims/binding", "patch"): "checked by the API server in addition, not a request",
+    ("resource.k8s.io", "devicetaintrules", "list"): "feature gate DRADeviceTaintRules",
+    ("resource.k8s.io", "devicetaintrules", "watch"): "feature gate DRADeviceTaintRules",
     ("apps", "deployments", "patch"): "revision annotation of a Deployment that changes without a new ReplicaSet",
 }
 
@@ -416,7 +408,9 @@ def test_cluster_role_grants_exactly_the_needed_permissions(tmp_path):
         "audit-policy-file": str(policy),
         "audit-log-path": str(log),
         "enable-admission-plugins": "OwnerReferencesPermissionEnforcement",
-        "feature-gates": "WatchList=false",  # so that informers use list requests, as with servers before v1.32
+        # informers use list requests, as with servers before v1.32
+        "feature-gates": f"WatchList=false,{gang_scheduling_text()}",
+        "runtime-config": "scheduling.k8s.io/v1alpha2=true",
     }
     with real_apiserver(tmp_path / "server", flags) as server, fake_kubelet(server):
         granted = run_with_cluster_role(server, Kubeloop(tmp_path))
@@ -427,6 +421,30 @@ def test_cluster_role_grants_exactly_the_needed_permissions(tmp_path):
     }  # needed by an admission plugin
     assert sorted(granted - used - finalizers - set(RARELY_USED)) == []
     assert sorted(set(RARELY_USED) - granted) == []
+
+
+def schedule_group_with_devices(server: RealApiServer) -> None:
+    """Schedule a gang that shares a claim, and whose pods request an extended resource that devices provide."""
+    resources, scheduling = "/apis/resource.k8s.io/v1", "/apis/scheduling.k8s.io/v1alpha2/namespaces/devices"
+    gpu, pods = "example.com/gpu", "/api/v1/namespaces/devices/pods"
+
+    def create(path: str, obj: JSON) -> None:
+        server.request("POST", path, obj | {"metadata": {"name": obj["metadata"]["name"]}})
+
+    create("/api/v1/namespaces", {"metadata": {"name": "devices"}})
+    create(f"{resources}/deviceclasses", device_class(extendedResourceName=gpu))
+    create(f"{resources}/resourceslices", device_slice("node-0", device("d"), device("e"), device("f")))
+    create(f"{resources}/namespaces/devices/resourceclaims", claim("shared"))
+    shared = {"name": "gpu", "resourceClaimName": "shared"}
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": [shared]}
+    create(f"{scheduling}/podgroups", {"metadata": {"name": "g"}, "spec": spec})
+    for name in ("p", "q"):
+        container = {"name": "main", "image": "app:1", "resources": {"limits": {gpu: "1"}}}
+        spec = {"schedulingGroup": {"podGroupName": "g"}, "resourceClaims": [shared], "containers": [container]}
+        create(pods, {"metadata": {"name": name}, "spec": spec})
+    wait(lambda: all(pod["spec"].get("nodeName") for pod in server.request("GET", pods)["items"]), "the gang is bound")
+    group = f"{scheduling}/podgroups/g"
+    wait(lambda: server.request("GET", group).get("status", {}).get("conditions"), "the group has its condition")
 
 
 def run_with_cluster_role(server: RealApiServer, kubeloop: Kubeloop) -> set[Permission]:
@@ -446,7 +464,9 @@ def run_with_cluster_role(server: RealApiServer, kubeloop: Kubeloop) -> set[Perm
     kubeconfig = server.kubeconfig_of("kubeloop", {"token": token_of(server)})
     steps = (scenario.placement, scenario.unschedulable, scenario.schedulable_again, scenario.recreated)
     steps += (scenario.replication_controller, scenario.volumes, scenario.preemption)
-    with kubeloop.running("run", f"--kubeconfig={kubeconfig}", "--leader-elect", f"--controllers={OWN_CONTROLLERS}"):
+    flags = ("--leader-elect", f"--controllers={OWN_CONTROLLERS}", f"--feature-gates={gang_scheduling_text()}")
+    with kubeloop.running("run", f"--kubeconfig={kubeconfig}", *flags):
         for _ in run_scenario(server, steps):
             pass
+        schedule_group_with_devices(server)
     return granted_permissions(next(document["rules"] for document in documents if document["kind"] == "ClusterRole"))
