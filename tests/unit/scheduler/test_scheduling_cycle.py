@@ -17,7 +17,6 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.attempt_steps import AttemptSteps
 from kubeloop.scheduler.background_calls import BackgroundCalls
-from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.failed_attempts import FailedAttempts

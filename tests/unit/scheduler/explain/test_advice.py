@@ -20,6 +20,12 @@ SOFT = {"key": "soft", "effect": "PreferNoSchedule"}
         pytest.param("NodePorts", "", ["free the host port on a node, or use another one"], id="known plugin"),
         pytest.param("example:Mine", "", [], id="unknown plugin"),
         pytest.param(
+            "DynamicResources",
+            'pod "default/p": ResourceClaim not created yet',
+            ["check that the ResourceClaimTemplate exists, and that its controller runs"],
+            id="message about a claim template",
+        ),
+        pytest.param(
             "VolumeBinding",
             "pod has unbound immediate PersistentVolumeClaims",
             ["bind the pod's claims (see kubectl describe pvc)"],

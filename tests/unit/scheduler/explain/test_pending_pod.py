@@ -177,7 +177,8 @@ async def test_missing_resource_claim(cluster, scheduling):
             while (explanation := explain(scheduler, "default/p")).message != MISSING_CLAIM:
                 await asyncio.sleep(0.1)
     assert explanation.summary == "the pod is gated by DynamicResources"
-    assert explanation.advice == ["change the pod's claims, free devices, or add a node that has them"]
+    assert explanation.advice == ["create the missing ResourceClaim"]
+    assert explanation.details == []
 
 
 async def test_devices_that_are_missing(cluster, scheduling):
