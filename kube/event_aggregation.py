@@ -56,19 +56,11 @@ class PendingEvent(msgspec.Struct):
     def namespace(self) -> str:
         return self.involved_object.namespace or "default"
 
-    def _object_key(self) -> tuple[str, ...]:
+    def spam_key(self) -> tuple[str, ...]:
+        """Return source, object and type."""
         target = self.involved_object
         reference = (target.kind, target.namespace, target.name, target.uid, target.api_version)
         return (self.component, *reference, self.type)
-
-    def spam_key(self) -> tuple[str, ...]:
-        return self._object_key()
-
-    def aggregation_key(self) -> tuple[str, ...]:
-        return (*self._object_key(), self.reason)
-
-    def key(self) -> tuple[str, ...]:
-        return (*self._object_key(), self.reason, self.involved_object.field_path, self.message)
 
     def body(self) -> dict[str, Any]:
         """Return the v1 Event to create."""
@@ -155,20 +147,19 @@ class EventCorrelator:
 
     def correlate(self, event: PendingEvent) -> PendingEvent | None:
         """Return the event to write: create it if its count is 1, else patch. None: dropped as spam."""
-        key = self._aggregate(event)
+        spam_key = event.spam_key()
+        key = self._aggregate(event, spam_key)
         logged = self._logged.get(key)
         if logged is not None:
             event.name, event.first_timestamp, event.count = logged.name, logged.first_timestamp, logged.count + 1
         self._logged.put(key, _LoggedEvent(event.name, event.first_timestamp, event.count))
-        spam_key = event.spam_key()
         bucket = self._spam.get(spam_key) or TokenBucket(_SPAM_QPS, _SPAM_BURST)
         self._spam.put(spam_key, bucket)
         return event if bucket.try_take(event.at_ns / 1e9) else None
 
-    def _aggregate(self, event: PendingEvent) -> tuple[str, ...]:
+    def _aggregate(self, event: PendingEvent, object_key: tuple[str, ...]) -> tuple[str, ...]:
         """Combine the event with similar ones if there are many. Returns the key under which it is counted."""
-        key = event.key()
-        aggregation_key = event.aggregation_key()
+        aggregation_key = (*object_key, event.reason)
         aggregate = self._aggregates.get(aggregation_key)
         if aggregate is None or event.at_ns - aggregate.last_ns > _AGGREGATION_INTERVAL_NS:
             aggregate = _AggregateRecord({}, 0)
@@ -176,7 +167,7 @@ class EventCorrelator:
         aggregate.messages[event.message] = None
         aggregate.last_ns = event.at_ns
         if len(aggregate.messages) < _MESSAGES_BEFORE_AGGREGATION:
-            return key
+            return (*aggregation_key, event.involved_object.field_path, event.message)
         aggregate.messages.popitem()  # keeps the set small, and the next message is combined as well
         event.message = event_note(f"(combined from similar events): {event.message}")
         event.first_timestamp = event.last_timestamp

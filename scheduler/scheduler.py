@@ -93,7 +93,8 @@ class Scheduler:
         self._metrics = context.metrics
         self.feature_gates = context.feature_gates
         self.request_rules = request_rules(self.feature_gates)
-        self._time = asyncio.get_running_loop().time
+        loop = asyncio.get_running_loop()
+        self._time, self._call_soon = loop.time, loop.call_soon
         self._now_ns = context.clock.time_ns  # within a turn of the event loop, whose time may stand still
         self._informers = informers
         self._pods = informers.informer(PODS).store
@@ -101,6 +102,7 @@ class Scheduler:
         self._devices_needed = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None  # while run() is active
         self._binding: set[asyncio.Task[None]] = set()
+        self._unstarted_bindings = 0  # tasks of binding cycles that have not run yet
         calls = BackgroundCalls(context)
         self._patches = StatusPatches(context.client, context.clock, calls, enter_span=context.traces.enter_span)
         self._api_dispatcher = (
@@ -327,6 +329,16 @@ class Scheduler:
         """True while pods are scheduled: the informers are synced, and this replica leads."""
         return self._tasks is not None
 
+    @property
+    def has_urgent_work(self) -> bool:
+        """True if pods wait for an attempt, or for a bind request that the next turn of the event loop sends."""
+        if self._unstarted_bindings:
+            return True
+        return self.is_running and self.queue.has_work and self._binding_cycle.free_slots > 0
+
+    def _binding_started(self) -> None:
+        self._unstarted_bindings -= 1
+
     # --- Running ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -375,6 +387,8 @@ class Scheduler:
     def _start_binding(self, attempt: Attempt) -> None:
         assert self._tasks is not None
         self._start(self._tasks, self._bind(attempt), f"bind/{attempt.queued.key}")
+        self._unstarted_bindings += 1
+        self._call_soon(self._binding_started)  # after the first step of the new task
 
     async def _bind(self, attempt: Attempt) -> None:
         """Run the binding cycle. Raises nothing but cancellation."""

@@ -90,11 +90,12 @@ class CronJobController:
 
         Level-based. Returns the seconds to the next scheduled time. An exception means: retry with backoff.
         """
+        reason = self._queue.pop_reasons(key)
         cron_job = self._cron_jobs.get(key)
         if cron_job is None:
             self._traces.forget("cronjob", key)
             return None
-        with self._traces.reconcile("cronjob", key, self._queue.pop_reasons(key)) as reconcile:
+        with self._traces.reconcile("cronjob", key, reason) as reconcile:
             reconcile.link(cron_job.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
             sync = CronJobSync(cron_job, self._jobs.by_index(_CONTROLLER_NAME_INDEX, key), self._context, reconcile)
             try:

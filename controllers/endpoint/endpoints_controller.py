@@ -83,6 +83,7 @@ class EndpointsController:
             await self._delete(key)
             self._trigger_times.forget(key)
             self._consistency.forget(key)
+            self._queue.pop_reasons(key)
             return None
         if not has_selected_endpoints(service):
             return None

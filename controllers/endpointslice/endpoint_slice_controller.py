@@ -149,6 +149,7 @@ class EndpointSliceController:
             for address_type in _ADDRESS_TYPES:
                 self._topology.forget(key, address_type)
             self._metrics.forget(key, _ADDRESS_TYPES)
+            self._queue.pop_reasons(key)
             return
         if not has_selected_endpoints(service):
             return

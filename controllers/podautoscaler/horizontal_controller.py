@@ -123,10 +123,11 @@ class HorizontalController:
 
         An exception means: retry after the sync period.
         """
+        reason = self._queue.pop_reasons(key)
         autoscaler = self._autoscalers.get(key)
         if autoscaler is None:
             return None
-        with self._traces.reconcile("horizontalpodautoscaling", key, self._queue.pop_reasons(key)) as reconcile:
+        with self._traces.reconcile("horizontalpodautoscaling", key, reason) as reconcile:
             sync = AutoscalerSync(
                 autoscaler,
                 self._histories.get(key, ScaleHistory()),

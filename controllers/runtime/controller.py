@@ -19,6 +19,7 @@ from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
 log = logging.getLogger(__name__)
 
 
+MAX_TURNS = 8  # of the event loop that a reconcile waits while pods wait for the scheduler: usually some ms
 RESYNC_SECONDS = 600.0  # covers lost events: expectations that are never met expire without enqueuing a key
 
 
@@ -75,6 +76,7 @@ class Controller:
         self._is_terminal = is_terminal
         self._metrics = context.metrics
         self._seconds = context.seconds
+        self._urgent_work = context.urgent_work
 
     async def run(self, registrations: Iterable[HandlerRegistration[Any]] = ()) -> None:
         """Process keys until cancelled, or until the queue is shut down and empty.
@@ -98,9 +100,17 @@ class Controller:
             except QueueShutDown:
                 return
             try:
+                await self._let_urgent_work_go_first()
                 await self.process(key)
             finally:
                 self._queue.done(key)
+
+    async def _let_urgent_work_go_first(self) -> None:
+        """Wait while pods wait for the scheduler, for a limited number of turns of the event loop."""
+        for _ in range(MAX_TURNS):
+            if not self._urgent_work():
+                return
+            await asyncio.sleep(0)
 
     async def process(self, key: str) -> Exception | None:
         """Reconcile `key` once, and requeue, delay or forget it according to the result.
@@ -112,8 +122,8 @@ class Controller:
         try:
             seconds = await self._reconcile(key)
         except Exception as error:
-            failure = error
             self._failed(key, error)
+            failure = error.with_traceback(None)  # which refers to this frame: a cycle
         else:
             if seconds is not None:
                 self._queue.add_after(key, seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,6 +19,11 @@ from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 
 
+def no_urgent_work() -> bool:
+    """Return False: there is no scheduler in this process."""
+    return False
+
+
 class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a controller is created with; see "How to add a controller" in docs/architecture.md.
 
@@ -30,6 +35,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     options: values of the options of all controllers by key ("terminated_pod_gc_threshold"), durations in seconds.
     single_api_server: True in a development cluster. No other API server can then serve an older state.
     status_delay_seconds: limit of the delay of obsolete status writes (see StatusDelay); 0 for none.
+    urgent_work: returns True while pods wait for the scheduler of this process, which goes first.
     root_ca: certificates that verify the API server, in PEM (--root-ca-file, or those of the kubeconfig).
     """
 
@@ -45,6 +51,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, Any] = {}
     single_api_server: bool = False
     status_delay_seconds: float = 0.0
+    urgent_work: Callable[[], bool] = no_urgent_work
     root_ca: str = ""
 
     def new_queue(self, name: str, limiter: RateLimiter | None = None) -> WorkQueue:

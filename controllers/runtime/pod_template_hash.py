@@ -62,6 +62,7 @@ def equal_ignore_hash(a: Mapping[str, JSONValue], b: Mapping[str, JSONValue]) ->
 # --- canonical form ------------------------------------------------------------------------------------------------
 
 _ABSENT = object()
+_MAX_CANONICAL_SPECS = 1024  # the most recently compared ones, some 5 KB each
 _canonical_specs: OrderedDict[int, tuple[Mapping[str, JSONValue], Any]] = OrderedDict()
 
 
@@ -72,13 +73,14 @@ def canonical(template: Mapping[str, JSONValue]) -> Any:
     cached = _canonical_specs.get(key)
     if cached is not None and cached[0] is spec:
         canonical_spec = cached[1]
+        _canonical_specs.move_to_end(key)
     else:
         canonical_spec = _canonical(type_ref("core/v1.PodSpec"), spec)
         if isinstance(spec, dict):
             # Every sync of a Deployment compares the same spec again. The entry keeps the spec alive, so that its id
             # is not reused.
             _canonical_specs[key] = (spec, canonical_spec)
-            if len(_canonical_specs) > 4096:
+            if len(_canonical_specs) > _MAX_CANONICAL_SPECS:
                 _canonical_specs.popitem(last=False)
     return _canonical(type_ref("meta/v1.ObjectMeta"), template.get("metadata")), canonical_spec
 

@@ -16,6 +16,7 @@ import asyncio
 import gzip
 import logging
 import math
+import weakref
 from collections import deque
 from email.utils import format_datetime
 from http import HTTPStatus
@@ -26,6 +27,7 @@ import httptools
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import PendingResponse, Request, Response, json_response
+from kubeloop.devcluster.server.allocator import return_freed_memory
 from kubeloop.devcluster.server.faults import AnswerLost
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.integers import parse_integer
@@ -41,6 +43,7 @@ _IDLE_SECONDS = 180.0
 _STALLED_SECONDS = 60.0  # a client may read nothing for this long
 _LINGER_SECONDS = 2.0  # a refused client may send for this long, so that it reads the response
 _SWEEP_SECONDS = 1.0
+_TRIM_CONNECTIONS = 500  # closed ones after which their memory is returned to the system
 _SHUTDOWN_SECONDS = 0.5  # for watches to end at shutdown
 _MAX_UNREAD_BYTES = 1 << 20  # of an upgraded connection; reading pauses at this number
 _GZIP_FROM_BYTES = 128 * 1024  # source: apiserver endpoints/handlers/responsewriters
@@ -86,11 +89,16 @@ class HttpServer:
         self.gzip_from_bytes = gzip_from_bytes if compress else math.inf
         self.connections: set[_Connection] = set()
         self.streams = asyncio.TaskGroup()
+        self._protocols: weakref.WeakSet[_Connection] = weakref.WeakSet()  # also those in a TLS handshake
+        self._most_protocols = 0  # since memory was last returned to the system
         self._sweeping: asyncio.Task[None] | None = None
         self._date = (0, b"")
 
     def __call__(self) -> asyncio.Protocol:
-        return _Connection(self)
+        connection = _Connection(self)
+        self._protocols.add(connection)
+        self._most_protocols = max(self._most_protocols, len(self._protocols))
+        return connection
 
     async def __aenter__(self) -> HttpServer:
         await self.streams.__aenter__()
@@ -126,6 +134,9 @@ class HttpServer:
             for connection in tuple(self.connections):
                 if connection.deadline < now:
                     connection.end()
+            if len(self._protocols) <= self._most_protocols - _TRIM_CONNECTIONS:
+                return_freed_memory()
+                self._most_protocols = len(self._protocols)
 
 
 class _Connection(asyncio.Protocol):
@@ -140,7 +151,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: httptools.HttpRequestParser | None = None  # while connected, because it refers to this object
         self._transport: asyncio.Transport | None = None
         self.deadline = self._loop.time() + _IDLE_SECONDS
         self.task: asyncio.Task[None] | None = None  # completes a response or writes a stream
@@ -166,13 +177,14 @@ class _Connection(asyncio.Protocol):
     # --- transport callbacks ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._parser = httptools.HttpRequestParser(self)
         self._transport = cast("asyncio.Transport", transport)  # uvloop's class does not derive from it
         self._server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc  # the client has disconnected, cleanly or not
         self._server.connections.discard(self)
-        self._transport = None
+        self._parser = self._transport = None
         self._waiting.clear()
         self._writable.set()
         self._readable.set()
@@ -191,7 +203,7 @@ class _Connection(asyncio.Protocol):
         self._answer_waiting()
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        if self._refused or self._parser is None:
             return
         if self._upgraded:
             self._unread.append(data)
@@ -276,7 +288,7 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._in_message = False
-        if self._refused:
+        if self._refused or self._parser is None:
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
@@ -354,7 +366,7 @@ class _Connection(asyncio.Protocol):
     async def _stream(self, request: Request, response: Response, keep_alive: bool) -> None:
         assert not isinstance(response.body, bytes)
         chunks = response.body
-        chunked = self._parser.get_http_version() != "1.0"
+        chunked = self._parser is not None and self._parser.get_http_version() != "1.0"
         keep_alive = keep_alive and chunked
         try:
             if not self._send(self._head(response, b"Transfer-Encoding: chunked\r\n" if chunked else b"", keep_alive)):

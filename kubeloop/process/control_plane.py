@@ -338,10 +338,14 @@ class ControlPlane:
             single_api_server=self.settings.development,
             root_ca=self.settings.root_ca,
             status_delay_seconds=STATUS_DELAY_SECONDS,
+            urgent_work=self._has_urgent_work,
         )
         factory = descriptor.factory.rpartition(":")[2]
         component: Component = getattr(importlib.import_module(descriptor.module), factory)(context)
         return component
+
+    def _has_urgent_work(self) -> bool:
+        return self.scheduler is not None and self.scheduler.has_urgent_work
 
     def _new_scheduler(self) -> Scheduler:
         from kubeloop.scheduler.context import SchedulerContext

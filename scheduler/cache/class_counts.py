@@ -14,8 +14,9 @@ import numpy.typing as npt
 Int64 = npt.NDArray[np.int64]
 C = TypeVar("C", bound=Hashable)
 
-_MAX_SUMS, _MAX_SUM_BYTES = 4096, 64 << 20  # cached sums; each is one int64 per node: 1,600 of them at 5,000 nodes
-_MAX_WEIGHTS = 4096  # cached weights of one sum; cleared when full
+_MIN_SUMS, _MAX_SUMS = 512, 4096  # cached sums: four per existing class, within these limits
+_MAX_SUM_BYTES = 64 << 20  # each sum is one int64 per node: 1,600 of them at 5,000 nodes
+_MIN_WEIGHTS, _MAX_WEIGHTS = 64, 4096  # cached weights of one sum: two per existing class, within these limits
 _MAX_LOG = 8192  # logged changes; a sum that is further behind is counted again for changed rows
 
 
@@ -42,8 +43,6 @@ class _WeightedSum(Generic[C]):
     def weight(self, pod_class: C) -> int:
         weight = self.weights.get(pod_class)
         if weight is None:
-            if len(self.weights) >= _MAX_WEIGHTS:
-                self.weights.clear()
             weight = self.weights[pod_class] = self.weight_of(pod_class)
         return weight
 
@@ -125,10 +124,12 @@ class ClassCounts(Generic[C]):
         weight_of must be pure; the sum is cached under `key` and updated for changed rows. candidates(): the classes
         whose weight may not be 0, to count them without visiting all classes.
         """
-        sums = self._sums
+        sums, classes = self._sums, len(self.rows_of)
         weighted_sum = sums.pop(key, None)
+        if weighted_sum is not None and len(weighted_sum.weights) > min(max(_MIN_WEIGHTS, 2 * classes), _MAX_WEIGHTS):
+            weighted_sum.weights.clear()  # most may be those of classes that do not exist any more
         if weighted_sum is None:
-            most = min(_MAX_SUMS, max(16, _MAX_SUM_BYTES // (8 * len(self.by_row) + 1)))
+            most = min(max(_MIN_SUMS, 4 * classes), _MAX_SUMS, max(16, _MAX_SUM_BYTES // (8 * len(self.by_row) + 1)))
             while len(sums) >= most:
                 del sums[next(iter(sums))]  # the least recently used
             weighted_sum = _WeightedSum(weight_of)

@@ -58,7 +58,11 @@ class Snapshot:
                 self.node_infos[row] = info
                 rows.add(row)
         changed_rows = sorted(rows)
-        self.row_generation[changed_rows] = self.generation
+        if len(changed_rows) <= _FEW_ROWS:  # numpy's indexing by a list takes as long as some ten assignments
+            for row in changed_rows:
+                self.row_generation[row] = self.generation
+        else:
+            self.row_generation[changed_rows] = self.generation
         self._recent.append(np.array(changed_rows, np.intp))
         self.columns.refresh(changed_rows)
         for row in changed_rows:
@@ -142,4 +146,5 @@ class Snapshot:
 
 
 _NO_CLAIMS: frozenset[str] = frozenset()
+_FEW_ROWS = 8
 _NO_ROWS: Rows = np.zeros(0, np.intp)

@@ -19,6 +19,7 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _ABSENT = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
 _NOT_REJECTED = -1
+_NOT_COMPUTED = np.zeros(0, np.intp)
 
 
 class RejectionStatuses(Protocol):
@@ -39,7 +40,7 @@ class NodeToStatus:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.absent = _ABSENT
-        self._codes = np.full(0, _NOT_REJECTED, np.intp)  # [N] once computed: indexes of _statuses
+        self._codes = _NOT_COMPUTED  # [N] once computed: indexes of _statuses
         self._statuses: list[Status] = []
         self._set: dict[str, Status] = {}
         self._unexplained: list[tuple[str, Rows, RejectionStatuses]] = []  # not yet in _codes
@@ -110,6 +111,8 @@ class NodeToStatus:
 
     def plugins(self) -> dict[str, int]:
         """Return plugin -> number of nodes that it rejected. Computes statuses only if a node was rejected twice."""
+        if not (self._set or self._unexplained or self._overridden or len(self._codes)):
+            return {}
         counts: Counter[str] = Counter()
         if len(self._codes) or self._overridden or (self._set and self._unexplained):
             self._compute_codes()

@@ -109,6 +109,8 @@ class TimedPreEnqueue:
 
 def _outcome(result: Any) -> str:
     """Return the status in a plugin's result, alone or in a tuple, by name; "Success" for anything else."""
+    if result is None:  # mostly
+        return "Success"
     if isinstance(result, tuple):
         result = next((part for part in result if isinstance(part, Status)), None)
     return result.code.api_name if isinstance(result, Status) else "Success"

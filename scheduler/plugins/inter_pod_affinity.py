@@ -142,9 +142,12 @@ class InterPodAffinity:
         affinity = incoming_terms(pod.required_affinity_terms, listers)
         anti_affinity = incoming_terms(pod.required_anti_affinity_terms, listers)
         namespace_labels = listers.namespace_labels(pod.pod.metadata.namespace)
+        existing = self._existing_anti_affinity.per_node(snapshot, pod.pod, namespace_labels)
+        if not affinity and not anti_affinity and not existing:
+            return None, skip(self.name)
         column = snapshot.columns.labels
         required = _PreFilterState(pod.pod, snapshot, affinity, anti_affinity, namespace_labels)
-        for key, per_node in self._existing_anti_affinity.per_node(snapshot, pod.pod, namespace_labels).items():
+        for key, per_node in existing.items():
             required.existing_anti_affinity_sums.add_nodes(column(key), per_node)
         if not affinity and not anti_affinity and required.existing_anti_affinity_sums.all_zero:
             return None, skip(self.name)

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
 
-_REQUEST = "PreScoreNodeResourcesBalancedAllocation"
-
 
 class NodeResourcesBalancedAllocation:
     name = "NodeResourcesBalancedAllocation"
@@ -44,24 +42,18 @@ class NodeResourcesBalancedAllocation:
         self._cached_balance: tuple[int, int, Scores] = (-1, -1, np.zeros(0, np.int64))  # layout, generation, [N]
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
-        request = pod.requests
-        if not any(request.get(name) for name in self._resources):
+        if not any(pod.requests.get(name) for name in self._resources):
             return skip(self.name)  # otherwise all pods without requests would get the same node
-        state.write(_REQUEST, request)
         return None
 
-    def _request(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
-        request: dict[str, int] | None = state.get(_REQUEST)
-        return pod.requests if request is None else request
-
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        before, after, allocatable = zip(*self._allocations.of_node(self._request(state, pod), node), strict=True)
+        before, after, allocatable = zip(*self._allocations.of_node(pod.requests, node), strict=True)
         return balance_gained(balance_of_node(before, allocatable), balance_of_node(after, allocatable))
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         if len(rows) <= FEW_ROWS:
             return score_rows_per_node(self.score, state, pod, snapshot, rows)
-        pod_request, requested, allocatable = self._allocations.of_rows(self._request(state, pod), snapshot, rows)
+        pod_request, requested, allocatable = self._allocations.of_rows(pod.requests, snapshot, rows)
         if rows is snapshot.all_rows and self._native:
             before = self._balance_without_pod(snapshot, requested, allocatable)
         else:

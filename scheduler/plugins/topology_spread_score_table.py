@@ -25,7 +25,7 @@ Int64 = npt.NDArray[np.int64]
 CellIndexes = npt.NDArray[np.int16]
 
 MAX_CELLS = 2048
-_CACHE_BYTES, _CACHED_CLASSES = 32 << 20, 4096  # of cell indexes: 3,000 classes with 5,000 nodes
+_CACHE_BYTES, _CACHED_CLASSES = 32 << 20, 2048  # of cell indexes; classes, as many as in the class cache
 _FEW_ROWS = 32  # at most this many rows are updated one by one, which is faster
 
 

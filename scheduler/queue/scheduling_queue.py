@@ -140,6 +140,11 @@ class SchedulingQueue:
 
     # --- Called by the scheduling loop --------------------------------------------------------------------------------
 
+    @property
+    def has_work(self) -> bool:
+        """True if there may be a pod to pop."""
+        return self._work.is_set()
+
     async def wait(self) -> None:
         """Wait until there may be a pod to pop."""
         await self._work.wait()

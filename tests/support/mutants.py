@@ -3,7 +3,7 @@
     .venv/bin/python tests/support/mutants.py [--runs N] [--first N] [--seed N] [--jobs N] [--only RE] [FOLDER ...]
 
 Draws `--runs` mutants by seed from the modules of the folders. The first run stores the lines that each test executes,
-and its time, in .mutants/; later runs repeat that for tests that have changed, and for all tests after a change of
+and its CPU time, in .mutants/; later runs repeat that for tests that have changed, and for all tests after a change of
 the product. A mutant is tested in a forked process, whose imports return the mutated module, with the tests that
 execute its statement: those of the module first, then those of fast files, at most SECONDS of them. The first failure
 kills it if the same tests pass without it, and so does a test that takes far longer than before. Mutants that no test
@@ -36,6 +36,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib.machinery import SourceFileLoader
 from multiprocessing.pool import Pool
 from pathlib import Path
@@ -198,7 +199,10 @@ class _Finder(ast.NodeVisitor):
             self._replace(node, str(node.value + 1))
 
     def visit_Return(self, node: ast.Return) -> None:
-        if node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None):
+        # None is mostly equivalent to False, and visit_Constant replaces both True and False
+        if node.value is not None and not (
+            isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool | None)
+        ):
             self._replace(node.value, "None")
         self.generic_visit(node)
 
@@ -291,7 +295,7 @@ class _LineRecorder:
         import coverage
 
         self._coverage = coverage.Coverage(data_file=None, include=[f"{ROOT}/{folder}/*" for folder in FOLDERS])
-        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._seconds: dict[str, float] = {}
         self._failed: set[str] = set()
 
     @pytest.hookimpl(wrapper=True)
@@ -305,10 +309,13 @@ class _LineRecorder:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self._coverage.switch_context(item.nodeid)
-        return (yield)
+        began = cpu_seconds()
+        try:
+            return (yield)
+        finally:
+            self._seconds[item.nodeid] = cpu_seconds() - began
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[report.nodeid] += report.duration
         if not report.passed:
             self._failed.add(report.nodeid)
 
@@ -344,14 +351,20 @@ class _SelectedTests:
         return (yield)
 
 
-def end_process_after(cpu_seconds: float) -> None:
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def end_process_after(seconds: float) -> None:
     """Let signals end this process after a CPU time, or six times as much of real time."""
-    for timer, number, seconds in (
-        (signal.ITIMER_PROF, signal.SIGPROF, cpu_seconds),
-        (signal.ITIMER_REAL, signal.SIGALRM, 6 * cpu_seconds),
+    for timer, number, limit in (
+        (signal.ITIMER_PROF, signal.SIGPROF, seconds),
+        (signal.ITIMER_REAL, signal.SIGALRM, 6 * seconds),
     ):
         signal.signal(number, signal.SIG_DFL)
-        signal.setitimer(timer, seconds)
+        signal.setitimer(timer, limit)
 
 
 def in_child(work: Callable[[], int]) -> int:
@@ -388,8 +401,9 @@ def mapped_tests(pool: Pool) -> list[MappedTest]:
 
 def mapped_tests_of(file: str) -> list[MappedTest]:
     """Return the tests of a file that pass; run them if they or the product have changed since the last time."""
-    product = [source for folder in FOLDERS for source in files_in(folder, "*.py")]
-    digest = hashlib.sha256(b"".join((ROOT / path).read_bytes() for path in (*product, file))).hexdigest()
+    sources = product_hash().copy()
+    sources.update((ROOT / file).read_bytes())
+    digest = sources.hexdigest()
     stored = MAPS / f"{file.replace('/', '.')}.json"
 
     def record() -> int:
@@ -404,6 +418,14 @@ def mapped_tests_of(file: str) -> list[MappedTest]:
         if in_child(record) != 0:
             return []
     return [MappedTest(*test) for test in json.loads(stored.read_text())["tests"]]
+
+
+@cache
+def product_hash() -> hashlib._Hash:
+    """Return the hash of all modules that mutants are drawn from."""
+    return hashlib.sha256(
+        b"".join((ROOT / path).read_bytes() for folder in FOLDERS for path in files_in(folder, "*.py"))
+    )
 
 
 def files_in(folder: str, pattern: str) -> list[str]:

@@ -67,6 +67,11 @@ def test_every_operator_makes_one_small_change():
     )
 
 
+def test_result_that_is_a_condition_is_inverted_only():
+    assert differences("def f():\n    return False\n") == [("return False", "return True")]
+    assert differences("def f():\n    return 0\n") == [("return 0", "return None"), ("return 0", "return 1")]
+
+
 def test_mutant_knows_the_lines_of_its_statement_unless_it_runs_at_import():
     source = "def f(x, limit=1):\n    return g(\n        x + 2,\n    )\n"
     executed = {mutant.apply(source)[mutant.start :][:1]: mutant.executed for mutant in mutants_of("pods.py", source)}

@@ -50,7 +50,7 @@ class Cluster:
     """The API server with its simulated nodes, as a user sees it.
 
     story: lines about all that happens. violations: of invariants. replaced: names of the objects that users created
-    in place of others, without an owner.
+    in place of others, without an owner. owners_of_removed: UIDs of the controllers of objects that users removed.
     """
 
     def __init__(self, seed: str, *, serves_metrics: bool = False, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> None:
@@ -63,6 +63,7 @@ class Cluster:
         self.story: list[str] = []
         self.violations: list[str] = []
         self.replaced: set[str] = set()
+        self.owners_of_removed: set[str] = set()
         self._revisions: list[tuple[float, int]] = []
         for resource in WATCHED:
             self.store.subscribe(resource, self._note_revision)
@@ -168,6 +169,7 @@ class Cluster:
         if obj["metadata"].get("finalizers"):
             self.user("PATCH", path, {"metadata": {"finalizers": None}})
         self.user("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+        self.owners_of_removed.add(objects.controller_of(obj).get("uid", ""))
 
 
 RESOURCES = {resource.plural: resource for resource in BY_GROUP_RESOURCE.values()}

@@ -30,6 +30,7 @@ CLOCK_LIMIT_SECONDS = 7200.0  # a timer that was set while the clock was an hour
 REACTION_SECONDS = 3.0  # after the last step, and the last fault, the old state may still look like the desired one
 QUIET_SECONDS = 60.0
 QUIET_WINDOWS = 20
+EVENT_SECONDS = 1.0  # far longer than a watch event takes without faults
 RESTART_SECONDS = 1.0
 STEP_LIMIT_SECONDS = 600.0  # a user does not wait longer for the desired state
 _WITHOUT_COMPARISON = {
@@ -163,7 +164,11 @@ class _Run:
             before = len(self._network.writes)
             await asyncio.sleep(QUIET_SECONDS)
             leading = self._processes[-1]
-            differences = cache_differences(self._cluster, leading.plane.informers.informers)
+            informers = leading.plane.informers.informers
+            differences = cache_differences(self._cluster, informers)
+            if differences:  # the event of a Lease's renewal may not have arrived yet
+                await asyncio.sleep(EVENT_SECONDS)
+                differences = sorted({*differences} & {*cache_differences(self._cluster, informers)})
             if not differences and len(self._network.writes) == before:
                 break
         else:

@@ -56,6 +56,33 @@ async def test_unschedulable_pod_is_bound_after_a_node_is_added(cluster, schedul
         assert cluster.bindings == [("default/big", "large")]
 
 
+async def test_urgent_work_is_pending_until_bind_requests_are_sent(cluster, scheduling):
+    cluster.node("n")
+    states: list[tuple[int, bool]] = []
+    async with scheduling(max_bindings_in_flight=2) as scheduler:
+        assert not scheduler.has_urgent_work
+        sent: list[str] = []
+
+        async def slow_binding(key: str, node: str) -> None:
+            sent.append(key)
+            await asyncio.sleep(1)
+
+        cluster.before_bind = slow_binding
+        for name in "abc":
+            cluster.pod(name)
+        async with asyncio.timeout(0.5):
+            while len(sent) < 2:
+                await asyncio.sleep(0)
+                states.append((len(sent), scheduler.has_urgent_work))
+        await asyncio.sleep(0.5)
+        assert not scheduler.has_urgent_work  # the third pod waits for a slot
+        assert (0, True) in states
+        await asyncio.sleep(5)
+        assert len(cluster.bindings) == 3
+        assert not scheduler.has_urgent_work
+    assert not scheduler.has_urgent_work
+
+
 async def test_message_without_nodes(cluster, scheduling):
     async with scheduling():
         cluster.pod("p")

@@ -184,6 +184,68 @@ async def test_refused_job_is_created_at_the_next_try(apiserver, caplog):
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        pytest.param({"schedule": "TZ=UTC * * * * *"}, "UnsupportedSchedule", id="time zone in the schedule"),
+        pytest.param({"schedule": "* * * *"}, "UnParseableCronJobSchedule", id="four fields"),
+        pytest.param({"timeZone": "Nowhere/City"}, "UnknownTimeZone", id="unknown time zone"),
+    ],
+)
+async def test_stored_schedule_that_is_invalid_has_an_event(apiserver, spec, reason):
+    create(apiserver, "0 0 1 1 *")
+    stored = apiserver.store.get(CRON_JOBS, "ns", "c")
+    apiserver.store.update(CRON_JOBS, {**stored, "spec": {**stored["spec"], **spec}})
+    await asyncio.sleep(1)
+    assert reasons(apiserver)[0] == reason
+    assert apiserver.names(JOBS) == []
+
+
+async def test_more_than_100_missed_times_have_an_event_and_one_job(apiserver):
+    create(apiserver, suspend=True)
+    await asyncio.sleep(102 * MINUTE)
+    update(apiserver, suspend=False)
+    await asyncio.sleep(1)
+    assert reasons(apiserver) == ["TooManyMissedTimes", "SuccessfulCreate"]
+    assert len(apiserver.names(JOBS)) == 1
+
+
+async def test_job_that_cannot_be_read_is_not_replaced(apiserver):
+    create(apiserver, concurrencyPolicy="Replace")
+    await asyncio.sleep(MINUTE + 1)
+    names = apiserver.names(JOBS)
+    apiserver.transport.reject = lambda method, path: (
+        errors.internal_error("etcd") if method == "GET" and path.startswith(f"{JOBS.path('ns')}/") else None
+    )
+    await asyncio.sleep(MINUTE + 10)
+    assert apiserver.names(JOBS) == names
+    assert set(reasons(apiserver)[1:]) == {"FailedGet"}
+    apiserver.transport.reject = lambda method, path: None
+    await asyncio.sleep(MINUTE)
+    assert len(apiserver.names(JOBS)) == 1
+    assert apiserver.names(JOBS) != names
+
+
+async def test_job_whose_deletion_is_refused_is_not_replaced(apiserver):
+    create(apiserver, concurrencyPolicy="Replace")
+    await asyncio.sleep(MINUTE + 1)
+    names = apiserver.names(JOBS)
+    apiserver.transport.reject = lambda method, path: errors.forbidden(JOBS, "", "no") if method == "DELETE" else None
+    await asyncio.sleep(MINUTE + 10)
+    assert apiserver.names(JOBS) == names
+    assert set(reasons(apiserver)[1:]) == {"FailedDelete"}
+
+
+async def test_job_of_another_owner_with_the_name_of_the_next_one_is_left_alone(apiserver):
+    create(apiserver)
+    await asyncio.sleep(1)
+    minute = int(apiserver.clock.now().timestamp()) // 60 + 1
+    create_job(apiserver, f"c-{minute}")
+    await asyncio.sleep(MINUTE)
+    assert active(apiserver) == []
+    assert "SuccessfulCreate" not in reasons(apiserver)
+
+
 async def test_unknown_running_job_is_reported(apiserver):
     create(apiserver, "0 0 1 1 *")
     owner = apiserver.store.get(CRON_JOBS, "ns", "c")["metadata"]["uid"]

@@ -265,6 +265,19 @@ async def test_failed_creations_start_few_requests_and_are_reported(cluster):
     assert cluster.status()["numberReady"] == 40
 
 
+async def test_pod_that_is_gone_before_its_deletion_is_no_error(cluster):
+    await apply(cluster)
+
+    def delete_first(request: SentRequest) -> None:
+        if request.method == "DELETE":
+            cluster.store.delete(PODS, "ns", request.path.rpartition("/")[2])
+
+    cluster.server.transport.on_send = delete_first
+    await apply(cluster, "agent:2", seconds=60)
+    assert cluster.pods_by_node() == on_nodes("agent:2")
+    assert not any(cluster.server.metrics.values("kubeloop_reconcile_errors").values())
+
+
 async def test_pods_are_created_in_bursts(cluster):
     for number in range(3, 600):
         cluster.add_node(f"node-{number}")

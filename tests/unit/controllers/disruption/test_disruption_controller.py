@@ -14,6 +14,7 @@ from kubeloop.controllers.disruption.disruption_controller import DisruptionCont
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
 from support.fake_apiserver import FakeApiServer
+from support.faulty_transport import SentRequest
 from support.recorded_events import RecordedEvents
 
 pytestmark = pytest.mark.virtual_time
@@ -246,6 +247,25 @@ async def test_stale_disruption_target_is_reset_after_two_minutes():
         assert state() == "True"
         await asyncio.sleep(4)
         assert state() == "False"
+
+
+async def test_pod_that_is_gone_needs_no_reset_of_its_disruption_target():
+    async with running() as cluster:
+        pod = cluster.pod("web-0")
+        now = rfc3339(cluster.clock.now())
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": "X", "lastTransitionTime": now}
+        cluster.store.update(PODS, {**pod, "status": {**pod["status"], "conditions": [condition]}})
+        resets = []
+
+        def delete_first(request: SentRequest) -> None:
+            if (request.method, request.path) == ("PATCH", PODS.path("default", "web-0", "status")):
+                resets.append(request)
+                cluster.store.delete(PODS, "default", "web-0")
+
+        cluster.server.transport.on_send = delete_first
+        await asyncio.sleep(180)
+        assert len(resets) == 1
+        assert not any(cluster.server.metrics.values("kubeloop_reconcile_errors").values())
 
 
 async def test_unchanged_status_is_not_written():

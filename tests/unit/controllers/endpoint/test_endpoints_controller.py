@@ -9,9 +9,10 @@ import pytest
 from msgspec import structs
 
 from kubeloop.controllers.endpoint.endpoints_controller import EndpointsController
+from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import ENDPOINTS, PODS, SERVICES
 from kubeloop.process.controller_table import default_options
-from support.faulty_transport import WatchFault
+from support.faulty_transport import SentRequest, WatchFault
 
 pytestmark = pytest.mark.virtual_time
 
@@ -130,6 +131,45 @@ async def test_uncached_endpoints_of_a_deleted_service_are_deleted_by_uid(apiser
     deletions = [body for method, path, body in apiserver.requests if method == "DELETE" and path.endswith("/web")]
     assert [body["preconditions"] for body in deletions] == [{"uid": uid}]
     assert endpoints(apiserver) is None
+
+
+@pytest.mark.parametrize("cached", [True, False])
+async def test_endpoints_that_are_gone_before_their_deletion_are_no_error(apiserver, cached):
+    if not cached:
+        await silence_watch(apiserver)
+    create_service(apiserver)
+    await asyncio.sleep(2)
+    method = "DELETE" if cached else "GET"
+    sent = []
+
+    def delete_first(request: SentRequest) -> None:
+        if (request.method, request.path) == (method, ENDPOINTS.path("ns", "web")):
+            sent.append(request)
+            apiserver.store.delete(ENDPOINTS, "ns", "web")
+
+    apiserver.transport.on_send = delete_first
+    apiserver.api.succeed("DELETE", SERVICES.path("ns", "web"))
+    await asyncio.sleep(30)
+    assert len(sent) == 1
+    assert not any(apiserver.metrics.values("kubeloop_reconcile_errors").values())
+
+
+@pytest.mark.parametrize(("method", "reason"), [("POST", "FailedToCreateEndpoint"), ("PUT", "FailedToUpdateEndpoint")])
+async def test_failed_write_has_an_event_and_is_repeated(apiserver, method, reason):
+    if method == "PUT":
+        create_service(apiserver)
+        await asyncio.sleep(2)
+    apiserver.transport.reject = lambda sent, path: (
+        errors.internal_error("etcd") if sent == method and "/endpoints" in path else None
+    )
+    if method == "POST":
+        create_service(apiserver)
+    create_pod(apiserver, 1)
+    await asyncio.sleep(5)
+    assert {event.reason for event in apiserver.context.events.events} == {reason}
+    apiserver.transport.reject = lambda method, path: None
+    await asyncio.sleep(30)
+    assert addresses(apiserver) == ["10.1.0.2"]
 
 
 async def silence_watch(api: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from kubeloop.controllers.endpointslice.endpoint_slice_controller import EndpointSliceController
+from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
 from kubeloop.process.controller_table import default_options
 
@@ -123,6 +124,24 @@ async def test_deleted_and_changed_slices_are_restored(apiserver):
     patch(apiserver, ENDPOINT_SLICES, restored["metadata"]["name"], {"endpoints": []})
     await asyncio.sleep(5)
     assert addresses(apiserver) == [["10.1.0.1"]]
+
+
+async def test_failed_sync_has_an_event_and_is_counted_and_repeated(apiserver):
+    apiserver.transport.reject = lambda method, path: (
+        errors.internal_error("etcd") if (method, path) == ("POST", ENDPOINT_SLICES.path("ns")) else None
+    )
+    before = apiserver.metrics.values("endpoint_slice_controller_syncs")[",success"]
+    create_service(apiserver)
+    create_pod(apiserver, 1)
+    await asyncio.sleep(2)
+    assert "FailedToUpdateEndpointSlices" in {event.reason for event in apiserver.context.events.events}
+    failed = apiserver.metrics.values("endpoint_slice_controller_syncs")
+    assert failed[",error"] > 0
+    assert failed[",success"] == before
+    apiserver.transport.reject = lambda method, path: None
+    await asyncio.sleep(30)
+    assert addresses(apiserver) == [["10.1.0.1"]]
+    assert apiserver.metrics.values("endpoint_slice_controller_syncs")[",success"] > before
 
 
 async def test_pod_of_missing_node_is_published_when_the_node_exists(apiserver):

@@ -285,6 +285,40 @@ async def test_pods_are_deleted_with_their_job_in_the_foreground(job):
     assert not job.unfinished
 
 
+async def test_job_that_is_created_again_under_its_name_gets_pods_of_its_own(job):
+    job.create()
+    await asyncio.sleep(SYNCED)
+    (old,) = job.unfinished
+    job.server.transport.watch_delay_seconds = 1.0
+    job.server.store.delete(JOBS, "ns", "j")
+    job.create()
+    await asyncio.sleep(SYNCED)
+    job.server.transport.watch_delay_seconds = 0.0
+    await asyncio.sleep(SYNCED)
+    (new,) = (name for name in job.unfinished if name != old)
+    uid = job.server.store.get(JOBS, "ns", "j")["metadata"]["uid"]
+    assert job.pod(new)["metadata"]["ownerReferences"][0]["uid"] == uid
+    assert "finalizers" not in job.pod(old)["metadata"]
+
+
+async def test_orphan_that_is_gone_needs_no_removal_of_its_finalizer(job):
+    job.create()
+    await asyncio.sleep(SYNCED)
+    (name,) = job.unfinished
+    removals = []
+
+    def delete_first(request: SentRequest) -> None:
+        if (request.method, request.path) == ("PATCH", PODS.path("ns", name)):
+            removals.append(request)
+            job.server.store.delete(PODS, "ns", name)
+
+    job.server.transport.on_send = delete_first
+    job.server.store.delete(JOBS, "ns", "j")
+    await asyncio.sleep(60)
+    assert len(removals) == 1
+    assert not any(job.server.metrics.values("kubeloop_reconcile_errors").values())
+
+
 async def test_job_with_a_pod_of_unknown_owner_kind_keeps_its_finalizer(job):
     owner = {"apiVersion": "example.com/v1", "kind": "Job", "name": "x", "uid": "u", "controller": True}
     job.server.add(PODS, "foreign", owner, finalizers=["batch.kubernetes.io/job-tracking"])

@@ -33,6 +33,10 @@ def conditions(api: Any, name: str = "ns") -> dict[str, tuple[str, str]]:
     }
 
 
+def failed_reconciles(api: Any) -> bool:
+    return any(api.metrics.values("kubeloop_reconcile_errors").values())
+
+
 async def test_terminating_namespace_is_emptied_and_removed(apiserver):
     for name in ("ns", "other"):
         apiserver.add(CONFIG_MAPS, "settings", namespace=name)
@@ -45,6 +49,8 @@ async def test_terminating_namespace_is_emptied_and_removed(apiserver):
     assert apiserver.names(NAMESPACES) == ["other"]
     for resource in (CONFIG_MAPS, DEPLOYMENTS, WIDGETS):
         assert [obj["metadata"]["namespace"] for obj in apiserver.objects(resource)] == ["other"]
+    await asyncio.sleep(60)
+    assert not failed_reconciles(apiserver)
 
 
 async def test_active_namespace_is_not_changed(apiserver):
@@ -64,6 +70,36 @@ async def test_resources_without_deletecollection_are_deleted_singly(apiserver):
     await asyncio.sleep(7)
     deleted = [path for path in apiserver.written("DELETE") if "widgets" in path]
     assert [path.rsplit("/", 1)[1] for path in deleted] == ["a", "b"]
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_resource_that_is_no_longer_served_does_not_block_deletion(apiserver, method):
+    def reject(sent: str, path: str) -> errors.StatusError | None:
+        is_collection = path.partition("?")[0].endswith("/namespaces/ns/widgets")
+        return errors.path_not_found() if sent == method and is_collection else None
+
+    apiserver.transport.reject = reject
+    apiserver.delete(NAMESPACES, "ns", namespace="")
+    await asyncio.sleep(7)
+    assert apiserver.names(NAMESPACES) == ["other"]
+    assert not failed_reconciles(apiserver)
+
+
+async def test_object_that_is_gone_before_its_deletion_does_not_block_the_namespace(apiserver):
+    def reject(method: str, path: str) -> errors.StatusError | None:
+        return errors.method_not_allowed() if method == "DELETE" and path.endswith("/widgets") else None
+
+    def delete_first(request: SentRequest) -> None:
+        if (request.method, request.path) == ("DELETE", WIDGETS.path("ns", "a")):
+            apiserver.store.delete(WIDGETS, "ns", "a")
+
+    apiserver.transport.reject, apiserver.transport.on_send = reject, delete_first
+    for name in ("a", "b"):
+        apiserver.add(WIDGETS, name)
+    apiserver.delete(NAMESPACES, "ns", namespace="")
+    await asyncio.sleep(7)
+    assert apiserver.names(NAMESPACES) == ["other"]
+    assert not failed_reconciles(apiserver)
 
 
 async def test_content_with_finalizers_is_reported_and_awaited(apiserver):

@@ -177,9 +177,18 @@ async def test_unavailable_metric_has_the_message_of_kube_controller_manager(
     assert str(error.value) == f"{prefix}: {message}"
 
 
-async def test_resource_metric_without_pods_is_an_error(fake_apiserver):
-    with pytest.raises(InvalidMetric, match="failed to get cpu usage: no pods returned by selector"):
-        await evaluate(fake_apiserver.client, resource_metric(averageValue="1"), pods="")
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param(resource_metric(averageValue="1"), "failed to get cpu usage: ", id="average value"),
+        pytest.param(resource_metric(averageUtilization=20), "failed to get cpu utilization: ", id="utilization"),
+        pytest.param(named_metric("Pods", averageValue="1"), "", id="pods"),
+    ],
+)
+async def test_metric_without_pods_is_an_error(fake_apiserver, body, message):
+    with pytest.raises(InvalidMetric) as error:
+        await evaluate(fake_apiserver.client, body, pods="")
+    assert error.value.event_message == f"{message}no pods returned by selector while calculating replica count"
 
 
 async def test_unknown_type_is_an_error(fake_apiserver):

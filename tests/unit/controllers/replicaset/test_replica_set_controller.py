@@ -15,6 +15,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from support.fake_apiserver import FakeApiServer
+from support.faulty_transport import SentRequest
 
 pytestmark = pytest.mark.virtual_time
 
@@ -81,6 +82,22 @@ async def test_failed_creation_sets_condition_until_retry_succeeds(fake_apiserve
     await asyncio.sleep(60)
     assert len(fake_apiserver.names(PODS)) == 1
     assert "conditions" not in fake_apiserver.objects(REPLICA_SETS)[0]["status"]
+
+
+async def test_pod_that_is_gone_before_its_deletion_is_no_error(fake_apiserver, controller, recorded_events):
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await scale(fake_apiserver, 2)
+
+    def delete_first(request: SentRequest) -> None:
+        if request.method == "DELETE":
+            fake_apiserver.store.delete(PODS, "ns", request.path.rpartition("/")[2])
+
+    fake_apiserver.transport.on_send = delete_first
+    await scale(fake_apiserver, 1)
+    await scale(fake_apiserver, 2)
+    assert len(fake_apiserver.names(PODS)) == 2
+    assert not {"FailedDelete", "SuccessfulDelete"} & {event.reason for event in recorded_events.events}
+    assert not any(fake_apiserver.metrics.values("kubeloop_reconcile_errors").values())
 
 
 @pytest.mark.parametrize("enabled", [True, False])

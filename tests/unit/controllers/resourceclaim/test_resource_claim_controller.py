@@ -12,6 +12,7 @@ from kubeloop.controllers.resourceclaim.resource_claim_controller import Resourc
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from support.fake_apiserver import FakeApiServer
+from support.faulty_transport import SentRequest
 from support.resource_claims import (
     ALLOCATION,
     CLAIM_ANNOTATION,
@@ -208,6 +209,21 @@ async def test_claim_of_extended_resources_is_released_with_its_pod(fake_apiserv
     assert reserved_names(the_claim(fake_apiserver)) == ["web"]
     await set_status(fake_apiserver, PODS, "web", {"phase": "Failed"})
     assert the_claim(fake_apiserver)["status"] == {}
+
+
+async def test_claim_that_is_gone_before_its_release_is_no_error(fake_apiserver, controller):
+    await create(fake_apiserver, claim_body("shared"))
+    status = {"allocation": ALLOCATION, "reservedFor": [consumer("gone", "uid-gone")]}
+
+    def delete_first(request: SentRequest) -> None:
+        if request.path == RESOURCE_CLAIMS.path("ns", "shared", "status"):
+            fake_apiserver.store.delete(RESOURCE_CLAIMS, "ns", "shared")
+
+    fake_apiserver.transport.on_send = delete_first
+    await set_status(fake_apiserver, RESOURCE_CLAIMS, "shared", status)
+    await asyncio.sleep(60)
+    assert len([target for _, target, _ in fake_apiserver.requests if target.endswith("/shared/status")]) == 1
+    assert not any(fake_apiserver.metrics.values("kubeloop_reconcile_errors").values())
 
 
 async def test_prioritized_list_needs_its_feature_gate(recorded_events, start):

@@ -63,6 +63,17 @@ async def test_terminating_namespace_gets_no_config_map(fake_apiserver, publishe
     assert published(fake_apiserver) is None
 
 
+async def test_namespace_that_is_gone_needs_no_config_map(fake_apiserver, publisher):
+    before = fake_apiserver.metrics.values("root_ca_cert_publisher_sync_total")[",200"]
+    fake_apiserver.transport.reject = lambda method, path: (
+        errors.not_found(NAMESPACES, "gone") if path.startswith(CONFIG_MAPS.path("gone")) else None
+    )
+    fake_apiserver.add(NAMESPACES, "gone")
+    await asyncio.sleep(60)
+    assert published(fake_apiserver, "gone") is None
+    assert fake_apiserver.metrics.values("root_ca_cert_publisher_sync_total") == {",200": before + 1}
+
+
 async def test_syncs_are_counted_by_code(fake_apiserver, publisher):
     fake_apiserver.transport.reject = lambda method, path: (
         errors.forbidden(CONFIG_MAPS, "", "no") if path.startswith(CONFIG_MAPS.path("refused")) else None

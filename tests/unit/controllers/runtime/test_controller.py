@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import weakref
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from kubeloop.controllers.runtime.controller import Controller, StaleCache
+from kubeloop.controllers.runtime.controller import MAX_TURNS, Controller, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.kube.errors import Conflict
@@ -20,7 +21,7 @@ from kubeloop.testing.virtual_time import VirtualClock
 pytestmark = pytest.mark.virtual_time
 
 
-def context(metrics: Any = None) -> ControllerContext:
+def context(metrics: Any = None, **fields: Any) -> ControllerContext:
     unused: Any = None
     return ControllerContext(
         client=unused,
@@ -30,6 +31,7 @@ def context(metrics: Any = None) -> ControllerContext:
         pod_traces=unused,
         events=unused,
         metrics=metrics,
+        **fields,
     )
 
 
@@ -38,6 +40,21 @@ async def run_for(controller: Controller, seconds: float) -> None:
         task = tasks.create_task(controller.run())
         await asyncio.sleep(seconds)
         task.cancel()
+
+
+@pytest.mark.parametrize(("urgent_turns", "waited_turns"), [(0, 0), (3, 3), (100, MAX_TURNS)])
+async def test_reconcile_waits_for_urgent_work_for_a_limited_time(urgent_turns, waited_turns):
+    remaining = itertools.count(-urgent_turns)
+    turns: list[int] = []
+
+    async def reconcile(key: str) -> float | None:
+        turns.append(next(remaining) + urgent_turns)
+        return None
+
+    queue = WorkQueue()
+    queue.add("ns/a")
+    await run_for(Controller("demo", reconcile, queue, 1, context(urgent_work=lambda: next(remaining) < 0)), 1.0)
+    assert turns == [waited_turns + (waited_turns < MAX_TURNS)]
 
 
 async def test_failing_key_is_logged_and_does_not_block_others(caplog):
@@ -167,3 +184,16 @@ async def test_postponed_sync_is_counted_and_not_as_error():
         await controller.process("a")
     assert recorded == [("demo", False), ("demo", True), ("demo", False)]
     assert postponed == ["demo pods"]
+
+
+async def test_failure_is_freed_without_garbage_collection(caplog):
+    class Broken(Exception):
+        pass
+
+    async def reconcile(key: str) -> float | None:
+        raise Broken
+
+    caplog.set_level(logging.CRITICAL)  # a log record refers to its exception
+    controller = Controller("demo", reconcile, WorkQueue(), 1, context(None))
+    failure = weakref.ref(await controller.process("a"))
+    assert failure() is None

@@ -25,11 +25,12 @@ def test_equality_ignores_hash_label_and_empty_members():
     assert not equal_ignore_hash(template(), template(hostNetwork=True))
 
 
-def test_number_of_cached_specs_is_limited(monkeypatch):
+def test_most_recently_compared_specs_are_cached(monkeypatch):
     cached = OrderedDict()
     monkeypatch.setattr(pod_template_hash_module, "_canonical_specs", cached)
-    templates = [template(hostname=f"host-{number}") for number in range(5000)]
+    templates = [template(hostname=f"host-{number}") for number in range(2000)]
     for one in templates:
         pod_template_hash_module.canonical(one)
-    assert len(cached) == 4096
-    assert [spec for spec, _ in cached.values()] == [one["spec"] for one in templates[-4096:]]
+        pod_template_hash_module.canonical(templates[0])
+    assert len(cached) == 1024
+    assert [spec for spec, _ in cached.values()] == [one["spec"] for one in (*templates[-1023:], templates[0])]

@@ -154,6 +154,35 @@ async def test_pod_below_the_partition_has_the_current_revision_that_the_cache_l
     assert web.images == {"web-0": "app:1", "web-1": "app:1"}
 
 
+async def test_pod_below_the_partition_has_the_new_revision_if_the_current_one_is_deleted(web):
+    web.create(replicas=2, updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"partition": 2}})
+    await run_all(web, 2)
+    web.set_image("app:2")
+    await settle()
+    web.server.delete(CONTROLLER_REVISIONS, web.status["currentRevision"])
+    web.server.delete(PODS, "web-1")
+    await run_all(web, 1)
+    assert web.images == {"web-0": "app:1", "web-1": "app:2"}
+
+
+async def test_status_is_written_after_a_conflict_with_another_writer(web):
+    conflicts: list[str] = []
+
+    def reject(method: str, path: str) -> errors.StatusError | None:
+        if path.endswith("/web/status") and not conflicts:
+            conflicts.append(path)
+            web.change(minReadySeconds=0)
+            return errors.conflict(STATEFUL_SETS, "web")
+        return None
+
+    web.create(replicas=1)
+    web.server.transport.reject = reject
+    await run_all(web, 1)
+    assert conflicts
+    assert web.status["readyReplicas"] == 1
+    assert not any(web.server.metrics.values("kubeloop_reconcile_errors").values())
+
+
 async def test_on_delete_updates_only_deleted_pods(web):
     web.create(replicas=2, updateStrategy={"type": "OnDelete"})
     await run_all(web, 2)

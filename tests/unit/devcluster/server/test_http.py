@@ -7,6 +7,7 @@ import contextlib
 import json
 import random
 import re
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -177,6 +178,34 @@ async def test_idle_connection_is_removed_after_timeout(monkeypatch):
         async with asyncio.timeout(60):
             while server.connections:
                 await asyncio.sleep(0.01)
+
+
+async def test_closed_connection_is_freed_without_garbage_collection():
+    async with HttpServer(ApiServer(clock=SystemClock(), rng=random.Random(1), token="t")) as server:
+        connection = server()
+        connection.connection_made(DeadTransport())
+        reference = weakref.ref(connection)
+        connection.connection_lost(None)
+        del connection
+        assert reference() is None
+
+
+async def test_memory_is_returned_after_many_connections_or_handshakes_have_ended(monkeypatch):
+    monkeypatch.setattr(http, "_TRIM_CONNECTIONS", 3)
+    monkeypatch.setattr(http, "_SWEEP_SECONDS", 0.01)
+    returned: asyncio.Queue[int] = asyncio.Queue()
+    monkeypatch.setattr(http, "return_freed_memory", lambda: returned.put_nowait(len(connections)))
+    async with (
+        HttpServer(ApiServer(clock=SystemClock(), rng=random.Random(1), token="t")) as server,
+        asyncio.timeout(60),
+    ):
+        connections = [server() for _ in range(5)]
+        del connections[2:]
+        assert await returned.get() == 2
+        connections.append(server())
+        connections.clear()
+        assert await returned.get() == 0
+    assert returned.empty()
 
 
 @pytest.mark.parametrize(

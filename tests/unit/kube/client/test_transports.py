@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import ssl
+import weakref
 
 import pytest
 
@@ -100,6 +102,21 @@ async def test_burst_opens_few_connections_at_once_and_uses_released_ones(servin
         await asyncio.gather(*burst)
         assert server.connections == 9
         await transport.close()
+
+
+async def test_closed_connection_is_freed_without_garbage_collection(serving):
+    async with serving(echo) as server:
+        transport = AsyncioTransport(endpoint_from_url(server.url, None))
+        await transport.request("GET", "/", headers=HEADERS)
+        (connection,) = (weakref.ref(connection) for connection in transport._exchanges)
+        gc.disable()
+        try:
+            await transport.close()
+            async with asyncio.timeout(30):
+                while connection() is not None:
+                    await asyncio.sleep(0.001)
+        finally:
+            gc.enable()
 
 
 async def test_response_in_pieces_chunks_or_until_close(serving, connected):

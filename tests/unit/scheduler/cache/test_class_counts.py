@@ -50,8 +50,8 @@ def test_reordered_columns() -> None:
     assert reordered_columns(array, np.array([2, -1, 0]), fill=9).tolist() == [[3, 9, 1]]
 
 
-def test_number_of_cached_weights_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(class_counts, "_MAX_WEIGHTS", 2)
+def test_weights_of_removed_classes_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_counts, "_MIN_WEIGHTS", 2)
     counts: ClassCounts[str] = ClassCounts(ChangedRows(1))
     counts.reorder([-1])
     computed = []
@@ -60,7 +60,25 @@ def test_number_of_cached_weights_is_limited(monkeypatch: pytest.MonkeyPatch) ->
         computed.append(pod_class)
         return ord(pod_class)
 
-    for pod_class in "abcba":
+    for pod_class in "abcdefgh":
         counts.set_row(0, {pod_class: 1})
         assert counts.weighted("key", weight).tolist() == [ord(pod_class)]
-    assert computed.count("a") == 2
+    (weighted_sum,) = counts._sums.values()
+    assert len(weighted_sum.weights) <= 4
+    counts.set_row(0, {"h": 2})
+    assert counts.weighted("key", weight).tolist() == [2 * ord("h")]
+    assert computed.count("h") == 1
+
+
+@pytest.mark.parametrize(("classes", "cached"), [(0, 3), (1, 4), (2, 5)])
+def test_number_of_cached_sums_follows_the_existing_classes(
+    monkeypatch: pytest.MonkeyPatch, classes: int, cached: int
+) -> None:
+    monkeypatch.setattr(class_counts, "_MIN_SUMS", 3)
+    monkeypatch.setattr(class_counts, "_MAX_SUMS", 5)
+    counts: ClassCounts[str] = ClassCounts(ChangedRows(1))
+    counts.reorder([-1])
+    counts.set_row(0, {str(pod_class): 1 for pod_class in range(classes)})
+    for key in range(10):
+        counts.weighted(key, int)
+    assert [*counts._sums] == [*range(10 - cached, 10)]

@@ -7,6 +7,7 @@ from typing import Any
 from kubeloop.kube.objects.api_types import NodeAffinity as NodeAffinityTerms
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.node_affinity import NodeAffinity
@@ -27,3 +28,25 @@ def test_added_affinity_applies_to_every_pod(plugin_cluster: Any, node: Any, pod
     assert result.passed.tolist() == [True, False]
     assert result.explain(1).reasons == ("node(s) didn't match scheduler-enforced node affinity",)
     assert raw_scores(plugin, cluster, new) == [7, 0]
+
+
+def test_pod_is_tried_again_after_a_node_begins_to_match(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    gold = {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold"]}]}
+    added = convert(
+        NodeAffinityTerms, {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [gold]}}
+    )
+    cluster = plugin_cluster([node("a")])
+    incoming = pod("new", nodeSelector={"zone": "1"})
+    matching, other_zone = node("b", labels={"tier": "gold", "zone": "1"}), node("b", labels={"tier": "gold"})
+    other_tier = node("b", labels={"zone": "1"})
+    for arguments, before in (
+        (plugin_args.NodeAffinityArgs(added_affinity=added), other_tier),
+        (plugin_args.NodeAffinityArgs(), other_zone),
+    ):
+        (registered,) = NodeAffinity(arguments, cluster).events_to_register()
+        hint = registered.hint
+        assert hint is not None
+        assert [hint(incoming, old, matching) for old in (None, before, other_zone)] == [Hint.QUEUE] * 3
+        assert [hint(incoming, *nodes) for nodes in ((matching, None), (None, before), (matching, matching))] == [
+            Hint.SKIP
+        ] * 3

@@ -124,6 +124,31 @@ def test_pod_level_resize_helps_if_its_feature_gate_is_on(
     assert hint(pod("p", cpu="1"), old, new) is (Hint.QUEUE if enabled else Hint.SKIP)
 
 
+def test_pod_is_tried_again_after_events_that_free_or_add_what_it_requests(
+    plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    plugin = NodeResourcesFit(plugin_args.NodeResourcesFitArgs(), plugin_cluster([node("a")]))
+    hints = {entry.event.resource: entry.hint for entry in plugin.events_to_register()}
+    incoming, bound, waiting = pod("p", cpu="2"), pod("q", "a", cpu="2"), pod("q", cpu="2")
+    small, large = (node("b", allocatable={"cpu": cpu}) for cpu in ("1", "4"))
+    queued = {
+        "a bound pod is deleted": hints["Pod"](incoming, bound, None),
+        "a node is added": hints["Node"](incoming, None, large),
+        "a node has grown": hints["Node"](incoming, small, large),
+    }
+    skipped = {
+        "a pod that waits is deleted": hints["Pod"](incoming, waiting, None),
+        "a pod is created": hints["Pod"](incoming, None, bound),
+        "a pod that waits is scaled down": hints["Pod"](incoming, pod("q", cpu="3"), waiting),
+        "a node is deleted": hints["Node"](incoming, large, None),
+        "a node that is too small is added": hints["Node"](incoming, None, small),
+        "a node has not changed": hints["Node"](incoming, large, large),
+        "a class serves another resource": hints["resource.k8s.io/DeviceClass"](incoming, None, {"spec": {}}),
+    }
+    assert queued == dict.fromkeys(queued, Hint.QUEUE)
+    assert skipped == dict.fromkeys(skipped, Hint.SKIP)
+
+
 def test_node_without_the_resource_pods_takes_no_pod(plugin_cluster: Any, pod: Any) -> None:
     node = convert(Node, {"metadata": {"name": "a", "uid": "a"}, "status": {"allocatable": {"cpu": "4"}}})
     plugin = NodeResourcesFit(plugin_args.NodeResourcesFitArgs(), plugin_cluster([node]))

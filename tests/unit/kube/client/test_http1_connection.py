@@ -1,0 +1,68 @@
+"""HTTP/1.1 on one connection; test_transports has the behaviour with a server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kubeloop.kube.client.http1_connection import Http1Connection
+
+RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Wire(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += data
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def abort(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+async def connection():
+    connection = Http1Connection(asyncio.get_running_loop(), ["host: server"], set())
+    connection.connection_made(Wire())
+    return connection
+
+
+async def test_connection_is_reusable_after_complete_response(connection):
+    for body in (b"", b"x"):
+        exchange = connection.begin("PUT" if body else "GET", "/a", {"b": "c"}, body, streaming=False)
+        assert not connection.reusable
+        connection.data_received(RESPONSE)
+        assert (await exchange.response()).body == b"ok"
+        assert connection.reusable
+    assert connection.transport.sent == (
+        b"GET /a HTTP/1.1\r\nhost: server\r\nb: c\r\n\r\n"
+        b"PUT /a HTTP/1.1\r\nhost: server\r\nb: c\r\ncontent-length: 1\r\n\r\nx"
+    )
+
+
+async def test_response_without_request_closes_connection(connection):
+    connection.begin("GET", "/", {}, b"", streaming=False)
+    connection.data_received(RESPONSE)
+    connection.data_received(RESPONSE)
+    assert connection.transport.closed
+    assert not connection.reusable
+
+
+async def test_reading_pauses_while_a_stream_has_no_reader(connection):
+    calls: list[str] = []
+    connection.transport.pause_reading = lambda: calls.append("pause")
+    connection.transport.resume_reading = lambda: calls.append("resume")
+    exchange = connection.begin("GET", "/", {}, b"", streaming=True)
+    connection.data_received(b"HTTP/1.1 200 OK\r\n\r\n")
+    for _ in range(9):
+        connection.data_received(b"x" * (1 << 20))
+    assert calls == ["pause"]
+    assert len(await anext(exchange)) == 9 << 20
+    assert calls == ["pause", "resume"]
