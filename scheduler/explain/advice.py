@@ -54,8 +54,7 @@ def advice(
     message: str = "",
     gates: FeatureGates = DEFAULT_FEATURE_GATES,
 ) -> list[str]:
-    """Return the advice for `plugins`. message: that of the PreEnqueue or PreFilter plugin that rejected
-    the pod, if one did."""
+    """Return the advice for `plugins`. message: that of the plugin that rejected the pod in PreEnqueue or PreFilter."""
     result = []
     for plugin in plugins:
         if plugin not in _ADVICE:

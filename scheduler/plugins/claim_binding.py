@@ -176,14 +176,12 @@ class ClaimBinding:
     ) -> ResourceClaim:
         status: JSON = {}
         is_reserved = any(known.uid == consumer["uid"] for known in claim.status.reserved_for)
-        if allocation is None and is_reserved:
-            return claim
+        if is_reserved and (allocation is None or _has_devices(claim, allocation)):
+            return claim  # also if it was written by a try whose response was lost
         if claim.metadata.deletion_timestamp is not None:
             raise _BindError(f"claim {claim.key} got deleted in the meantime")
         if allocation is not None:
             if claim.status.allocation is not None:
-                if is_reserved and claim.status.allocation.devices == allocation.devices:
-                    return claim  # written by a try whose response was lost
                 raise _BindError(f"claim {claim.key} got allocated elsewhere in the meantime")
             if FINALIZER not in claim.metadata.finalizers:
                 finalizers = [*claim.metadata.finalizers, FINALIZER]
@@ -191,10 +189,7 @@ class ClaimBinding:
                     claim, {"metadata": {"finalizers": finalizers}}, "", f"add finalizer to claim {claim.key}"
                 )
             status["allocation"] = to_json(allocation)
-        status["reservedFor"] = [
-            *map(to_json, claim.status.reserved_for),
-            consumer,
-        ]
+        status["reservedFor"] = [*map(to_json, claim.status.reserved_for), consumer]
         if self._devices.features.binding_conditions:
             current = allocation or claim.status.allocation
             if current is None:
@@ -416,12 +411,4 @@ def _group_consumer(pod_group: PodGroup) -> JSON:
 
 def _has_devices(claim: ResourceClaim, allocation: AllocationResult) -> bool:
     """Return True if a claim is allocated as in `allocation`."""
-    current = claim.status.allocation
-    return current is not None and _device_keys(current) == _device_keys(allocation)
-
-
-def _device_keys(allocation: AllocationResult) -> set[tuple[str, str, str, str, str | None]]:
-    return {
-        (result.request, result.driver, result.pool, result.device, result.share_id)
-        for result in allocation.devices.results
-    }
+    return claim.status.allocation is not None and claim.status.allocation.devices == allocation.devices

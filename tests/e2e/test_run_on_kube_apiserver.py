@@ -393,8 +393,8 @@ RARELY_USED: dict[Permission, str] = {
     ("resource.k8s.io", "resourceclaims", "get"): "a write to a claim that conflicted",
     ("resource.k8s.io", "resourceclaims", "delete"): "the claim for extended resources of a pod that cannot be bound",
     ("resource.k8s.io", "resourceclaims/binding", "patch"): "checked by the API server in addition, not a request",
-    ("resource.k8s.io", "devicetaintrules", "list"): "the feature gate DRADeviceTaintRules",
-    ("resource.k8s.io", "devicetaintrules", "watch"): "the feature gate DRADeviceTaintRules",
+    ("resource.k8s.io", "devicetaintrules", "list"): "feature gate DRADeviceTaintRules",
+    ("resource.k8s.io", "devicetaintrules", "watch"): "feature gate DRADeviceTaintRules",
     ("apps", "deployments", "patch"): "revision annotation of a Deployment that changes without a new ReplicaSet",
 }
 

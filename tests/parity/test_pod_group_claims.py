@@ -27,7 +27,7 @@ RESOURCES, SCHEDULING = "/apis/resource.k8s.io/v1", "/apis/scheduling.k8s.io/v1a
 NAMESPACE = "namespaces/x"
 CLAIMS, TEMPLATES = f"{RESOURCES}/{NAMESPACE}/resourceclaims", f"{RESOURCES}/{NAMESPACE}/resourceclaimtemplates"
 GROUPS, PODS, NODES = f"{SCHEDULING}/{NAMESPACE}/podgroups", f"/api/v1/{NAMESPACE}/pods", "/api/v1/nodes"
-GATES = gang_scheduling_text().replace("WorkloadAwarePreemption=true", "WorkloadAwarePreemption=false")
+GATES = gang_scheduling_text()
 FLAGS = {"feature-gates": GATES, "runtime-config": "scheduling.k8s.io/v1alpha2=true"}
 MERGE = "application/merge-patch+json"
 BASIC: JSON = {"basic": {}}
