@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+import urllib.error
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -160,7 +161,12 @@ class _Batch:
                 self._server.request("PATCH", self._path(_PODS, name), body, content_type=content_type)
 
     def _delete_pod(self, name: str) -> None:
-        self._server.request("DELETE", self._path(_PODS, name), {"gracePeriodSeconds": 0})
+        """Delete a pod, unless it was preempted meanwhile."""
+        try:
+            self._server.request("DELETE", self._path(_PODS, name), {"gracePeriodSeconds": 0})
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
 
     def _items(self, template: str) -> dict[str, JSON]:
         items = self._server.request("GET", self._path(template))["items"]
