@@ -285,6 +285,12 @@ async def test_pods_are_deleted_with_their_job_in_the_foreground(job):
     assert not job.unfinished
 
 
+async def test_pod_without_owner_loses_its_finalizer(job):
+    job.server.add(PODS, "stray", finalizers=["batch.kubernetes.io/job-tracking"])
+    await asyncio.sleep(SYNCED)
+    assert "finalizers" not in job.pod("stray")["metadata"]
+
+
 async def test_job_of_an_unknown_completion_mode_has_an_event_and_no_pods(job):
     job.create(suspend=True)
     await asyncio.sleep(SYNCED)
