@@ -116,15 +116,8 @@ class Cache:
                     "pod was bound to another node than assumed",
                     extra={"pod": pod.key, "assumed": cached.node_name, "node": pod.spec.node_name},
                 )
-            info = cached.info.with_pod(pod)
-            if info.counts_like(cached.info):
-                # The snapshot of the assumed pod stays valid: it need not be copied again.
-                self._nodes[cached.node_name].replace_pod(info)
-                cached.info, cached.assumed = info, False
-                del self._assumed[uid]
-            else:
-                self._remove(cached)
-                self._add(info, assumed=False)
+            self._remove(cached)
+            self._add(cached.info.with_pod(pod), assumed=False)
         else:
             raise CacheError(f"pod {uid}({pod.key}) was already in added state")
         if self.pod_groups is not None:

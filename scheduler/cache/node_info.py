@@ -97,25 +97,6 @@ class PodInfo:
         copy._affinity_class = self._affinity_class
         return copy
 
-    def counts_like(self, other: PodInfo) -> bool:
-        """Return True if plugins see no difference from `other`, the assumed state of the same pod.
-
-        The rest of the spec is immutable, or the API server sets it before a pod can be scheduled.
-        """
-        pod, old = self.pod, other.pod
-        metadata, old_metadata = pod.metadata, old.metadata
-        return (
-            self.requests is other.requests
-            and pod.spec.node_name == old.spec.node_name
-            and self.priority == other.priority
-            and metadata.deletion_timestamp is None
-            and old_metadata.deletion_timestamp is None
-            and metadata.labels == old_metadata.labels
-            and metadata.annotations == old_metadata.annotations
-            and pod.status.phase == old.status.phase
-            and pod.status.start_time == old.status.start_time
-        )
-
     @property
     def affinity_class(self) -> AffinityClass:
         affinity = self._affinity_class
@@ -327,12 +308,6 @@ class NodeInfo:
         for key in pod.pvc_keys:
             self.pvc_ref_counts[key] = self.pvc_ref_counts.get(key, 0) + 1
         self.generation = next(_generations)
-
-    def replace_pod(self, pod: PodInfo) -> None:
-        """Replace a pod by a newer state that counts like it, without a new generation."""
-        self.pods[pod.uid] = pod
-        if pod.uid in self.pods_with_affinity:
-            self.pods_with_affinity[pod.uid] = pod
 
     def remove_pod(self, uid: str) -> PodInfo:
         """Remove the pod and its requests, and return it. Raises KeyError if it is not on this node."""

@@ -176,45 +176,6 @@ def test_assumed_pod_expires_after_binding_finished(ttl, expired_at):
     cache.check()
 
 
-def bound_pod(metadata: dict[str, Any], status: dict[str, Any], cpu: str = "1", node_name: str = "a") -> Pod:
-    spec = {"nodeName": node_name, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
-    metadata = {"name": "p", "namespace": "default", "uid": "uid-p", "labels": {"app": "p"}, **metadata}
-    return convert(Pod, {"metadata": metadata, "spec": spec, "status": status})
-
-
-@pytest.mark.parametrize(
-    ("confirmed", "copied"),
-    [
-        pytest.param(
-            bound_pod({"resourceVersion": "2"}, {"conditions": [{"type": "PodScheduled", "status": "True"}]}),
-            False,
-            id="bound",
-        ),
-        pytest.param(bound_pod({"labels": {"app": "q"}}, {}), True, id="other labels"),
-        pytest.param(bound_pod({"annotations": {"a": "b"}}, {}), True, id="other annotations"),
-        pytest.param(bound_pod({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {}), True, id="deleted"),
-        pytest.param(bound_pod({}, {"phase": "Running"}), True, id="started"),
-        pytest.param(bound_pod({}, {}, cpu="2"), True, id="other requests"),
-        pytest.param(bound_pod({}, {}, node_name="b"), True, id="other node"),
-    ],
-)
-def test_confirmation_copies_the_node_only_if_plugins_see_a_difference(confirmed, copied):
-    cache, snapshot = Cache(lambda: 0.0), Snapshot()
-    for name in "ab":
-        cache.add_node(node(name, 0))
-    cache.assume_pod(PodInfo(bound_pod({}, {})))
-    cache.update_snapshot(snapshot)
-    cache.add_pod(confirmed)
-    cache.check()
-    assert not cache.is_assumed(confirmed)
-    assert cache.get_pod("uid-p") == confirmed
-    assert bool(cache.update_snapshot(snapshot)) == copied
-    cache.remove_pod(confirmed)
-    cache.check()
-    cache.update_snapshot(snapshot)
-    assert [info.requested.get("cpu", 0) for info in snapshot.node_infos] == [0, 0]
-
-
 @pytest.mark.parametrize(("node_name", "logged"), [("a", 0), ("", 1), ("b", 2)])
 def test_removal_of_a_pod_from_another_node_is_logged(node_name, logged, caplog):
     cache = Cache(lambda: 0.0)
