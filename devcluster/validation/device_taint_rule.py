@@ -30,7 +30,7 @@ def validate_device_taint_rule_status_update(errors: ErrorList, obj: JSON, old: 
 def _validate_spec(errors: ErrorList, spec: JSON, old_effect: str) -> None:
     """Validate the spec; the effect only if it changes."""
     _validate_selector(errors, spec.get("deviceSelector") or {})
-    taint = spec["taint"]
+    taint = spec.get("taint") or {}
     key, value, effect = (taint.get(name, "") for name in ("key", "value", "effect"))
     errors.invalid_each("spec.taint.key", key, qualified_name(key))
     if value:
