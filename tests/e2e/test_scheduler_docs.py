@@ -145,7 +145,7 @@ def test_pod_group_commands_have_the_documented_output(page_commands, page):
 def _normalized(output: str) -> str:
     """Remove what differs between runs: names of pods, durations and their bars, line breaks."""
     output = re.sub(r" Next attempt in \d+ s\.|[█▏▎▍▌▋▊▉]", "", output)
-    output = re.sub(r"(simulation-\d)-\w{5}", r"\1", output)
+    output = re.sub(r"simulation-\d-\w{5}", "simulation-N", output)
     return " ".join(re.sub(r"[\d.]+ (µs|ms|s)\b", "", output).split())
 
 
