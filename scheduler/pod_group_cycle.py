@@ -179,6 +179,8 @@ class PodGroupCycle:
             self._group_traces.attempt_started(group.info.key)
         for queued in group.members:
             self._traces.attempt_started(queued.pod, queued.attempts)
+            # As in v1.36, where nominations of popped pods have no requests: members do not keep room from each other.
+            self._queue.nominator.remove(queued.uid)
         try:
             self._cache.update_snapshot(self._snapshot)
             result = await self.find_nodes(group, state, evaluated=placements)
@@ -253,7 +255,7 @@ class PodGroupCycle:
         post_filters: bool = True,
         evaluated: list[PlacementFacts] | None = None,
     ) -> GroupResult:
-        """Choose nodes for the members; the snapshot, the nominations and `state.pods` are as before afterwards.
+        """Choose nodes for the members; the snapshot and `state.pods` are as before afterwards.
 
         post_filters: run the PostFilter plugins (preemption) for members without a node. evaluated: gets an entry for
         each placement.
@@ -377,7 +379,6 @@ class PodGroupCycle:
         assumed = with_node(attempt, node)
         self._snapshot.assume_pod(assumed)
         state.pods.assume(assumed.pod)
-        self._queue.nominator.remove(assumed.uid)
         attempt.pod, attempt.node = assumed, node
 
     def _undo(self, attempt: Attempt, state: PodGroupCycleState) -> None:
@@ -386,8 +387,6 @@ class PodGroupCycle:
         attempt.framework.reserve.run_unreserve(attempt.state, attempt.pod, attempt.node)
         self._snapshot.forget_pod(queued.uid)
         state.pods.forget(queued.uid)
-        if queued.pod.status.nominated_node_name:
-            self._queue.nominator.add(queued.info, None)
         attempt.pod, attempt.node = queued.info, ""
 
     async def _submit(self, group: SchedulingGroup, result: GroupResult) -> None:

@@ -224,8 +224,7 @@ class DefaultPreemption:
         if not self._evicts_in_background:
             error = await self._executor.run(preemptor, _CLUSTER, victims)
             return None if error is None else failed(self.name, error)
-        if any(victim.pod.metadata.deletion_timestamp is None for victim in victims):
-            self._executor.start(preemptor, _CLUSTER, victims)
+        self._executor.start(preemptor, _CLUSTER, victims)
         return None
 
     def _group_reason(self, pod: Pod) -> str:

@@ -62,7 +62,13 @@ class PreemptionExecutor:
         self._preempting.discard(uid)
 
     def start(self, preemptor: Preemptor, node_name: str, victims: Sequence[PodInfo]) -> None:
-        """Evict `victims` from `node_name` for `preemptor`, in the background; returns at once."""
+        """Evict `victims` from `node_name` for `preemptor`, in the background; returns at once.
+
+        No effect if all are being deleted already; then pods of lower priority stay nominated to the node.
+        """
+        victims = [victim for victim in victims if victim.pod.metadata.deletion_timestamp is None]
+        if not victims:
+            return
         self._preempting.add(preemptor.uid)
         self._handle.spawn(self._evict_all(preemptor, node_name, victims), f"preemption for {preemptor.key}")
 

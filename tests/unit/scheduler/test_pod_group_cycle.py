@@ -510,3 +510,16 @@ async def test_trace_facts_of_members(cluster: Any, scheduling: Any, clock: Any)
         assert last == ("scheduled", "n")
         phases = [fact.name for fact in record.facts if isinstance(fact, Phase)]
         assert phases == (["reserve", "bind"] if phases[1:] == ["bind"] else ["reserve", "permit", "bind"])
+
+
+async def test_nominated_members_do_not_keep_room_from_each_other(cluster: Any, scheduling: Any) -> None:
+    """There is room for one member on "n", where all three are nominated."""
+    cluster.pod_group("g", min_count=1)
+    async with scheduling(**default_profiles(GANGS)):
+        add_members(cluster, "g", "a b c", cpu="1", priority=10, preemptionPolicy="Never")
+        await asyncio.sleep(0.5)
+        for name in "abc":
+            cluster.change_pod(f"default/{name}", status={"phase": "Pending", "nominatedNodeName": "n"})
+        cluster.node("n", cpu="1")
+        await asyncio.sleep(30)
+        assert sorted(nodes_of(cluster, "a b c")) == ["", "", "n"]

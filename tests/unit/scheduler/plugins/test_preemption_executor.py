@@ -105,16 +105,26 @@ async def test_pod_waits_for_the_event_of_a_victim_that_others_delete(plugin_clu
     assert cluster.activated == []
 
 
-async def test_terminating_victim_is_not_deleted_again(plugin_cluster: Any, node: Any, pod: Any) -> None:
-    terminating = pod("low-1", "a", cpu="4", priority=1)
+async def test_terminating_victims_are_not_deleted_again(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    """If there are no others, nominations of pods of lower priority stay, too."""
+    terminating = pod("low-1", "a", cpu="2", priority=1)
     metadata = msgspec.structs.replace(terminating.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
-    cluster = plugin_cluster([node("a")], [msgspec.structs.replace(terminating, metadata=metadata)])
-    victim = next(iter(cluster.snapshot.node_infos[0].pods.values()))
+    terminating = msgspec.structs.replace(terminating, metadata=metadata)
+    cluster = plugin_cluster([node("a")], [terminating, pod("low-2", "a", cpu="2", priority=1)])
+    nominate(cluster, pod)
+    deleted, running = cluster.snapshot.node_infos[0].pods.values()
     executor = PreemptionExecutor(cluster, "DefaultPreemption")
-    executor.start(Preemptor.of_pod(PodInfo(pod("high", cpu="4", priority=100))), "a", [victim])
+    preemptor = Preemptor.of_pod(PodInfo(pod("high", cpu="4", priority=100)))
+    executor.start(preemptor, "a", [deleted])
+    assert cluster.spawned == []
+    assert not executor.is_preempting("high")
+    executor.start(preemptor, "a", [deleted, running])
     await cluster.spawned[0]
-    assert cluster.client.requests == []
-    assert cluster.recorder.events == []
+    assert [(request[0], request[3]) for request in cluster.client.requests] == [
+        ("patch", "nominated"),
+        ("patch", "low-2"),
+        ("delete", "low-2"),
+    ]
 
 
 async def test_victim_without_binding_is_stopped_not_deleted(plugin_cluster: Any, node: Any, pod: Any) -> None:
