@@ -1,4 +1,4 @@
-"""What the trace of a pod group and `kubeloop explain podgroup/NAME` show of a scheduling attempt."""
+"""Facts of a pod group's scheduling attempt, for its trace and for `kubeloop explain podgroup/NAME`."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
@@ -44,7 +45,7 @@ class LazyHeaders(Mapping[str, str]):
         return repr(self._all())
 
 
-class Exchange:
+class Exchange(ABC):
     """begin -> waiting for the response's head -> reading its body -> done, or failed
 
     receiving   bytes of the response have arrived
@@ -102,16 +103,16 @@ class Exchange:
         self._fail(TransportError("timed out waiting for the response", request_sent=True))
         self.abort()
 
+    @abstractmethod
     def abort(self) -> None:
         """End the exchange, whatever its state."""
-        raise NotImplementedError
 
-    def _response_headers(self) -> Mapping[str, str]:
-        raise NotImplementedError
+    @abstractmethod
+    def _response_headers(self) -> Mapping[str, str]: ...
 
+    @abstractmethod
     def _consumed(self, size: int) -> None:
         """The reader of a streamed response took `size` bytes."""
-        raise NotImplementedError
 
     async def _wait(self) -> None:
         if self._failure is not None:

@@ -347,7 +347,7 @@ class PodIP(Struct):
 
 
 class NodeAllocatableResourceClaimStatus(Struct):
-    """What a claim of the pod takes of its node's resources."""
+    """Resources of the node that a claim of the pod consumes."""
 
     resource_claim_name: str = ""
     containers: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from kubeloop.kube.objects.workload_types import PodGroup, PodGroupResourceClaim
 _GROUP = "scheduling.k8s.io"
 
 EXTENDED_RESOURCE_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
-"""Is "true" for the claim that the scheduler creates for the extended resources of a Pod."""
+"""Annotation, "true" on the claim that the scheduler creates for the extended resources of a Pod."""
 
 
 class ClaimNotCreated(Exception):

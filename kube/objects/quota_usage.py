@@ -38,7 +38,7 @@ _MAX_DEVICES = 32  # that a claim for all devices may get
 
 @dataclass(frozen=True, slots=True)
 class DeviceQuota:
-    """What the usage of a ResourceClaim depends on, in its namespace.
+    """Objects of the namespace on which the usage of a ResourceClaim depends.
 
     resources: the extended resource that each DeviceClass names, "" for none. pod: returns the pod of a name.
     claims_of: returns the claims of a pod, by its UID.

@@ -80,7 +80,9 @@ class PlacementPoints:
         """Return the sums of normalized and weighted scores int64 [P]. Raises SchedulingError if a plugin fails."""
         totals = np.zeros(len(proposals), np.int64)
         for plugin in self._score:
-            scores = np.array([self._scored(plugin, state, group, snapshot, each) for each in proposals], np.int64)
+            scores = np.array(
+                [self._scored(plugin, state, group, snapshot, proposal) for proposal in proposals], np.int64
+            )
             if isinstance(plugin, NormalizePlacementScorePlugin):
                 scores = self._normalized(plugin, state, group, scores)
             out_of_range = scores[(scores < MIN_NODE_SCORE) | (scores > MAX_NODE_SCORE)]

@@ -1,4 +1,4 @@
-"""Results of pod groups: whether a group can be scheduled, and what each member is told."""
+"""Results of pod groups: whether a group can be scheduled, and the failure of each member."""
 
 from __future__ import annotations
 

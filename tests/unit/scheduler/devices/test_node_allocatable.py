@@ -1,4 +1,4 @@
-"""What claims take of the resources of a node."""
+"""Resources of a node that claims consume."""
 
 from __future__ import annotations
 

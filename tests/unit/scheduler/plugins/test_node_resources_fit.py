@@ -163,7 +163,7 @@ def test_node_without_the_resource_pods_takes_no_pod(plugin_cluster: Any, pod: A
         pytest.param("cpu", "b", ["a", "a"], 2, 50, id="other nodes do not count"),  # 2 / 4
         pytest.param("cpu memory", "ab", [], 2, 13, id="mean of the resources"),  # 2 / 8, and 2 * 200Mi / 16Gi
         pytest.param("cpu", "b", ["b"] * 3, 2, 100, id="at most 100"),
-        pytest.param("cpu example.com/gpu", "ab", [], 2, 25, id="a resource that nobody requests"),
+        pytest.param("cpu example.com/gpu", "ab", [], 2, 25, id="a resource without requests"),
         pytest.param("cpu", "", [], 2, 0, id="no nodes"),
     ],
 )

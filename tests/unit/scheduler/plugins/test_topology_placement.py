@@ -30,7 +30,7 @@ def placements(*scheduled_on: str, key: str = "rack", parent: str = "abcde") -> 
     generated, status = plugin.generate_placements(
         PodGroupCycleState(state), PodGroupInfo("default", "g"), snapshot, Placement("all", rows)
     )
-    names = {each.name: "".join(sorted(snapshot.names[each.rows])) for each in generated}
+    names = {placement.name: "".join(sorted(snapshot.names[placement.rows])) for placement in generated}
     return names, status.message if status is not None else ""
 
 
