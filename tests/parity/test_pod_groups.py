@@ -3,7 +3,8 @@
 Some decisions are left to chance by both schedulers: which of two racks with as many pods, the placement whose message
 is reported, how far an eviction is when the next pod is scheduled, and which pods of a gang that fits in part are
 queued when it is tried again, which both do without end. So cases whose outcomes differ are repeated, until both
-schedulers have had an outcome in common. Skipped if the binaries are not installed.
+schedulers have had an outcome in common. A few cases that kube-scheduler itself decides differently each time may have
+none. Skipped if the binaries are not installed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from support.real_apiserver import needs_binaries
 JSON = dict[str, Any]
 CASES = 6 * CASES_PER_BATCH  # of each kind
 ROUNDS = 5
-UNDETERMINED = 3
+MAX_UNDETERMINED = 8  # cases of each kind
 
 
 class Comparison:
@@ -40,16 +41,16 @@ class Comparison:
                     for values, value in zip(sets, alternatives, strict=True):
                         values.add(json.dumps(value, indent=1))
 
-    def differences(self) -> dict[str, dict[str, list[list[str]]]]:
-        """Return the parts that do not agree by case, with the outcomes of kube-scheduler and of kubeloop.
+    def is_undetermined(self, case: str) -> bool:
+        """Return True if kube-scheduler itself did not always bind and evict the same pods."""
+        return any(len(values) > 1 for part in ("first pods", "last pods") for values in self._occurred[0][case, part])
 
-        Without those that are undetermined, as kube-scheduler has had UNDETERMINED different outcomes itself.
-        """
+    def differences(self) -> dict[str, dict[str, list[list[str]]]]:
+        """Return the parts that do not agree by case, with the outcomes of kube-scheduler and of kubeloop."""
         differences: dict[str, dict[str, list[list[str]]]] = {}
         kubernetes, kubeloop = self._occurred
         for (case, part), sets in kubernetes.items():
-            determined = min(map(len, sets)) < UNDETERMINED
-            if determined and not any(map(set.intersection, sets, kubeloop[case, part])):
+            if not any(map(set.intersection, sets, kubeloop[case, part])):
                 differences.setdefault(case, {})[part] = [sorted(sets[-1]), sorted(kubeloop[case, part][-1])]
         return differences
 
@@ -83,7 +84,9 @@ def test_outcomes_are_those_of_kube_scheduler(kind: Kind, tmp_path: Path) -> Non
         if not differences:
             return
         names = set(differences)
-    pytest.fail(json.dumps(differences, indent=1).replace("\\n", "\n")[:20_000])
+    determined = {case: parts for case, parts in differences.items() if not comparison.is_undetermined(case)}
+    if determined or len(differences) > MAX_UNDETERMINED:
+        pytest.fail(json.dumps(differences, indent=1).replace("\\n", "\n")[:20_000])
 
 
 def check_variety(kind: Kind, by_case: dict[str, JSON]) -> None:
