@@ -86,7 +86,7 @@ class Cycle:
         failed = FailedAttempts(context, self.queue, cluster.cache, cluster.snapshot, cluster.pods, patches)
         frameworks = {"default-scheduler": framework}
         steps = AttemptSteps(context, self.queue, cluster.cache, self.algorithm, failed)
-        self.cycle = SchedulingCycle(context, frameworks, self.queue, cluster.cache, steps, failed)
+        self.cycle = SchedulingCycle(context, frameworks, steps)
 
     async def run(self, pod: Pod) -> Attempt | None:
         """Run the cycle of a new pod."""
