@@ -31,6 +31,7 @@ from kubeloop.devcluster.server.allocator import return_freed_memory
 from kubeloop.devcluster.server.faults import AnswerLost
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.integers import parse_integer
+from kubeloop.kube.shared_buffer import SharedBufferProtocol, new_buffer
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ class HttpServer:
         self.api = api
         self.headers = headers
         self.gzip_from_bytes = gzip_from_bytes if compress else math.inf
+        self.buffer = new_buffer()
         self.connections: set[_Connection] = set()
         self.streams = asyncio.TaskGroup()
         self._protocols: weakref.WeakSet[_Connection] = weakref.WeakSet()  # also those in a TLS handshake
@@ -94,7 +96,7 @@ class HttpServer:
         self._sweeping: asyncio.Task[None] | None = None
         self._date = (0, b"")
 
-    def __call__(self) -> asyncio.Protocol:
+    def __call__(self) -> asyncio.BufferedProtocol:
         connection = _Connection(self)
         self._protocols.add(connection)
         self._most_protocols = max(self._most_protocols, len(self._protocols))
@@ -139,7 +141,7 @@ class HttpServer:
                 self._most_protocols = len(self._protocols)
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(SharedBufferProtocol):
     """One client.
 
         idle --first byte--> head --> body --> waiting for its response --> idle
@@ -149,6 +151,7 @@ class _Connection(asyncio.Protocol):
     """
 
     def __init__(self, server: HttpServer) -> None:
+        super().__init__(server.buffer)
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._parser: httptools.HttpRequestParser | None = None  # while connected, because it refers to this object
@@ -202,11 +205,11 @@ class _Connection(asyncio.Protocol):
         self._update_reading()
         self._answer_waiting()
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes | memoryview) -> None:
         if self._refused or self._parser is None:
             return
         if self._upgraded:
-            self._unread.append(data)
+            self._unread.append(bytes(data))
             self._unread_bytes += len(data)
             self._readable.set()
             self._update_reading()

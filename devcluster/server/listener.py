@@ -56,7 +56,7 @@ def machine_identity(port: int) -> Identity:
 
 
 async def listen(
-    listening: socket.socket, protocol_factory: Callable[[], asyncio.Protocol], tls: ssl.SSLContext
+    listening: socket.socket, protocol_factory: Callable[[], asyncio.BufferedProtocol], tls: ssl.SSLContext
 ) -> None:
     """Accept connections until cancelled. The protocols outlive this call; their owner closes them."""
     loop = asyncio.get_running_loop()
@@ -72,7 +72,7 @@ async def listen(
 
 
 async def _admit(
-    connection: socket.socket, protocol_factory: Callable[[], asyncio.Protocol], tls: ssl.SSLContext
+    connection: socket.socket, protocol_factory: Callable[[], asyncio.BufferedProtocol], tls: ssl.SSLContext
 ) -> None:
     loop = asyncio.get_running_loop()
     try:

@@ -6,7 +6,7 @@ proxies. docs/decisions.md has the reasons and figures.
 All requests share one HTTP/2 connection, and a further one if it has as many streams as the server allows. With
 HTTP/1.1, there are at most as many connections as concurrent requests, which the client's lanes limit. Few are opened
 at the same time, so that most requests of a burst find one that another request has released. Imports `endpoint`,
-`transport` and the connections.
+`transport`, `shared_buffer` and the connections.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from kubeloop.kube.client.exchange import BODILESS, Exchange
 from kubeloop.kube.client.http1_connection import Http1Connection
 from kubeloop.kube.client.http2_connection import Http2Connection
 from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
+from kubeloop.kube.shared_buffer import new_buffer
 
 AnyConnection = Http1Connection | Http2Connection
 
@@ -79,6 +80,7 @@ class AsyncioTransport:
         self._endpoint = endpoint
         self._idle: list[Http1Connection] = []  # the most recently used at the end
         self._http2: list[Http2Connection] = []
+        self._buffer = new_buffer()
         self._exchanges: set[Exchange] = set()  # open HTTP/1.1 connections, and exchanges of HTTP/2
         self._deadlines = _Deadlines(self._exchanges)
         self._may_use_http2 = endpoint.tls is not None and not os.environ.get(_DISABLE_HTTP2)
@@ -221,9 +223,9 @@ class AsyncioTransport:
         # Header values are UTF-8, which each connection encodes as latin-1.
         headers = [(name, value.encode().decode("latin-1")) for name, value in endpoint.headers]
         if protocol == "h2":
-            return Http2Connection(loop, endpoint.authority, headers)
+            return Http2Connection(loop, endpoint.authority, headers, self._buffer)
         lines = [f"{name}: {value}" for name, value in (("host", endpoint.authority), *headers)]
-        return Http1Connection(loop, lines, self._exchanges)
+        return Http1Connection(loop, lines, self._exchanges, self._buffer)
 
     def _begin(
         self,

@@ -1,6 +1,6 @@
 """HTTP/1.1 connection: an asyncio Protocol around httptools' parser. One exchange at a time, no pipelining.
 
-Imports httptools, `exchange` and `transport`.
+Imports httptools, `exchange`, `transport` and `shared_buffer`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import httptools
 
 from kubeloop.kube.client.exchange import BODILESS, Exchange, LazyHeaders
 from kubeloop.kube.client.transport import TransportError
+from kubeloop.kube.shared_buffer import SharedBufferProtocol
 
 # Buffered bytes of a stream at which reading pauses and resumes.
 _HIGH_WATER_BYTES = 8 << 20
 _LOW_WATER_BYTES = 2 << 20
 
 
-class Http1Connection(Exchange, asyncio.Protocol):
+class Http1Connection(Exchange, SharedBufferProtocol):
     """One connection, and its current exchange.
 
     idle --begin--> waiting for the response's head --> reading its body --> done: idle again, or closed
@@ -29,9 +30,12 @@ class Http1Connection(Exchange, asyncio.Protocol):
 
     _parser: httptools.HttpResponseParser  # while connected, because it refers to this object
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, headers: list[str], open_: set[Exchange]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, headers: list[str], open_: set[Exchange], buffer: memoryview
+    ) -> None:
         """`headers`: lines of every request. `open_` contains this connection while it is open."""
-        super().__init__(loop)
+        Exchange.__init__(self, loop)
+        SharedBufferProtocol.__init__(self, buffer)
         self._common_headers = headers
         self._open = open_
         self.transport: asyncio.Transport | None = None  # None: not yet connected, or closed
@@ -89,14 +93,14 @@ class Http1Connection(Exchange, asyncio.Protocol):
             self._paused = False
             self.transport.resume_reading()
 
-    # --- asyncio.Protocol ------------------------------------------------------------------------------------------
+    # --- asyncio.BufferedProtocol ----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self.transport = cast("asyncio.Transport", transport)
         self._open.add(self)
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes | memoryview) -> None:
         if self._done:  # data without a request: a server may send a response before it closes an idle connection
             self._reusable = False
             self.abort()

@@ -5,7 +5,7 @@ settings sent forbid the server a dynamic table, so each header block (RFC 7541)
 responses only the status is. The requests of one turn of the event loop are sent together, which saves most of the TLS
 records and system calls that a connection per request needs.
 
-Imports hpack (when headers are read), `exchange` and `transport`.
+Imports hpack (when headers are read), `exchange`, `transport` and `shared_buffer`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import cast
 
 from kubeloop.kube.client.exchange import BODILESS, Exchange, LazyHeaders
 from kubeloop.kube.client.transport import TransportError
+from kubeloop.kube.shared_buffer import SharedBufferProtocol
 
 # Frame types, flags, settings and error codes.
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PUSH_PROMISE, _PING, _GOAWAY, _WINDOW_UPDATE, _CONTINUATION = (
@@ -126,14 +127,17 @@ class Http2Exchange(Exchange):
             self.connection.extend_window(self.number, acknowledged)
 
 
-class Http2Connection(asyncio.Protocol):
+class Http2Connection(SharedBufferProtocol):
     """One connection, and its exchanges by the number of their stream.
 
     begin() may be called while `available`. After GOAWAY or retire(), the connection closes with its last exchange.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, authority: str, headers: list[tuple[str, str]]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, authority: str, headers: list[tuple[str, str]], buffer: memoryview
+    ) -> None:
         """`headers`: those of every request; names may occur more than once."""
+        super().__init__(buffer)
         self.loop = loop
         self.transport: asyncio.Transport | None = None  # None: not yet connected, or closed
         self.used = False  # has received anything
@@ -212,7 +216,7 @@ class Http2Connection(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    # --- asyncio.Protocol ------------------------------------------------------------------------------------------
+    # --- asyncio.BufferedProtocol ----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -220,11 +224,10 @@ class Http2Connection(asyncio.Protocol):
         self._send(_PREFACE + _frame(_SETTINGS, 0, 0, b"".join(_SETTING.pack(*item) for item in settings.items())))
         self.extend_window(0, _MAX_INT31 - _DEFAULT_WINDOW_BYTES)
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes | memoryview) -> None:
         self.used = True
         self.received_at = self.loop.time()
-        if self._rest:
-            data = self._rest + data
+        data = self._rest + data  # a copy
         position, end = 0, len(data)
         try:
             while end - position >= 9:

@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.upgraded_connection import UpgradedConnection
 from kubeloop.devcluster.server import http
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.server.http import HttpServer
@@ -20,6 +22,7 @@ from kubeloop.devcluster.server.listener import loopback_socket
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects import resources
 from support.policy_cluster import CONFIG_MAPS, PolicyCluster
+from support.received import receive
 
 A = b"Host: x\r\nAuthorization: Bearer t\r\n"
 POST = b"POST /api/v1/namespaces HTTP/1.1\r\n" + A
@@ -137,6 +140,11 @@ class DeadTransport(asyncio.Transport):
         raise RuntimeError("unable to perform operation; the handler is closed")
 
 
+class Wire(DeadTransport):
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Discard it."""
+
+
 @pytest.mark.parametrize("path", [b"/version", b"/api/v1/pods?watch=1"])
 async def test_client_that_disconnects_before_response_is_no_error(path, caplog):
     async with HttpServer(ApiServer(clock=SystemClock(), rng=random.Random(1), token="t")) as server:
@@ -220,6 +228,31 @@ async def test_upgrade_request_is_answered_and_connection_closed(payload: bytes)
         response = await send(port, payload)  # waits until the server closes the connection
     assert response.startswith(b"HTTP/1.1 ")
     assert b"\r\nConnection: close\r\n" in response
+
+
+async def test_upgraded_connection_receives_all_data():
+    received: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def serve(connection: UpgradedConnection) -> None:
+        while data := await connection.receive():
+            received.put_nowait(data)
+
+    class UpgradingServer:
+        clock = SystemClock()
+
+        def respond(self, request: Request) -> Response:
+            return Response(101, b"", upgrade=serve)
+
+    async with HttpServer(UpgradingServer()) as server, asyncio.timeout(60):
+        connection = server()
+        connection.connection_made(Wire())
+        receive(connection, b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: a\r\n\r\n")
+        await asyncio.sleep(0)
+        receive(connection, b"ab")
+        receive(connection, b"cd")
+        data = [await received.get(), await received.get()]
+        connection.connection_lost(None)
+    assert data == [b"ab", b"cd"]
 
 
 @pytest.mark.parametrize("compress", [True, False])

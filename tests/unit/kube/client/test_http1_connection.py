@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from kubeloop.kube.client.http1_connection import Http1Connection
+from kubeloop.kube.shared_buffer import new_buffer
+from support.received import receive
 
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -29,7 +31,7 @@ class Wire(asyncio.Transport):
 
 @pytest.fixture
 async def connection():
-    connection = Http1Connection(asyncio.get_running_loop(), ["host: server"], set())
+    connection = Http1Connection(asyncio.get_running_loop(), ["host: server"], set(), new_buffer())
     connection.connection_made(Wire())
     return connection
 
@@ -38,7 +40,7 @@ async def test_connection_is_reusable_after_complete_response(connection):
     for body in (b"", b"x"):
         exchange = connection.begin("PUT" if body else "GET", "/a", {"b": "c"}, body, streaming=False)
         assert not connection.reusable
-        connection.data_received(RESPONSE)
+        receive(connection, RESPONSE)
         assert (await exchange.response()).body == b"ok"
         assert connection.reusable
     assert connection.transport.sent == (

@@ -21,6 +21,8 @@ from kubeloop.kube.client.asyncio_transport import AsyncioTransport
 from kubeloop.kube.client.endpoint import Endpoint
 from kubeloop.kube.client.http2_connection import Http2Connection, ProtocolError, status_of
 from kubeloop.kube.client.transport import TransportError
+from kubeloop.kube.shared_buffer import new_buffer
+from support.received import receive
 
 HEADERS = {"accept": "application/json", "user-agent": "test"}
 
@@ -460,7 +462,7 @@ class Wire(asyncio.Transport):
 
 @pytest.fixture
 async def connection():
-    connection = Http2Connection(asyncio.get_running_loop(), "server", [])
+    connection = Http2Connection(asyncio.get_running_loop(), "server", [], new_buffer())
     connection.connection_made(Wire())
     await asyncio.sleep(0)  # its preface is sent
     return connection
@@ -493,7 +495,7 @@ RESPONSE = (
 async def test_frames_may_be_split_anywhere(connection, size):
     exchange = connection.begin("GET", "/", {}, b"", streaming=False)
     for start in range(0, len(RESPONSE), size):
-        connection.data_received(RESPONSE[start : start + size])
+        receive(connection, RESPONSE[start : start + size])
     response = await exchange.response()
     assert (response.status, response.body, response.headers["a"]) == (201, b"hello", "b" * 200)
     assert not connection.transport.closed
