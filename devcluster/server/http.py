@@ -27,8 +27,8 @@ import httptools
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import PendingResponse, Request, Response, json_response
-from kubeloop.devcluster.server.allocator import return_freed_memory
 from kubeloop.devcluster.server.faults import AnswerLost
+from kubeloop.kube.allocator import return_freed_memory
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.shared_buffer import SharedBufferProtocol, new_buffer

@@ -1,0 +1,35 @@
+"""Settings of the C library's allocator. OpenSSL's objects, buffers of connections and long strings are in its heap."""
+
+from __future__ import annotations
+
+import ctypes
+
+MAPPED_BYTES = 256 << 10
+"""uvloop's buffer of a TLS connection."""
+
+_FREE_END_BYTES = 1 << 20  # of the heap: with less, arrays of one scheduling cycle would shrink and extend it each time
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # parameters of mallopt
+
+
+def map_large_blocks() -> None:
+    """Keep blocks from MAPPED_BYTES out of the heap, for good. Does nothing where the C library is not glibc.
+
+    A watch fills a few pages of its connection's buffer. By itself, glibc maps only the first such block apart and
+    takes later ones from the heap, where over hours they hold pages that other objects have filled before. Blocks for
+    which the heap has free space remain in it.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_M_MMAP_THRESHOLD, MAPPED_BYTES)
+        set_option(_M_TRIM_THRESHOLD, _FREE_END_BYTES)
+
+
+def return_freed_memory() -> None:
+    """Return free pages of the heap to the system, in milliseconds. Does nothing where the C library is not glibc.
+
+    By itself, glibc returns only what is free at the end of the heap.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
