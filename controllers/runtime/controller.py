@@ -19,7 +19,6 @@ from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
 log = logging.getLogger(__name__)
 
 
-MAX_TURNS = 8  # of the event loop that a reconcile waits while pods wait for the scheduler: usually some ms
 RESYNC_SECONDS = 600.0  # covers lost events: expectations that are never met expire without enqueuing a key
 
 
@@ -76,7 +75,7 @@ class Controller:
         self._is_terminal = is_terminal
         self._metrics = context.metrics
         self._seconds = context.seconds
-        self._urgent_work = context.urgent_work
+        self._pace = context.pace
 
     async def run(self, registrations: Iterable[HandlerRegistration[Any]] = ()) -> None:
         """Process keys until cancelled, or until the queue is shut down and empty.
@@ -96,21 +95,20 @@ class Controller:
     async def _work(self) -> None:
         while True:
             try:
-                key = await self._queue.get()
+                await self._queue.wait()
             except QueueShutDown:
                 return
+            # The key is taken afterwards: events that arrive meanwhile need no further reconcile.
+            await self._pace.begin()
             try:
-                await self._let_urgent_work_go_first()
-                await self.process(key)
+                if self._queue:  # else another worker has taken the key
+                    key = self._queue.take()
+                    try:
+                        await self.process(key)
+                    finally:
+                        self._queue.done(key)
             finally:
-                self._queue.done(key)
-
-    async def _let_urgent_work_go_first(self) -> None:
-        """Wait while pods wait for the scheduler, for a limited number of turns of the event loop."""
-        for _ in range(MAX_TURNS):
-            if not self._urgent_work():
-                return
-            await asyncio.sleep(0)
+                self._pace.end()
 
     async def process(self, key: str) -> Exception | None:
         """Reconcile `key` once, and requeue, delay or forget it according to the result.

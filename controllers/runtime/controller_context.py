@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics, MetricFamilies, NoMetricFamilies
 from kubeloop.controllers.runtime.rate_limiter import RateLimiter
+from kubeloop.controllers.runtime.reconcile_pace import ReconcilePace
 from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client.api_client import Client
@@ -17,11 +18,6 @@ from kubeloop.kube.event_recorder import EventSink
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
-
-
-def no_urgent_work() -> bool:
-    """Return False: there is no scheduler in this process."""
-    return False
 
 
 class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +31,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     options: values of the options of all controllers by key ("terminated_pod_gc_threshold"), durations in seconds.
     single_api_server: True in a development cluster. No other API server can then serve an older state.
     status_delay_seconds: limit of the delay of obsolete status writes (see StatusDelay); 0 for none.
-    urgent_work: returns True while pods wait for the scheduler of this process, which goes first.
+    pace: begins the reconciles of all controllers of this process.
     root_ca: certificates that verify the API server, in PEM (--root-ca-file, or those of the kubeconfig).
     """
 
@@ -51,7 +47,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, Any] = {}
     single_api_server: bool = False
     status_delay_seconds: float = 0.0
-    urgent_work: Callable[[], bool] = no_urgent_work
+    pace: ReconcilePace = msgspec.field(default_factory=ReconcilePace)
     root_ca: str = ""
 
     def new_queue(self, name: str, limiter: RateLimiter | None = None) -> WorkQueue:

@@ -150,6 +150,11 @@ class WorkQueue:
         Cancellation: safe; a cancelled get() has taken no key. Raises QueueShutDown after shut_down(), when no key is
         left.
         """
+        await self.wait()
+        return self.take()
+
+    async def wait(self) -> None:
+        """Wait until a key is ready. Raises QueueShutDown like get()."""
         loop = asyncio.get_running_loop()
         while not self._ready:
             if self._shut_down:
@@ -165,6 +170,9 @@ class WorkQueue:
                 elif self._ready:
                     self._wake_getter()  # this getter was woken for a key that another getter can take
                 raise
+
+    def take(self) -> str:
+        """Mark the first ready key processing, and return it. Raises IndexError if there is none."""
         key = self._ready.popleft()
         self._dirty.discard(key)
         now = self._processing[key] = self._seconds()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
+from kubeloop.controllers.runtime.reconcile_pace import ReconcilePace
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import Client
@@ -180,6 +181,7 @@ class ControlPlane:
         self._rng = rng
         self._registry = registry
         self._recorder = EventRecorder(client, clock=clock, rng=rng)
+        self._pace = ReconcilePace(self._has_urgent_work, self._server_is_busy)
         self._controller_metrics = PrometheusControllerMetrics(registry)
         registry.register(FeatureGateCollector(settings.feature_gates))
         self._top_owners: TopOwners | None = None  # created when a pod needs it
@@ -338,7 +340,7 @@ class ControlPlane:
             single_api_server=self.settings.development,
             root_ca=self.settings.root_ca,
             status_delay_seconds=STATUS_DELAY_SECONDS,
-            urgent_work=self._has_urgent_work,
+            pace=self._pace,
         )
         factory = descriptor.factory.rpartition(":")[2]
         component: Component = getattr(importlib.import_module(descriptor.module), factory)(context)
@@ -346,6 +348,9 @@ class ControlPlane:
 
     def _has_urgent_work(self) -> bool:
         return self.scheduler is not None and self.scheduler.has_urgent_work
+
+    def _server_is_busy(self) -> bool:
+        return self.scheduler is not None and self.scheduler.waits_for_busy_server
 
     def _new_scheduler(self) -> Scheduler:
         from kubeloop.scheduler.context import SchedulerContext

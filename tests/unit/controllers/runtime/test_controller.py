@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.runtime.controller import MAX_TURNS, Controller, StaleCache
+from kubeloop.controllers.runtime.controller import Controller, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.reconcile_pace import FEWEST, MAX_WAIT_SECONDS, ReconcilePace
 from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.kube.errors import Conflict
 from kubeloop.kube.objects.api_types import Status
@@ -42,19 +43,30 @@ async def run_for(controller: Controller, seconds: float) -> None:
         task.cancel()
 
 
-@pytest.mark.parametrize(("urgent_turns", "waited_turns"), [(0, 0), (3, 3), (100, MAX_TURNS)])
-async def test_reconcile_waits_for_urgent_work_for_a_limited_time(urgent_turns, waited_turns):
-    remaining = itertools.count(-urgent_turns)
-    turns: list[int] = []
+async def test_reconciles_of_all_controllers_share_the_pace():
+    pace = ReconcilePace(server_is_busy=lambda: True)
+    running: set[str] = set()
+    most = 0
 
     async def reconcile(key: str) -> float | None:
-        turns.append(next(remaining) + urgent_turns)
+        nonlocal most
+        running.add(key)
+        most = max(most, len(running))
+        await asyncio.sleep(MAX_WAIT_SECONDS / 5)
+        running.remove(key)
+        if key.endswith("0"):
+            raise RuntimeError("broken")
         return None
 
-    queue = WorkQueue()
-    queue.add("ns/a")
-    await run_for(Controller("demo", reconcile, queue, 1, context(urgent_work=lambda: next(remaining) < 0)), 1.0)
-    assert turns == [waited_turns + (waited_turns < MAX_TURNS)]
+    queues = [WorkQueue(), WorkQueue()]
+    for number in range(10):
+        for name, queue in zip("ab", queues, strict=True):
+            queue.add(f"{name}/{number}")
+    async with asyncio.TaskGroup() as group:
+        for queue in queues:
+            group.create_task(run_for(Controller("demo", reconcile, queue, 5, context(pace=pace)), 1.0))
+    assert most == FEWEST
+    assert [len(queue) for queue in queues] == [0, 0]
 
 
 async def test_failing_key_is_logged_and_does_not_block_others(caplog):
