@@ -15,6 +15,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # parameters of mallopt
 def map_large_blocks() -> None:
     """Keep blocks from MAPPED_BYTES out of the heap, for good. Does nothing where the C library is not glibc.
 
+    For processes with many open connections that rarely use large blocks: each of these is mapped when it is allocated.
     A watch fills a few pages of its connection's buffer. By itself, glibc maps only the first such block apart and
     takes later ones from the heap, where over hours they hold pages that other objects have filled before. Blocks for
     which the heap has free space remain in it.

@@ -14,6 +14,7 @@ import msgspec
 
 from kubeloop.cli.process_endpoint import serve_endpoint
 from kubeloop.cli.replica_election import check_election, new_candidate
+from kubeloop.kube.allocator import map_large_blocks
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock, SystemClock
@@ -51,6 +52,7 @@ def observe(options: ObserveOptions, election: ObserveElectionOptions) -> int:
     )
     if election.leader_elect:
         check_election(election)
+    map_large_blocks()
     return run_until_interrupted(_observe(settings, options, election), interrupted=0)
 
 

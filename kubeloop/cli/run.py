@@ -25,6 +25,7 @@ from kubeloop.cli.scheduler_options import (
     read_scheduler_configuration,
     write_scheduler_configuration,
 )
+from kubeloop.kube.allocator import map_large_blocks
 from kubeloop.kube.auth.credentials import certificate_authority, connect
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock, SystemClock
@@ -85,6 +86,7 @@ def run(
     if election.leader_elect:
         check_election(election)
         settings = settings_within_lease(settings, election)
+    map_large_blocks()
     return run_until_interrupted(_run(settings, server, process, run_options, election), interrupted=0)
 
 

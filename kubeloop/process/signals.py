@@ -12,7 +12,6 @@ from typing import Any
 
 import uvloop
 
-from kubeloop.kube.allocator import map_large_blocks
 from kubeloop.kube.errors import UserError
 from kubeloop.process.python_gc import short_collections
 
@@ -24,7 +23,6 @@ def run_until_interrupted(main: Coroutine[Any, Any, int], *, interrupted: int) -
     tasks is raised without the group, since the user can act on it; so is a BrokenPipeError, which click turns into a
     quiet exit.
     """
-    map_large_blocks()
     try:
         return uvloop.run(_guarded(main, interrupted))
     except BaseExceptionGroup as group:

@@ -14,23 +14,19 @@ from kubeloop.kube.allocator import return_freed_memory
 BLOCK_BYTES, BLOCKS = 60 << 10, 1000
 STATM = Path("/proc/self/statm")
 LARGE_BLOCKS = """
-from kubeloop.kube.allocator import MAPPED_BYTES
-from kubeloop.process.signals import run_until_interrupted
+from kubeloop.kube.allocator import MAPPED_BYTES, map_large_blocks
 
 def resident_pages():
     return int(open("/proc/self/statm").read().split()[1])
 
-async def main():
-    [bytes(MAPPED_BYTES) for _ in range(200)]  # by itself, glibc raises its threshold when it frees a mapped block
-    before = resident_pages()
-    blocks = [b"x" * MAPPED_BYTES for _ in range(200)]
-    used = blocks.pop()
-    taken = resident_pages() - before
-    del blocks
-    print(taken, resident_pages() - before)
-    return len(used) // MAPPED_BYTES - 1
-
-raise SystemExit(run_until_interrupted(main(), interrupted=2))
+map_large_blocks()
+[bytes(MAPPED_BYTES) for _ in range(200)]  # by itself, glibc raises its threshold when it frees a mapped block
+before = resident_pages()
+blocks = [b"x" * MAPPED_BYTES for _ in range(200)]
+used = blocks.pop()
+taken = resident_pages() - before
+del blocks
+print(taken, resident_pages() - before)
 """
 
 needs_glibc = pytest.mark.skipif(
@@ -55,7 +51,7 @@ def test_freed_memory_is_returned_although_a_later_block_is_in_use():
 
 
 @needs_glibc
-def test_large_blocks_of_a_command_are_returned_when_they_are_freed():
+def test_mapped_blocks_are_returned_when_they_are_freed():
     output = subprocess.run([sys.executable, "-c", LARGE_BLOCKS], capture_output=True, text=True, check=True).stdout
     taken, remaining = map(int, output.split())
     assert remaining < taken // 4
