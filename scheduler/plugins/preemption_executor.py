@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -161,17 +161,34 @@ class PreemptionExecutor:
 
     async def _patch_status(self, pod: PodInfo, status: dict[str, Any]) -> bool:
         """Return False if the pod no longer exists, or another pod has its name."""
-        with contextlib.suppress(NotFound, Conflict):
-            await patch_status(self._handle.client, pod.pod, status)
-            return True
-        return False
+        return await self._is_applied(pod, patch_status(self._handle.client, pod.pod, status))
 
     async def _delete(self, pod: PodInfo) -> bool:
         """Return False if the pod no longer existed."""
         metadata = pod.pod.metadata
-        with contextlib.suppress(NotFound, Conflict):
-            await self._handle.client.delete(
-                PODS, metadata.name, metadata.namespace, precondition_uid=metadata.uid, lane=STATUS_LANE
-            )
+        delete = self._handle.client.delete(
+            PODS, metadata.name, metadata.namespace, precondition_uid=metadata.uid, lane=STATUS_LANE
+        )
+        return await self._is_applied(pod, delete)
+
+    async def _is_applied(self, pod: PodInfo, request: Awaitable[object]) -> bool:
+        """Return False if the pod of a request no longer exists, or another pod has its name.
+
+        Raises Conflict if the server has refused the request for another reason.
+        """
+        try:
+            await request
             return True
+        except NotFound:
+            return False
+        except Conflict:
+            if await self._is_stored(pod):
+                raise
+            return False
+
+    async def _is_stored(self, pod: PodInfo) -> bool:
+        metadata = pod.pod.metadata
+        with contextlib.suppress(NotFound):
+            stored = await self._handle.client.get(PODS, metadata.name, metadata.namespace, lane=STATUS_LANE)
+            return stored.metadata.uid == metadata.uid
         return False

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.kube.errors import NotFound, ServerUnreachable
+from kubeloop.kube.errors import Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Status, convert
 from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.cycle_state import CycleState
@@ -148,6 +148,26 @@ async def test_failed_preemption_activates_the_pod(succeeded: int, plugin_cluste
     assert cluster.activated == ["default/high"]
     assert plugin.pre_enqueue(new.pod) is None
     assert metrics.evictions == ["error"]
+
+
+@pytest.mark.parametrize("succeeded", range(4))
+@pytest.mark.parametrize(("stored_uid", "activated"), [("", ["default/high"]), ("another", []), (None, [])])
+async def test_conflict_is_a_failure_if_the_victim_exists(
+    succeeded: int, stored_uid: str | None, activated: list[str], plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    """stored_uid: of the pod that the server has by this name: "" for the victim, None for no pod."""
+
+    async def get(resource: Any, name: str, namespace: str, **options: Any) -> Any:
+        if stored_uid is None:
+            raise NotFound(Status(code=404))
+        return pod(name, uid=stored_uid or name)
+
+    cluster, plugin, new = preempt(plugin_cluster, node, pod)
+    cluster.client.get = get
+    cluster.client.failures = [None] * succeeded + [Conflict(Status(code=409))]
+    await cluster.spawned[0]
+    assert cluster.activated == activated
+    assert plugin.pre_enqueue(new.pod) is None
 
 
 async def test_failed_eviction_cancels_the_others(plugin_cluster: Any, node: Any, pod: Any) -> None:
