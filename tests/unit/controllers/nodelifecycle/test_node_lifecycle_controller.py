@@ -13,6 +13,7 @@ from kubeloop.controllers.tainteviction.taint_eviction_controller import TaintEv
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL
 from kubeloop.kube.objects.resources import EVENTS, LEASES, NODES, PODS
+from support.faulty_transport import SentRequest
 from support.simulated_cluster import SimulatedCluster
 
 pytestmark = pytest.mark.virtual_time
@@ -122,6 +123,39 @@ async def test_pods_stay_if_node_recovers_within_toleration():
         await asyncio.sleep(600)
         assert not cluster.terminating()
         assert cluster.pod_ready() == "True"
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "content"),
+    [
+        pytest.param(NODES, "node-0", b"NodeStatusUnknown", id="conditions of a node"),
+        pytest.param(NODES, "node-0", b"NoExecute", id="taint of a node"),
+        pytest.param(PODS, "web", b"conditions", id="condition of a pod"),
+    ],
+)
+async def test_object_that_is_gone_before_it_is_marked_is_no_error(
+    resource: Any, name: str, content: bytes, caplog: pytest.LogCaptureFixture
+):
+    async with FailingCluster(controllers=[NodeLifecycleController]).running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(20)
+        sent = []
+
+        def delete_first(request: SentRequest) -> None:
+            namespace = "default" if resource is PODS else ""
+            path = resource.path(namespace, name)
+            if request.method == "PATCH" and request.path.startswith(path) and content in request.body:
+                sent.append(request)
+                cluster.store.delete(resource, namespace, name)
+
+        cluster.server.transport.on_send = delete_first
+        cluster.set_failure("node-0", "unreachable")
+        await asyncio.sleep(100)
+        assert len(sent) == 1
+        assert caplog.messages == []
+        cluster.set_failure("node-1", "unreachable")
+        await asyncio.sleep(100)
+        assert cluster.taints("node-1") == {"unreachable:NoSchedule", "unreachable:NoExecute"}
 
 
 async def test_deleting_unreachable_node_deletes_pods_after_quarantine():

@@ -26,7 +26,7 @@ from kubeloop.kube.objects.resources import (
     STORAGE_CLASSES,
 )
 from support.fake_apiserver import FakeApiServer
-from support.faulty_transport import WatchFault
+from support.faulty_transport import SentRequest, WatchFault
 from support.persistent_volumes import persistent_volume, persistent_volume_claim
 
 pytestmark = pytest.mark.virtual_time
@@ -46,6 +46,7 @@ class Cluster:
     def __init__(self, *, only_own: bool = False) -> None:
         server = FakeApiServer()
         self.clock, self.store, self.transport = server.clock, server.store, server.transport
+        self.metrics = server.metrics
         self.events_recorder = EventRecorder(server.client, clock=self.clock, rng=random.Random(2))
         context = structs.replace(server.context, events=self.events_recorder.for_component("test"))
         provisioner = VolumeProvisioner(self.store, clock=self.clock, rng=random.Random(1), only_own=only_own)
@@ -178,6 +179,29 @@ async def test_pending_claim_is_bound_when_volume_is_created():
         cluster.volume()
         await settle()
         assert cluster.phases() == {"data": "Bound", "disk": "Bound"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "namespace", "name"),
+    [(PERSISTENT_VOLUME_CLAIMS, "default", "data"), (PERSISTENT_VOLUMES, "", "disk")],
+)
+async def test_object_that_is_gone_before_it_is_written_is_no_error(resource: Any, namespace: str, name: str):
+    async with running() as cluster:
+        sent = []
+
+        def delete_first(request: SentRequest) -> None:
+            if request.method == "PATCH" and request.path.startswith(resource.path(namespace, name)):
+                sent.append(request)
+                cluster.store.delete(resource, namespace, name)
+
+        cluster.transport.on_send = delete_first
+        cluster.storage_class("manual")
+        cluster.volume()
+        await settle()
+        cluster.claim()
+        await settle()
+        assert len(sent) == 1
+        assert not any(cluster.metrics.values("kubeloop_reconcile_errors").values())
 
 
 async def test_only_own_leaves_other_provisioners_to_stages():

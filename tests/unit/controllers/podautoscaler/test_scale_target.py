@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.controllers.podautoscaler.scale_target import ScaleError, ScaleTargets
-from kubeloop.kube.errors import Conflict
-from kubeloop.kube.objects.api_types import CrossVersionObjectReference
+from kubeloop.kube.errors import Conflict, NotFound
+from kubeloop.kube.objects.api_types import CrossVersionObjectReference, Status
 from support.autoscaled_pods import add_target, replicas, set_replicas
 
 pytestmark = pytest.mark.virtual_time
@@ -53,6 +53,16 @@ async def test_custom_resource_is_scaled_whatever_the_version_of_the_reference(f
     assert (scale.spec_replicas, scale.status_replicas, scale.selector) == (2, 1, "app=g")
     await targets.write(scale, 7)
     assert (await targets.read(scale.resource, "ns", "g")).spec_replicas == 7
+
+
+async def test_404_without_details_means_that_there_is_no_scale(fake_apiserver, monkeypatch):
+    async def get_raw(*_arguments, **_options):
+        raise NotFound(Status(code=404, message="404 page not found"))  # kube-apiserver's, without details
+
+    monkeypatch.setattr(fake_apiserver.client, "get_raw", get_raw)
+    targets = ScaleTargets(fake_apiserver.client)
+    with pytest.raises(ScaleError, match=r"^the server could not find the requested resource$"):
+        await targets.read(await targets.resource(DEPLOYMENT), "ns", "web")
 
 
 async def test_scale_is_read_again_after_a_conflict(fake_apiserver):

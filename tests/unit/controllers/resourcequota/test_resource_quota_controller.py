@@ -290,6 +290,21 @@ async def test_quota_deleted_during_count_leaves_no_state(cluster, monkeypatch):
     assert "secrets" not in {informer.resource.group_resource for informer in cluster.plane.informers.informers}
 
 
+async def test_quota_that_is_gone_before_its_status_is_written_is_no_error(cluster, monkeypatch, caplog):
+    written = cluster.plane.client.patch
+    patches = []
+
+    async def delete_first(resource: Resource[Any], name: str, *arguments: Any, **options: Any) -> Any:
+        await cluster.client.delete(RESOURCE_QUOTAS, name, "default")
+        patches.append(name)
+        return await written(resource, name, *arguments, **options)
+
+    monkeypatch.setattr(cluster.plane.client, "patch", delete_first)
+    await limit(cluster, pods="3")
+    assert patches == ["q"]
+    assert caplog.messages == []
+
+
 async def test_correct_status_is_not_written(cluster):
     await limit(cluster, pods="3", **{"count/nothing.example.com": "1"})
     await create(cluster, PODS, "one", spec=pod())

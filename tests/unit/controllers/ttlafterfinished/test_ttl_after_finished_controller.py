@@ -17,6 +17,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.api_types import Job, convert
 from kubeloop.kube.objects.resources import JOBS
 from support.batch_objects import create_job, finish_job, job_body
+from support.faulty_transport import SentRequest
 
 MERGE = "application/merge-patch+json"
 
@@ -62,6 +63,24 @@ async def test_cache_that_lacks_the_extended_ttl_deletes_nothing(apiserver):
     await asyncio.sleep(200)
     assert apiserver.informers.informer(JOBS).store["ns/a"].spec.ttl_seconds_after_finished == 60
     assert apiserver.requests == []
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_expired_job_that_is_gone_before_its_deletion_is_no_error(apiserver, method: str):
+    create_job(apiserver, "a", ttlSecondsAfterFinished=60)
+    finish_job(apiserver, "a")
+    sent = []
+
+    def delete_first(request: SentRequest) -> None:
+        if (request.method, request.path) == (method, JOBS.path("ns", "a")):
+            sent.append(request)
+            apiserver.store.delete(JOBS, "ns", "a")
+
+    apiserver.transport.on_send = delete_first
+    await asyncio.sleep(100)
+    assert len(sent) == 1
+    assert not any(apiserver.metrics.values("kubeloop_reconcile_errors").values())
 
 
 @pytest.mark.virtual_time
