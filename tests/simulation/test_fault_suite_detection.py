@@ -17,6 +17,7 @@ import support
 from kubeloop.controllers.daemonset import rolling_update as daemon_set_update
 from kubeloop.controllers.deployment import rolling_update
 from kubeloop.controllers.garbagecollector.garbage_collector import FOREGROUND, GarbageCollector
+from kubeloop.controllers.podgroupprotection import pod_group_protection_controller
 from kubeloop.controllers.resourceclaim.resource_claim_controller import ResourceClaimController
 from kubeloop.controllers.runtime.expectations import Expectations, UIDExpectations
 from kubeloop.controllers.runtime.pod_control import PodControl
@@ -27,8 +28,12 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.process.leader_election import LeaderElection
 from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.devices.claim_cache import ClaimCache
 from kubeloop.scheduler.framework.reserve_points import ReservePoints
+from kubeloop.scheduler.plugins import pod_group_preemption
+from kubeloop.scheduler.plugins.gang_scheduling import GangScheduling
+from kubeloop.scheduler.plugins.preemption_executor import PreemptionExecutor
 from kubeloop.tracing.journal.trace_journal import RecoveredRecords, TraceJournal
 from support.faults import campaign
 from support.faults.fault_plan import Fault, FaultPlan
@@ -151,6 +156,33 @@ def without_reading_consumers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ResourceClaimController, "_exists", exists)
 
 
+def without_permit_for_gangs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GangScheduling, "permit", lambda self, state, pod, node_name: (None, 0))
+
+
+def counting_assumed_members_only(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PodGroupState, "scheduled_count", property(lambda self: len(self.assumed)))
+
+
+def without_domain_of_bound_members(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PodGroupState, "scheduled_pods", lambda self: [])
+
+
+def without_protecting_used_groups(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pod_group_protection_controller, "active_group_keys", lambda pod: ())
+
+
+def evicting_members_one_by_one(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pod_group_preemption, "_group_disrupted_together", lambda pod, groups: None)
+
+
+def taking_conflicts_for_deletions(patch: pytest.MonkeyPatch) -> None:
+    async def is_stored(self: Any, pod: Any) -> bool:
+        return False
+
+    patch.setattr(PreemptionExecutor, "_is_stored", is_stored)
+
+
 CRASH = FaultPlan((Fault("crash-after", write=30),), compares_versions=False)
 LATE_RESTART = FaultPlan(
     (
@@ -164,6 +196,9 @@ BLIND = FaultPlan((Fault("blind", at=3.0, seconds=10.0),))
 REFUSED = FaultPlan((Fault("error", at=0.5, seconds=8.0, share=0.9),))
 LATE_PODS = FaultPlan((Fault("late-events", at=2.0, seconds=5.0, resource="pods"),), compares_versions=False)
 OLD_PODS = FaultPlan((Fault("crash-after", write=40), Fault("old-lists", seconds=5.0, resource="pods")))
+CONFLICTS = FaultPlan((Fault("conflict", at=1.0, seconds=8.0, share=0.9),))
+CRASH_AMONG_BINDINGS = FaultPlan((Fault("crash-after", write=8),))
+CRASH_AMONG_BINDINGS_OF_JOBS = FaultPlan((Fault("crash-after", write=19),))
 FROZEN = FaultPlan((Fault("freeze-leader", at=1.0, seconds=40.0),))
 
 DEFECTS = {
@@ -184,6 +219,16 @@ DEFECTS = {
     "reserved devices allocated again": (without_pending_allocations, "device taints", REFUSED),
     "claims released for pods that are not cached": (without_reading_consumers, "resource claims", OLD_PODS),
     "new revision below the partition": (with_newest_revision, "partitioned statefulset", CRASH),
+    "gangs bound in part": (without_permit_for_gangs, "pod groups", CRASH),
+    "bound members do not count": (counting_assumed_members_only, "pod groups", CRASH_AMONG_BINDINGS),
+    "other domain after a restart": (
+        without_domain_of_bound_members,
+        "pod groups of jobs",
+        CRASH_AMONG_BINDINGS_OF_JOBS,
+    ),
+    "used groups not protected": (without_protecting_used_groups, "pod groups", CRASH),
+    "group evicted in part": (evicting_members_one_by_one, "preempting pod groups", FaultPlan()),
+    "refused evictions not retried": (taking_conflicts_for_deletions, "preempting pod groups", CONFLICTS),
 }
 
 

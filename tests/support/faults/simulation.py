@@ -15,6 +15,7 @@ from pathlib import Path
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import JOBS, PODS, REPLICA_SETS
 from kubeloop.process.control_plane import Settings
+from kubeloop.scheduler.config.types import default_configuration
 from kubeloop.testing import virtual_time
 from support.faults import desired_state, objects
 from support.faults.cluster import RESOURCES, Cluster
@@ -77,10 +78,12 @@ class _Run:
         self._plan = plan
         self._seed = seed
         self._rng = random.Random(f"run/{seed}")
+        gates = FeatureGates({**scenario.gates, **({} if plan.compares_versions else _WITHOUT_COMPARISON)})
         self._settings = Settings(
             controllers=frozenset(scenario.controllers),
             controller_options=dict(scenario.options),
-            feature_gates=FeatureGates({**scenario.gates, **({} if plan.compares_versions else _WITHOUT_COMPARISON)}),
+            scheduler=default_configuration(gates),
+            feature_gates=gates,
         )
         self._processes: list[ControlProcess] = []
         self._tasks: list[asyncio.Task[None]] = []

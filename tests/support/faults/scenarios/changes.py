@@ -8,12 +8,42 @@ import random
 from typing import Any
 
 from kubeloop.devcluster.storage.store import Change
-from kubeloop.kube.objects.resources import DAEMON_SETS, DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS
+from kubeloop.kube.objects.resources import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+)
 from support.faults.cluster import Cluster
 from support.faults.fault_plan import FaultPlan
-from support.faults.objects import JSON, container, controller_of, is_true, manifest, name_of
+from support.faults.objects import (
+    JSON,
+    container,
+    controller_of,
+    is_finished,
+    is_terminating,
+    is_true,
+    manifest,
+    name_of,
+)
 from support.faults.scenario import Scenario, Step, create
 from support.faults.scenarios.batch import JOB, CountedOnce, FinishedForever, job
+from support.faults.scenarios.pod_groups import (
+    ALL_GATES,
+    ZONE,
+    Gangs,
+    domains_of,
+    member,
+    min_count,
+    nodes_with,
+    pod_group,
+    pods_in,
+)
 from support.faults.scenarios.workloads import (
     DAEMON_SET,
     DEPLOYMENT,
@@ -204,6 +234,82 @@ class _SomePodsFail:
         self._cluster.patch(PODS, name, {"metadata": {"annotations": {"kubeloop.dev/exit-code": "1"}}})
 
 
+# --- pod groups -------------------------------------------------------------------------------------------------------
+
+_GROUPS = ("group-0", "group-1", "group-2", "group-3")
+_LARGEST_GROUP = 3  # pods at first
+
+
+def _create_group(cluster: Cluster) -> None:
+    """Create a pod group, or one of the same name again: some are gangs, in one zone, or of high priority."""
+    rng = cluster.rng
+    name, size = rng.choice(_GROUPS), rng.randint(1, _LARGEST_GROUP)
+    if cluster.get(POD_GROUPS, name) is not None:
+        return
+    spec: JSON = {}
+    priority = {"priorityClassName": "high"} if rng.random() < 0.3 else {}
+    if rng.random() < 0.3:
+        spec["schedulingConstraints"] = {"topology": [{"key": ZONE}]}
+    elif rng.random() < 0.5:
+        spec["disruptionMode"] = "PodGroup"
+    cluster.apply(pod_group(name, rng.randint(0, size), **spec, **priority))
+    for number in range(size):
+        cluster.apply(member(name, number, **priority))
+
+
+def _create_groups(cluster: Cluster) -> None:
+    cluster.apply(manifest(PRIORITY_CLASSES, "high", value=1000))
+    for _ in _GROUPS:
+        _create_group(cluster)
+
+
+def _change_groups(cluster: Cluster) -> None:
+    rng = cluster.rng
+    name = rng.choice(_GROUPS)
+    pods = sorted(map(name_of, pods_in(cluster, name)))
+    match rng.randrange(6):
+        case 0 if pods:
+            cluster.delete(PODS, rng.choice(pods))
+        case 1 if cluster.get(POD_GROUPS, name) is not None:
+            cluster.apply(member(name, rng.randrange(10, 1000)))
+        case 2:
+            cluster.delete(POD_GROUPS, name)
+        case 3:
+            cluster.delete(POD_GROUPS, name)
+            for pod in pods:
+                cluster.delete(PODS, pod)
+        case 4:
+            cluster.patch(NODES, f"node-{rng.randrange(3)}", {"spec": {"unschedulable": rng.random() < 0.5}})
+        case _:
+            _create_group(cluster)
+
+
+def _make_room(cluster: Cluster) -> None:
+    """Let all groups fit, in each zone."""
+    for node in cluster.all(NODES):
+        cluster.patch(NODES, name_of(node), {"spec": {"unschedulable": False}})
+    room = {"cpu": "40", "memory": "32Gi", "pods": "110"}
+    for zone in ("zone-a", "zone-b"):
+        name = f"large-{zone}"
+        cluster.apply(manifest(NODES, name, labels={ZONE: zone}))
+        cluster.patch(NODES, name, {"status": {"capacity": room, "allocatable": room}}, subresource="status")
+
+
+def _complete_groups_run(cluster: Cluster) -> list[str]:
+    """The pods of a group are bound if it has minCount of them; groups in deletion have pods.
+
+    As in v1.36, a group that an old list has brought into two domains gets no further pods.
+    """
+    problems = []
+    for group in cluster.all(POD_GROUPS):
+        pods = [pod for pod in pods_in(cluster, name_of(group)) if not is_finished(pod)]
+        if is_terminating(group) and not pods:
+            problems.append(f"PodGroup {name_of(group)} is terminating")
+        if len(pods) >= min_count(group) and len(domains_of(cluster, group)) < 2:
+            problems += [f"Pod {name_of(pod)} is not bound" for pod in pods if not pod["spec"].get("nodeName")]
+    return problems
+
+
 SCENARIOS = (
     Scenario(
         "changing deployment",
@@ -246,5 +352,19 @@ SCENARIOS = (
         ),
         exact=(),
         invariants=(_SomePodsFail, FinishedForever, CountedOnce),
+    ),
+    Scenario(
+        "changing pod groups",
+        ("scheduler", "podgroup-protection"),
+        (
+            Step("create pod groups", _create_groups),
+            *_steps(_change_groups, 8, 1.5),
+            Step("create large nodes", _make_room, 2.0),
+        ),
+        nodes=nodes_with(3, 2, zones=("zone-a", "zone-b")),
+        exact=(),
+        desired=_complete_groups_run,
+        invariants=(Gangs,),
+        gates=ALL_GATES,
     ),
 )

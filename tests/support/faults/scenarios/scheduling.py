@@ -26,11 +26,11 @@ def _pod(name: str, *, app: str = "", cpu: str = "100m", **spec: Any) -> JSON:
     return manifest(PODS, name, labels=template["metadata"]["labels"], spec=template["spec"])
 
 
-def _budget(name: str, app: str, **spec: Any) -> JSON:
+def budget(name: str, app: str, **spec: Any) -> JSON:
     return manifest(POD_DISRUPTION_BUDGETS, name, spec={"selector": {"matchLabels": {"app": app}}, **spec})
 
 
-class _ProtectedPods:
+class ProtectedPods:
     """Pods of a budget that allows no disruption are not preempted, because others suffice."""
 
     def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
@@ -64,7 +64,7 @@ class _OneVictim:
 
 
 def _preempted(cluster: Cluster) -> list[str]:
-    """The urgent pod is bound in place of a victim, or of the protected pod where `_ProtectedPods` permits that."""
+    """The urgent pod is bound in place of a victim, or of the protected pod where `ProtectedPods` permits that."""
     urgent = cluster.get(PODS, "urgent")
     if urgent is None:
         return []
@@ -239,7 +239,7 @@ SCENARIOS = (
                 "fill the node",
                 create(
                     manifest(PRIORITY_CLASSES, "high", value=1000),
-                    _budget("protected", "protected", minAvailable=1),
+                    budget("protected", "protected", minAvailable=1),
                     _pod("protected", cpu="1"),
                     _pod("victim-0", app="victim", cpu="500m"),
                     _pod("victim-1", app="victim", cpu="500m"),
@@ -254,7 +254,7 @@ SCENARIOS = (
         nodes=_FILLED,
         exact=(),
         desired=_preempted,
-        invariants=(_ProtectedPods, _OneVictim),
+        invariants=(ProtectedPods, _OneVictim),
     ),
     Scenario(
         "gated pods",
