@@ -17,6 +17,7 @@ from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.object_fields import condition_of
 from kubeloop.kube.objects.resources import POD_GROUPS
 from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.listers import Lister
@@ -39,7 +40,7 @@ class GroupCondition(msgspec.Struct, frozen=True):
 
 def new_condition(pod_group: PodGroup, condition: GroupCondition, now: datetime) -> JSON | None:
     """Return the condition as API object; None if the PodGroup has it already, or was scheduled once: it stays True."""
-    current = next((entry for entry in pod_group.status.conditions if entry.type == CONDITION_TYPE), None)
+    current = condition_of(pod_group.status.conditions, CONDITION_TYPE)
     since = now
     generation = pod_group.metadata.generation
     if current is not None:
@@ -63,7 +64,10 @@ def new_condition(pod_group: PodGroup, condition: GroupCondition, now: datetime)
 
 
 class PodGroupConditions:
-    """Writes conditions; for each PodGroup the newest one, and one request at a time. pod_groups: the informer's."""
+    """Writes conditions; for each PodGroup the newest one, unless it was scheduled before, and one request at a time.
+
+    pod_groups: the informer's.
+    """
 
     def __init__(
         self,
@@ -79,10 +83,14 @@ class PodGroupConditions:
         self._spawn = spawn
         self._pending: dict[str, GroupCondition] = {}  # by "namespace/name"
         self._writing: set[str] = set()  # "namespace/name" of the PodGroups whose conditions are being written
+        # UIDs of the PodGroups that have the condition True, which the cache may not show yet, by "namespace/name".
+        self._scheduled: dict[str, str] = {}
 
     def set(self, key: str, condition: GroupCondition) -> None:
         """Request the condition of the PodGroup "namespace/name"; does not wait for it."""
-        self._pending[key] = condition
+        pending = self._pending.get(key)
+        if pending is None or pending.status != "True":
+            self._pending[key] = condition
         if key not in self._writing:
             self._writing.add(key)
             self._spawn(self._write(key), f"pod-group-status/{key}")
@@ -94,13 +102,26 @@ class PodGroupConditions:
                 if pod_group is None:
                     log.warning("no PodGroup to write a condition of", extra={"pod_group": key})
                     continue
+                uid = pod_group.metadata.uid
+                if condition.status != "True" and self._scheduled.get(key) == uid:
+                    continue
                 entry = new_condition(pod_group, condition, self._clock.now())
-                if entry is not None:
-                    await self._patch(pod_group, entry)
+                if entry is not None and await self._patch(pod_group, entry) and condition.status == "True":
+                    remaining = {it: self._scheduled[it] for it in self._scheduled if self._is_behind(it)}
+                    self._scheduled = {**remaining, key: uid}
         finally:
             self._writing.discard(key)
 
-    async def _patch(self, pod_group: PodGroup, entry: JSON) -> None:
+    def _is_behind(self, key: str) -> bool:
+        """Return True if the cached PodGroup does not have its condition True yet."""
+        pod_group = self._pod_groups.get(key)
+        if pod_group is None or pod_group.metadata.uid != self._scheduled[key]:
+            return False
+        condition = condition_of(pod_group.status.conditions, CONDITION_TYPE)
+        return condition is None or condition.status != "True"
+
+    async def _patch(self, pod_group: PodGroup, entry: JSON) -> bool:
+        """Write a condition; return False if that fails, or the PodGroup is deleted."""
         metadata, delay_seconds = pod_group.metadata, _FIRST_RETRY_SECONDS
         body = {"metadata": {"uid": metadata.uid}, "status": {"conditions": [entry]}}
         for attempt in range(1, _ATTEMPTS + 1):
@@ -108,14 +129,15 @@ class PodGroupConditions:
                 await self._client.patch(
                     POD_GROUPS, metadata.name, body, PatchType.STRATEGIC, metadata.namespace, subresource="status"
                 )
-                return
+                return True
             except NotFound:
-                return  # deleted
+                break
             except (ApiError, ServerUnreachable) as error:
                 retriable = isinstance(error, ServerUnreachable) or error.code >= 500
                 if attempt == _ATTEMPTS or not retriable:
                     extra = {"pod_group": pod_group.key, "error": str(error)}
                     log.warning("cannot write the condition of a PodGroup", extra=extra)
-                    return
+                    break
             await asyncio.sleep(delay_seconds)
             delay_seconds *= _RETRY_FACTOR
+        return False

@@ -105,9 +105,44 @@ async def test_newest_condition_is_written_last():
     await conditions.settle()
     assert conditions.written == ["Unschedulable", "Scheduled"]
     assert len(conditions.tasks) == 1
+
+
+async def test_group_stays_scheduled_before_the_cache_shows_it():
+    conditions = Conditions()
+    conditions.conditions.set("default/g", FULL)
+    await asyncio.sleep(0)
+    for condition in (SCHEDULED, FULL):  # while the first one is being written
+        conditions.conditions.set("default/g", condition)
+    await conditions.settle()
     conditions.conditions.set("default/g", FULL)
     await conditions.settle()
-    assert conditions.written[2:] == ["Unschedulable"]
+    assert conditions.written == ["Unschedulable", "Scheduled"]
+    group = group_with()
+    conditions.cluster.put("pod_groups", replace(group, metadata=replace(group.metadata, uid="another")))
+    conditions.conditions.set("default/g", FULL)
+    await conditions.settle()
+    uids = [request[5]["metadata"]["uid"] for request in conditions.cluster.client.requests]
+    assert uids == ["g", "g", "another"]
+
+
+async def test_unscheduled_group_whose_condition_was_refused_is_written_again():
+    conditions = Conditions()
+    conditions.cluster.client.failures = [api_error(403)]
+    for condition in (SCHEDULED, FULL):
+        conditions.conditions.set("default/g", condition)
+        await conditions.settle()
+    assert conditions.written == ["Scheduled", "Unschedulable"]
+
+
+async def test_groups_are_forgotten_when_the_cache_shows_them_scheduled():
+    conditions = Conditions()
+    conditions.cluster.put("pod_groups", make_pod_group("h", 2))
+    conditions.conditions.set("default/g", SCHEDULED)
+    await conditions.settle()
+    conditions.cluster.put("pod_groups", group_with("True", "Scheduled"))
+    conditions.conditions.set("default/h", SCHEDULED)
+    await conditions.settle()
+    assert conditions.conditions._scheduled == {"default/h": "h"}
 
 
 async def test_unchanged_condition_is_not_written():

@@ -101,9 +101,8 @@ class Gangs:
     """What holds when a pod of a gang is bound, and of its PodGroup.
 
     minCount pods of the gang exist and are bound, or the nodes have room for them, each of which takes a whole CPU.
-    With a topology constraint, all are bound in one domain. The condition of a scheduled group stays True once the
-    scheduler's cache shows it. A PodGroup loses its finalizer when no pod of it is active that was created before its
-    deletion.
+    With a topology constraint, all are bound in one domain. The condition of a scheduled group stays True. A PodGroup
+    loses its finalizer when no pod of it is active that was created before its deletion.
     """
 
     def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
@@ -115,7 +114,6 @@ class Gangs:
         # as in v1.36, protection reads the pods from its cache
         self._knows_pods = not plan.of_kind(*_STALE, "old-lists", "slow", "silent")
         self._deleted: dict[str, list[float]] = defaultdict(list)  # times of the deletions of pods, by group
-        self._scheduled: dict[str, float] = {}  # when the condition became True, by UID of the PodGroup
         cluster.store.subscribe(PODS, self._on_pod)
         cluster.store.subscribe(POD_GROUPS, self._on_group)
 
@@ -151,12 +149,8 @@ class Gangs:
         if change.before is None:
             return
         before = change.before.object
-        if is_true(group, _SCHEDULED) and not is_true(before, _SCHEDULED):
-            self._scheduled[uid_of(group)] = change.seconds
-        if is_true(before, _SCHEDULED) and not is_true(group, _SCHEDULED):
-            seconds = change.seconds - self._scheduled[uid_of(group)]
-            if self._is_current and seconds > _STALE_SECONDS:
-                self._cluster.violate(f"PodGroup {name} is not scheduled any more")
+        if self._binds_once and is_true(before, _SCHEDULED) and not is_true(group, _SCHEDULED):
+            self._cluster.violate(f"PodGroup {name} is not scheduled any more")
         is_protected = change.type != "DELETED" and _FINALIZER in group["metadata"].get("finalizers", ())
         since = group["metadata"].get("deletionTimestamp", "")
         users = [
