@@ -60,7 +60,7 @@ class ClaimBinding:
         self._plugin = plugin
         self._handle = handle
         self._devices = handle.cluster_devices()
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by UID of the claim
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by UID of the claim or pod
         self._binding_timeout_seconds = binding_timeout_seconds(args.binding_timeout)
 
     async def bind(self, devices: PodDevices, pod: Pod, node: str) -> Status | None:
@@ -84,7 +84,7 @@ class ClaimBinding:
         Pods that share a claim write to it one after the other, and each sees what the one before has written.
         """
         claim, claims = devices.claims[number], self._devices.claims
-        async with self._locks.setdefault(claim.metadata.uid, asyncio.Lock()):
+        async with self._lock(claim):
             try:
                 newest, allocation = claims.get(claim.key), devices.reserved.get(number)
                 if newest is not None and newest.metadata.uid == claim.metadata.uid:
@@ -101,6 +101,13 @@ class ClaimBinding:
             finally:
                 claims.release_pending(claim, pod)
 
+    def _lock(self, obj: Pod | ResourceClaim) -> asyncio.Lock:
+        """Return the lock for writes to the status of an object.
+
+        With it, the writes that undo a failed attempt in the background precede those of the pod's next attempt.
+        """
+        return self._locks.setdefault(obj.metadata.uid, asyncio.Lock())
+
     async def _bind_special_claim(self, special: SpecialClaim, pod: Pod) -> ResourceClaim:
         """Create the claim for extended resources, allocated and reserved, and name it in the pod's status."""
         try:
@@ -108,8 +115,10 @@ class ClaimBinding:
             try:
                 special.created = await self._write_reservation(special.created, special.allocation, _pod_consumer(pod))
                 await self._write_special_claim_status(special, pod)
-            finally:
+            except Exception:  # not CancelledError: unreserve deletes the claim then
                 await self._wait_until_shown(special.created)
+                raise
+            await self._wait_until_shown(special.created)
         finally:
             self._devices.claims.release_pending(special.claim, pod)
         return special.created
@@ -139,9 +148,10 @@ class ClaimBinding:
         """Write one field of a pod's status. Raises _BindError."""
         body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
         try:
-            await self._handle.client.patch(
-                PODS, pod.metadata.name, body, PatchType.MERGE, pod.metadata.namespace, subresource="status"
-            )
+            async with self._lock(pod):
+                await self._handle.client.patch(
+                    PODS, pod.metadata.name, body, PatchType.MERGE, pod.metadata.namespace, subresource="status"
+                )
         except (ApiError, ServerUnreachable) as error:
             (field,) = status
             raise _BindError(f"update pod {pod.key} {field[0].upper()}{field[1:]}: {error}") from error
@@ -277,8 +287,6 @@ class ClaimBinding:
         if special is not None:
             self._devices.claims.release_pending(special.claim, pod)
         for claim in devices.claims:
-            if special is not None and special.created is claim:
-                continue
             if self._devices.claims.release_pending(claim, pod):
                 self._devices.claims.restore(claim.key)
 
@@ -291,7 +299,8 @@ class ClaimBinding:
         if special is not None:
             self._handle.spawn(self._delete_special_claim(special), f"delete {special.key}")
         for claim in devices.claims:
-            if claim is not special and claim.status.allocation is not None and is_reserved_for(claim, pod):
+            is_special = special is not None and claim.metadata.uid == special.metadata.uid
+            if not is_special and claim.status.allocation is not None and is_reserved_for(claim, pod):
                 self._handle.spawn(self._remove_reservation(claim, pod), f"unreserve {claim.key}")
 
     async def _remove_reservation(self, claim: ResourceClaim, pod: Pod) -> None:
@@ -304,15 +313,16 @@ class ClaimBinding:
             "status": {"reservedFor": [{"$patch": "delete", "uid": consumer.metadata.uid}]},
         }
         metadata = claim.metadata
-        try:
-            written = await self._handle.client.patch(
-                RESOURCE_CLAIMS, metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
-            )
-        except (ApiError, ServerUnreachable) as error:
-            extra = {"claim": claim.key, "consumer": consumer.key, "error": str(error)}
-            log.warning("cannot unreserve a claim", extra=extra)
-            return False
-        self._devices.claims.assume(written)
+        async with self._lock(claim):
+            try:
+                written = await self._handle.client.patch(
+                    RESOURCE_CLAIMS, metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
+                )
+            except (ApiError, ServerUnreachable) as error:
+                extra = {"claim": claim.key, "consumer": consumer.key, "error": str(error)}
+                log.warning("cannot unreserve a claim", extra=extra)
+                return False
+            self._devices.claims.assume(written)
         return True
 
     async def _clear_node_allocatable(self, pod: Pod) -> None:

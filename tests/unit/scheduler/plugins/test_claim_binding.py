@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, Conflict
 from kubeloop.kube.objects.api_types import NodeAllocatableResourceClaimStatus, Status, to_json
 from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
@@ -43,8 +44,12 @@ class ClaimServer:
         for key in ("resourceVersion", "uid"):
             changes["metadata"].pop(key, None)
         self.patches.append((subresource, {key: value for key, value in changes.items() if value}))
+        reserved = self.stored["status"].get("reservedFor", ())
         for key, value in changes.items():
             self.stored[key] = {**self.stored[key], **value}
+        if patch_type is PatchType.STRATEGIC:
+            removed = {entry["uid"] for entry in changes["status"]["reservedFor"]}
+            self.stored["status"]["reservedFor"] = [entry for entry in reserved if entry["uid"] not in removed]
         self.stored["metadata"]["resourceVersion"] = str(int(self.stored["metadata"]["resourceVersion"]) + 1)
         return typed(self.stored)
 
@@ -73,11 +78,15 @@ class Pending:
         self.cluster = cluster
         self.pod = pod("p", **SPEC)
         self.plugin = DynamicResources(plugin_args.DynamicResourcesArgs(binding_timeout="10s"), cluster)
-        self.state = CycleState()
         self.info = PodInfo(self.pod)
-        _, status = self.plugin.pre_filter(self.state, self.info, cluster.snapshot)
-        assert status is None
-        self.plugin.filter_rows(self.state, self.info, cluster.snapshot, cluster.snapshot.all_rows)
+        self.reserve()
+
+    def reserve(self) -> None:
+        """Begin an attempt: reserve the claim on the node a."""
+        self.state = CycleState()
+        snapshot = self.cluster.snapshot
+        assert self.plugin.pre_filter(self.state, self.info, snapshot)[1] is None
+        self.plugin.filter_rows(self.state, self.info, snapshot, snapshot.all_rows)
         assert self.plugin.reserve(self.state, self.info, "a") is None
 
     async def bind(self) -> str | None:
@@ -196,6 +205,16 @@ async def test_unreserve_removes_the_reservation(pending):
     assert attempt.server.patches[-1] == ("status", {"status": {"reservedFor": [{"$patch": "delete", "uid": "p"}]}})
 
 
+async def test_next_attempt_reserves_again_what_unreserve_removes(pending):
+    attempt = pending()
+    assert await attempt.bind() is None
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    attempt.reserve()
+    (removal,) = attempt.cluster.spawned
+    await asyncio.gather(removal, attempt.bind())
+    assert attempt.server.stored["status"]["reservedFor"] == [BOUND]
+
+
 async def post_filter(plugin_cluster: Any, node: Any, pod: Any, entry: Any) -> tuple[str, Any]:
     """Return the message of PostFilter for a pod whose claim is allocated on a node that does not exist."""
     cluster = plugin_cluster([node("a")])
@@ -278,18 +297,19 @@ class SpecialServer:
 def special(plugin_cluster: Any, node: Any, pod: Any) -> Any:
     """Return a function that returns a pod that requests a GPU, reserved on the node a: bind(), server, cluster."""
 
-    def create(**options: Any) -> Pending:
+    def create(*, conditions: tuple[str, ...] = (), **options: Any) -> Pending:
         attempt = Pending.__new__(Pending)
         cluster = attempt.cluster = plugin_cluster([node("a")])
         cluster.metrics = RecordedMetrics()
-        cluster.devices = FilledDevices(device_class(extendedResourceName=GPU), device_slice("a", device("d")))
+        fields = {"bindingConditions": list(conditions)} if conditions else {}
+        cluster.devices = FilledDevices(
+            device_class(extendedResourceName=GPU), device_slice("a", device("d", **fields))
+        )
         attempt.server = cluster.client = SpecialServer(cluster.devices, **options)
         attempt.pod = pod("p", containers=[{"name": "c", "resources": {"requests": {GPU: "1"}}}])
         attempt.plugin = DynamicResources(plugin_args.DynamicResourcesArgs(binding_timeout="10s"), cluster)
-        attempt.state, attempt.info = CycleState(), PodInfo(attempt.pod)
-        assert attempt.plugin.pre_filter(attempt.state, attempt.info, cluster.snapshot)[1] is None
-        attempt.plugin.filter_rows(attempt.state, attempt.info, cluster.snapshot, cluster.snapshot.all_rows)
-        assert attempt.plugin.reserve(attempt.state, attempt.info, "a") is None
+        attempt.info = PodInfo(attempt.pod)
+        attempt.reserve()
         return attempt
 
     return create
@@ -352,6 +372,33 @@ async def test_special_claim_is_deleted_if_binding_fails(special, request_, mess
     assert attempt.cluster.metrics.calls == [deleted]
 
 
+async def test_special_claim_whose_conditions_are_not_met_is_only_deleted(special):
+    attempt = special(conditions=("ready",))
+    binding = asyncio.create_task(attempt.bind())
+    await asyncio.sleep(1)
+    attempt.cluster.devices.apply(to_json(typed(attempt.server.stored)))
+    assert await binding == "device binding timeout: context deadline exceeded"
+    sent = len(attempt.server.requests)
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    for work in attempt.cluster.spawned:
+        await work
+    assert [what for what, _ in attempt.server.requests[sent:]] == ["resourceclaims", "delete"]
+
+
+async def test_cancelled_binding_does_not_wait_for_the_informer(special):
+    attempt = special(delay_seconds=60.0)
+    attempt.server.patch = hang
+    binding = asyncio.create_task(attempt.bind())
+    await asyncio.sleep(1)
+    binding.cancel()
+    await asyncio.sleep(1)
+    assert binding.cancelled()
+
+
+async def hang(*_: Any, **__: Any) -> None:
+    await asyncio.sleep(3600)
+
+
 async def test_claim_of_a_former_attempt_is_deleted(plugin_cluster, node, pod):
     left = claim("left", owner="p", status={**allocated(("a", "d"))}, metadata={"annotations": ANNOTATIONS})
     cluster = plugin_cluster([node("a")])
@@ -402,6 +449,27 @@ async def test_resources_that_claims_take_are_written_and_cleared(special):
         {"nodeAllocatableResourceClaimStatuses": [to_json(taken)]},
         {"nodeAllocatableResourceClaimStatuses": None},
     ]
+
+
+async def test_clearing_of_statuses_precedes_those_of_the_next_attempt(special):
+    attempt = special()
+    attempt.state.read("DynamicResources").node_allocatable["a"] = ()
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    (clearing,) = attempt.cluster.spawned
+    taken = NodeAllocatableResourceClaimStatus(resource_claim_name="c", containers=("main",), resources={"cpu": "1"})
+    attempt.reserve()
+    attempt.state.read("DynamicResources").special = None
+    attempt.state.read("DynamicResources").node_allocatable["a"] = (taken,)
+    statuses = []
+
+    async def patch(resource: Any, name: str, body: Any, *_: Any, **__: Any) -> None:
+        status = body["status"]["nodeAllocatableResourceClaimStatuses"]
+        await asyncio.sleep(1 if status is None else 0)
+        statuses.append(status)
+
+    attempt.server.patch = patch
+    await asyncio.gather(clearing, attempt.bind())
+    assert statuses == [None, [to_json(taken)]]
 
 
 # --- claims of pod groups --------------------------------------------------------------------------------------------
