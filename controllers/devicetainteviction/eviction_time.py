@@ -7,7 +7,7 @@ pkg/controller/devicetainteviction/device_taint_eviction.go.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from kubeloop.controllers.devicetainteviction.tainted_devices import TaintedDevices
@@ -30,7 +30,7 @@ from kubeloop.kube.objects.pod_claims import (
 )
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE
 
-_MAX_SECONDS = 100 * 365 * 86400  # datetime ends in the year 9999
+_LATEST = datetime(9999, 12, 31, tzinfo=UTC)  # later times may exceed datetime.max
 
 
 class RuleReference(NamedTuple):
@@ -74,7 +74,8 @@ def claim_eviction(claim: ResourceClaim, devices: TaintedDevices, rules: Iterabl
             if rule is not None:
                 references.add(reference_to_rule(rule))
             if taint.time_added is not None:
-                times.append(taint.time_added + timedelta(seconds=min(seconds, _MAX_SECONDS)))
+                limit_seconds = (_LATEST - taint.time_added).total_seconds()
+                times.append(taint.time_added + timedelta(seconds=min(seconds, limit_seconds)))
     return Eviction(min(times), frozenset(references)) if times else None
 
 

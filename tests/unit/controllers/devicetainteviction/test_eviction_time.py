@@ -85,10 +85,11 @@ def test_claim_without_allocation_and_taint_without_time_evict_nothing():
     assert claim_eviction(allocated_claim(), devices({"key": "example.com/x", "effect": "NoExecute"}), []) is None
 
 
-def test_very_long_toleration_is_limited():
-    eviction = claim_eviction(allocated_claim(tolerations=[toleration(2**63 - 1)]), devices(taint()), [])
-    assert eviction is not None
-    assert eviction.when.year == 2126
+@pytest.mark.parametrize("added", [T0, datetime(9999, 12, 30, tzinfo=UTC)])
+def test_very_long_toleration_is_limited(added):
+    tainted = devices(taint(timeAdded=added))
+    eviction = claim_eviction(allocated_claim(tolerations=[toleration(2**63 - 1)]), tainted, [])
+    assert eviction == Eviction(datetime(9999, 12, 31, tzinfo=UTC))
 
 
 def test_rules_are_named_among_the_reasons():
