@@ -211,11 +211,12 @@ class ResourceClaimController:
         body = claim_from_template(resource, owner, entry, template)
         try:
             claim = await self._client.create(RESOURCE_CLAIMS, body, namespace)
-        except ApiError as error:
+        except (ApiError, ServerUnreachable) as error:
             self._metrics.created(devices, succeeded=False)
             raise ReconcileError(f"create ResourceClaim : {error}") from error
         self._metrics.created(devices, succeeded=True)
-        self._created.setdefault(owner.metadata.uid, {})[claim.metadata.name] = claim
+        if owner.metadata.uid not in self._deleted:
+            self._created.setdefault(owner.metadata.uid, {})[claim.metadata.name] = claim
         return claim
 
     async def _record_names(self, resource: Resource[Any], owner: Object, names: dict[str, str]) -> None:

@@ -226,6 +226,30 @@ async def test_claim_that_is_gone_before_its_release_is_no_error(fake_apiserver,
     assert not any(fake_apiserver.metrics.values("kubeloop_reconcile_errors").values())
 
 
+async def test_creation_whose_response_is_lost_counts_as_failure(fake_apiserver, controller):
+    lost = iter([True])
+    fake_apiserver.transport.lose_response = lambda method, path: (
+        method == "POST" and path.endswith("/resourceclaims") and next(lost, False)
+    )
+    await create(fake_apiserver, template_body(), pod_body())
+    await asyncio.sleep(60)
+    assert len(fake_apiserver.objects(RESOURCE_CLAIMS)) == 1
+    assert fake_apiserver.metrics.values("resourceclaim_controller_creates_total") == {",failure,false": 1}
+
+
+async def test_claim_created_after_the_deletion_of_its_pod_is_not_stored(fake_apiserver, controller):
+    async def delete_pod(request: SentRequest) -> None:
+        if request.method == "POST" and request.path.endswith("/resourceclaims"):
+            fake_apiserver.store.delete(PODS, "ns", "web")
+            await asyncio.sleep(1)  # the informer shows it
+
+    fake_apiserver.transport.before_request = delete_pod
+    await create(fake_apiserver, template_body(), pod_body())
+    await asyncio.sleep(60)
+    assert len(fake_apiserver.objects(RESOURCE_CLAIMS)) == 1
+    assert controller._created == {}
+
+
 async def test_prioritized_list_needs_its_feature_gate(recorded_events, start):
     gates = FeatureGates({"DRAPrioritizedList": False})
     server = FakeApiServer()
