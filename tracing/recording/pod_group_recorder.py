@@ -294,7 +294,9 @@ class PodGroupRecorder:
     def _link(self, record: PodGroupRecord, uid: str) -> None:
         """Link the traces of the group and of one of its pods."""
         pod_record = self._pods.link_group(uid, record.traceparent)
-        if pod_record is not None and len(record.pod_links) < MAX_LINKED_PODS:
+        if pod_record is None or len(record.pod_links) >= MAX_LINKED_PODS:
+            return
+        if pod_record.traceparent not in record.pod_links:  # a restored record has the links of its pods
             record.pod_links.append(pod_record.traceparent)
 
     def _save(self, record: PodGroupRecord) -> None:

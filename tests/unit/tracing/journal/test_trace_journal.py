@@ -139,6 +139,7 @@ async def test_trace_of_a_group_is_continued_after_crash(make_tracing, pod, manu
     assert names == [
         *("pod group", "group attempt", "group wait", "not followed", "group attempt", "group binding"),
     ]
+    assert len(trace.root.links) == len(set(trace.root.links)) == 2
 
 
 async def test_trace_of_a_group_deleted_while_not_running_ends(
