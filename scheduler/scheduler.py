@@ -143,7 +143,7 @@ class Scheduler:
             waiting_pods=self.waiting_pods,
             spawn=self._spawn,
             activate=self._activate,
-            cluster_devices=self._cluster_devices,
+            cluster_devices=self.cluster_devices,
             api_cacher=self._api_dispatcher,
             pod_groups=pod_groups,
         )
@@ -238,7 +238,7 @@ class Scheduler:
         )
 
     def _register(self) -> list[HandlerRegistration[Any]]:
-        """Add the event handlers, but for those of claims and devices (see _cluster_devices)."""
+        """Add the event handlers, but for those of claims and devices (see cluster_devices)."""
         durations = self._event_durations
         pod_events = PodEvents(
             self.cache,
@@ -275,7 +275,7 @@ class Scheduler:
                 registered.append(self._informers.informer(resource).add_handler(handler))
         return registered
 
-    def _cluster_devices(self) -> ClusterDevices:
+    def cluster_devices(self) -> ClusterDevices:
         """Return the claims and devices of the cluster; the first call starts their informers."""
         if self._devices is None:
             from kubeloop.scheduler.devices.cluster_devices import ClusterDevices  # only for pods with devices

@@ -12,7 +12,7 @@ from typing import Any
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import is_finished
-from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo, may_be_devices
 from kubeloop.scheduler.cache.pod_groups import pod_group_key
 from kubeloop.scheduler.explain.pending_pod import gating_message
 from kubeloop.scheduler.plugins.gang_scheduling import GangScheduling
@@ -132,8 +132,7 @@ def explain_pod_group(scheduler: Scheduler, key: str, last_attempt: PodGroupAtte
     if last_attempt is not None and last_attempt.result != "scheduled" and len(pods) >= explanation.min_count:
         unfit = f"{namespace}/{last_attempt.unfit_pod}"
         explanation.unfit_pod = unfit if any(pod.key == unfit for pod in pending) else ""
-        infos = [PodInfo(pod, scheduler.request_rules) for pod in queued]
-        explanation.shortages = _shortages(infos, scheduler.snapshot.node_infos, explanation.topology_key)
+        explanation.shortages = _shortages(scheduler, queued, explanation.topology_key)
     return explanation
 
 
@@ -200,19 +199,29 @@ def _verb(count: int, singular: str, plural: str) -> str:
     return singular if count == 1 else plural
 
 
-def _shortages(pods: Sequence[PodInfo], nodes: Iterable[NodeInfo], topology_key: str) -> dict[str, int]:
+def _shortages(scheduler: Scheduler, pods: Iterable[Pod], topology_key: str) -> dict[str, int]:
     """Return by how much the requests of all `pods` exceed what is free in the domain with the most of the resource."""
     needed: Counter[str] = Counter()
     for pod in pods:
-        needed.update(pod.requests)
+        needed.update(PodInfo(pod, scheduler.request_rules).requests)
     free: dict[str, Counter[str]] = {}  # by domain
-    for node in nodes:
+    for node in scheduler.snapshot.node_infos:
         if node.node is None or node.node.spec.unschedulable:
             continue
         domain = node.node.metadata.labels.get(topology_key, "") if topology_key else "all nodes"
         if domain:
             rooms = free.setdefault(domain, Counter())
             for name in needed:
-                rooms[name] += max(0, node.allocatable.get(name, 0) - node.requested.get(name, 0))
+                rooms[name] += _free(scheduler, node, name)
     most = {name: max((rooms[name] for rooms in free.values()), default=0) for name in needed}
     return {name: amount - most[name] for name, amount in needed.items() if amount > most[name]}
+
+
+def _free(scheduler: Scheduler, node: NodeInfo, name: str) -> int:
+    """Return how much of a resource is free on a node, which may provide it by devices."""
+    allocatable = node.allocatable.get(name, 0)
+    if allocatable or not may_be_devices(name) or not scheduler.feature_gates.enabled("DRAExtendedResource"):
+        return max(0, allocatable - node.requested.get(name, 0))
+    assert node.node is not None
+    devices, in_use = scheduler.cluster_devices().count_devices(name, node.name, node.node.metadata.labels)
+    return devices - in_use

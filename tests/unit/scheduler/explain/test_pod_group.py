@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.objects.resources import DEVICE_CLASSES, RESOURCE_SLICES
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config.types import default_configuration
 from kubeloop.scheduler.explain.pending_pod import explain
 from kubeloop.scheduler.explain.pod_group import GatedPod, explain_pod_group
 from kubeloop.tracing.spans.pod_group_record import PodGroupAttemptFacts
+from support.devices import device, device_class, device_slice
 from support.scheduler_cluster import SchedulerCluster
 
 pytestmark = pytest.mark.virtual_time
@@ -113,6 +115,20 @@ async def test_group_that_does_not_fit_has_a_shortage_and_a_pod_to_explain(clust
     assert "preemption: 0/2 nodes are available: " in explanation.last_attempt.preemption
     assert "preemption" not in explanation.last_attempt.message
     assert explanation.to_json()["lastAttempt"]["result"] == "unschedulable"
+
+
+async def test_devices_that_provide_a_resource_are_no_shortage(cluster, scheduling):
+    cluster.node("n")
+    cluster.put(DEVICE_CLASSES, device_class(extendedResourceName="example.com/gpu"))
+    cluster.put(RESOURCE_SLICES, device_slice("n", device("d0"), device("d1")))
+    cluster.pod_group("train", min_count=3)
+    containers = [{"name": "c", "image": "i", "resources": {"requests": {"example.com/gpu": "1"}}}]
+    for name in "abc":
+        cluster.pod(name, schedulingGroup={"podGroupName": "train"}, containers=containers)
+    async with scheduling(**profiles(GANGS)) as scheduler:
+        await asyncio.sleep(3)
+        explanation = explained(scheduler)
+    assert explanation.shortages == {"example.com/gpu": 1}
 
 
 async def test_placements_have_a_reason_each(cluster, scheduling):
