@@ -185,7 +185,6 @@ class DeploymentController:
                 deployment,
                 replica_sets,
                 context=self._context,
-                events=self._events,
                 consistency=self._consistency,
                 status_delay=self._status_delay,
                 reconcile=reconcile,

@@ -43,7 +43,7 @@ from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_
 from kubeloop.informers.store import Store
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable, is_namespace_terminating
-from kubeloop.kube.event_recorder import EventSink, EventType
+from kubeloop.kube.event_recorder import EventType
 from kubeloop.kube.objects.api_types import (
     Condition,
     Deployment,
@@ -132,7 +132,6 @@ class DeploymentSync:
         replica_sets: Sequence[ReplicaSet],
         *,
         context: ControllerContext,
-        events: EventSink,
         consistency: ConsistencyStore,
         status_delay: StatusDelay,
         reconcile: Reconcile,
@@ -149,7 +148,7 @@ class DeploymentSync:
         self._replica_sets = replica_sets
         self._client = context.client
         self._informers = context.informers
-        self._events = events
+        self._events = context.events
         self._counts_terminating = context.feature_gates.enabled("DeploymentReplicaSetTerminatingReplicas")
         self._now = context.clock.now()
         self._consistency = consistency

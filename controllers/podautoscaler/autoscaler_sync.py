@@ -6,7 +6,6 @@ Source: reconcileAutoscaler in pkg/controller/podautoscaler/horizontal.go.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
@@ -19,7 +18,7 @@ from kubeloop.controllers.podautoscaler.autoscaler_spec import (
 )
 from kubeloop.controllers.podautoscaler.metric_evaluation import InvalidMetric, MetricEvaluator, ScaledPods
 from kubeloop.controllers.podautoscaler.metrics import ErrorSource
-from kubeloop.controllers.podautoscaler.scale_target import InvalidReference, Scale, ScaleError, ScaleTargets
+from kubeloop.controllers.podautoscaler.scale_target import InvalidReference, Scale, ScaleError
 from kubeloop.controllers.podautoscaler.scaling_limits import (
     SCALE_DOWN_STABILIZED,
     SCALE_UP_STABILIZED,
@@ -30,8 +29,9 @@ from kubeloop.controllers.podautoscaler.scaling_limits import (
     stabilized_by_behavior,
 )
 from kubeloop.controllers.runtime.controller import ReconcileError
+from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.kube.errors import ApiError, ServerUnreachable
-from kubeloop.kube.event_recorder import EventSink, EventType
+from kubeloop.kube.event_recorder import EventType
 from kubeloop.kube.objects.api_types import Condition, HorizontalPodAutoscaler, JSONValue, Pod
 from kubeloop.kube.objects.object_fields import condition_of, replace_condition
 from kubeloop.kube.selectors import Selector, SelectorError, parse_label_selector
@@ -65,13 +65,11 @@ class AutoscalerSync:
         autoscaler: HorizontalPodAutoscaler,
         history: ScaleHistory,
         *,
+        context: ControllerContext,
         rules: AutoscalerRules,
-        targets: ScaleTargets,
         evaluator: MetricEvaluator,
         select_pods: Callable[[Selector], tuple[list[Pod], list[str]]],
-        events: EventSink,
         reconcile: Reconcile,
-        now: datetime,
     ) -> None:
         """select_pods: returns the pods of a selector, and the names of the autoscalers that select any of them."""
         self.status = autoscaler.status
@@ -82,12 +80,12 @@ class AutoscalerSync:
         self._autoscaler = autoscaler
         self._behavior = behavior_of(autoscaler)
         self._rules = rules
-        self._targets = targets
+        self._targets = evaluator.targets
         self._evaluator = evaluator
         self._select_pods = select_pods
-        self._events = events
+        self._events = context.events
         self._reconcile = reconcile
-        self._now = now
+        self._now = context.clock.now()
         self._min_replicas = (
             DEFAULT_MIN_REPLICAS if autoscaler.spec.min_replicas is None else autoscaler.spec.min_replicas
         )

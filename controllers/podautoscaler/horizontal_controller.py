@@ -51,8 +51,8 @@ class HorizontalController:
 
     def __init__(self, context: ControllerContext) -> None:
         options, gates = context.options, context.feature_gates
+        self._context = context
         self._client = context.client
-        self._clock = context.clock
         self._events = context.events
         self._traces = context.traces
         self._sync_seconds: float = options[_OPTION + "sync_period"]
@@ -68,10 +68,9 @@ class HorizontalController:
         )
         self._metrics = AutoscalerMetrics(context.families)
         self._seconds = context.seconds
-        self._targets = ScaleTargets(context.client)
         self._evaluator = MetricEvaluator(
             MetricsClient(context.client),
-            self._targets,
+            ScaleTargets(context.client),
             readiness,
             self._metrics,
             context.seconds,
@@ -131,13 +130,11 @@ class HorizontalController:
             sync = AutoscalerSync(
                 autoscaler,
                 self._histories.get(key, ScaleHistory()),
+                context=self._context,
                 rules=self._rules,
-                targets=self._targets,
                 evaluator=self._evaluator,
                 select_pods=lambda selector: self._select(autoscaler, selector),
-                events=self._events,
                 reconcile=reconcile,
-                now=self._clock.now(),
             )
             started_at = self._seconds()
             await sync.run()

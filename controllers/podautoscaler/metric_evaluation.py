@@ -87,7 +87,7 @@ class MetricEvaluator:
         self._metrics = metrics
         self._seconds = seconds
         self._client = client
-        self._targets = targets
+        self.targets = targets
         self._readiness = readiness
         self._pod_level = pod_level
 
@@ -227,7 +227,7 @@ class MetricEvaluator:
         metric, described, target = named.metric, named.described_object, named.target
         is_average = target.type == "AverageValue"
         try:
-            resource = await self._targets.resource(described)
+            resource = await self.targets.resource(described)
             usage = await self._client.of_object(
                 metric.name, scaled.namespace, resource.group_resource, described.name, metric.selector
             )

@@ -31,7 +31,6 @@ from kubeloop.kube.objects.object_fields import replicas_of
 from kubeloop.kube.selectors import SelectorError, selector_from
 from support import replay_server
 from support.disabled_recorders import DisabledReconcileRecorder
-from support.recorded_events import RecordedEvents
 from support.replay_server import plain
 
 
@@ -102,14 +101,13 @@ async def test_scale(rows):
         deployment = convert(Deployment, inputs["deployment"])
         all_rss = [*inputs["old_rss"], *([inputs["new_rs"]] if inputs["new_rs"] else [])]
         api = replay_server.ReplayServer({"state": {"deployments": [inputs["deployment"]], "replicasets": all_rss}})
-        events = RecordedEvents()
         clock = replay_server.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
         queue = replay_server.RecordingQueue()
+        context = replay_server.replay_context(api, clock, queue)
         deployment_sync = sync.DeploymentSync(
             deployment,
             [],
-            context=replay_server.replay_context(api, clock, queue),
-            events=events,
+            context=context,
             consistency=ConsistencyStore({}),
             status_delay=StatusDelay(queue, 0.0),
             reconcile=DisabledReconcileRecorder().reconcile("deployment", deployment.key),
@@ -126,7 +124,7 @@ async def test_scale(rows):
         ]
         assert outputs["error"] is None
         assert updates == outputs["updates"], inputs["deployment"]["metadata"]["uid"]
-        assert [event.message for event in events.events] == outputs["events"]
+        assert [event.message for event in context.events.events] == outputs["events"]
 
 
 def test_find_replicasets(rows):
