@@ -14,7 +14,6 @@ from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ActionType, ClusterEvent
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.cache.cache import Cache, CacheError
-from kubeloop.scheduler.cache.pod_requests import DEFAULT_REQUEST_RULES, RequestRules
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.plugins.gang_scheduling import GangScheduling
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
@@ -51,7 +50,6 @@ class PodEvents:
         scheduler_names: Container[str],
         reject_waiting_pod: Callable[[str], bool],
         durations: EventDurations = NOT_MEASURED,
-        request_rules: RequestRules = DEFAULT_REQUEST_RULES,
         sync_calls: Callable[[Pod], None] | None = None,
         completes_gang: Callable[[Pod], bool] | None = None,
     ) -> None:
@@ -68,7 +66,6 @@ class PodEvents:
         self._queue = queue
         self._scheduler_names = scheduler_names
         self._reject_waiting_pod = reject_waiting_pod
-        self._request_rules = request_rules
         self._durations = durations
 
     def on_add(self, obj: Pod, initial: bool) -> None:
@@ -138,7 +135,7 @@ class PodEvents:
             self._cache.update_pod(old, new)
         except CacheError as error:
             log.warning("cannot update a bound pod in the cache: %s", error)
-        for event in events.pod_update_events(old, new, self._request_rules):
+        for event in events.pod_update_events(old, new, self._cache.request_rules):
             self._queue.move_all_to_active_or_backoff(event, old, new)
             self._durations.handled(event, start_ns)
 

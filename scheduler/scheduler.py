@@ -246,7 +246,6 @@ class Scheduler:
             scheduler_names=self.frameworks,
             reject_waiting_pod=self.waiting_pods.reject_removed,
             durations=durations,
-            request_rules=self.request_rules,
             sync_calls=self._patches.sync if self._api_dispatcher is not None else None,
             completes_gang=self._completes_gang if self.feature_gates.enabled("GangScheduling") else None,
         )

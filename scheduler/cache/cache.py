@@ -63,7 +63,7 @@ class Cache:
     ) -> None:
         self._now = now
         self.pod_groups = pod_groups
-        self._request_rules = request_rules
+        self.request_rules = request_rules
         self._ttl_seconds = assumed_pod_ttl_seconds
         self._pods: dict[str, _CachedPod] = {}  # by UID
         self._assumed: dict[str, _CachedPod] = {}
@@ -109,7 +109,7 @@ class Cache:
         uid = pod.metadata.uid
         cached = self._pods.get(uid)
         if cached is None:
-            self._add(PodInfo(pod, self._request_rules), assumed=False)
+            self._add(PodInfo(pod, self.request_rules), assumed=False)
         elif cached.assumed:
             if cached.node_name != pod.spec.node_name:
                 log.warning(
