@@ -2,63 +2,28 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
 
-from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.api.extension_points import PostFilterResult
 from kubeloop.scheduler.api.results import unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
-from kubeloop.scheduler.attempt_steps import AttemptSteps, with_node
-from kubeloop.scheduler.background_calls import BackgroundCalls
-from kubeloop.scheduler.context import SchedulerContext
-from kubeloop.scheduler.failed_attempts import FailedAttempts
+from kubeloop.scheduler.attempt_steps import with_node
 from kubeloop.scheduler.framework.fit_error import FitError
-from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
-from kubeloop.scheduler.status_patches import StatusPatches
 from support.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling_attempts import SchedulingAttempts
 
 pytestmark = pytest.mark.virtual_time
 
 
-class Steps:
+class Steps(SchedulingAttempts):
     """The steps on two nodes, and an attempt of a popped pod that requests `cpu`."""
 
     def __init__(self, clock: Any, cpu: str = "1") -> None:
-        self.cluster = cluster = PluginCluster([make_node("a"), make_node("b", allocatable={"cpu": "2"})])
-        client: Any = cluster.client
-        context = SchedulerContext(client, clock, random.Random(1), lambda _: cluster.recorder, cluster.traces)
-        self.queue = SchedulingQueue(
-            sort_key=lambda queued: queued.key,
-            hint_maps={},
-            pre_enqueue={},
-            nominator=cluster.nominator,
-            now_ns=lambda: 0,
-        )
-        algorithm = Algorithm(
-            cluster.snapshot,
-            percentage_of_nodes_to_score=None,
-            tie_break="random",
-            extenders=(),
-            rng=random.Random(1),
-            now_ns=clock.time_ns,
-        )
-        patches = StatusPatches(client, clock, BackgroundCalls(context))
-        failed = FailedAttempts(context, self.queue, cluster.cache, cluster.snapshot, cluster.pods, patches)
-        self.steps = AttemptSteps(context, self.queue, cluster.cache, algorithm, failed)
-        pod = make_pod("p", cpu=cpu)
-        cluster.pods.put(pod.key, pod)
-        self.queue.add(pod)
-        queued = self.queue.pop()
-        assert queued is not None
-        self.attempt = Attempt(cluster.framework, queued, clock.time_ns())
-
-    @property
-    def messages(self) -> list[str]:
-        return [event.message for event in self.cluster.recorder.events]
+        super().__init__(PluginCluster([make_node("a"), make_node("b", allocatable={"cpu": "2"})]), clock)
+        self.attempt = Attempt(self.cluster.framework, self.pop(make_pod("p", cpu=cpu)), clock.time_ns())
 
 
 async def test_node_is_chosen_among_the_given_rows(clock):

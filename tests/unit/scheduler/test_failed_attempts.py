@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,14 +12,10 @@ from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.results import unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
-from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.context import SchedulerContext
-from kubeloop.scheduler.failed_attempts import FailedAttempts
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration
-from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
-from kubeloop.scheduler.status_patches import StatusPatches
 from support.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling_attempts import SchedulingAttempts
 
 REJECTED = unschedulable("Mine", "not now")
 ERROR = Status(Code.ERROR, ("broken",), "Mine")
@@ -36,46 +31,23 @@ class Reservation:
         self.unreserved.append((pod.key, node_name))
 
 
-class Failures:
+class Failures(SchedulingAttempts):
     """FailedAttempts with a queue whose plugin "Mine" waits for deletions of pods, and one pod that is attempted."""
 
     def __init__(self, clock: Any) -> None:
-        self.cluster = cluster = PluginCluster([make_node("n")])
-        self.reservation = Reservation()
         hints = QueueingHintMap([Registration("Mine", events.ASSIGNED_POD_DELETE, None)])
-        self.queue = SchedulingQueue(
-            sort_key=lambda queued: queued.key,
-            hint_maps={"default-scheduler": hints},
-            pre_enqueue={},
-            nominator=cluster.nominator,
-            now_ns=lambda: 10**9,
-        )
-        client: Any = cluster.client
-        context = SchedulerContext(client, clock, random.Random(1), lambda _: cluster.recorder, cluster.traces)
-        self.patches = StatusPatches(client, clock, BackgroundCalls(context))
-        self.failed = FailedAttempts(context, self.queue, cluster.cache, cluster.snapshot, cluster.pods, self.patches)
+        super().__init__(PluginCluster([make_node("n")]), clock, {"default-scheduler": hints})
+        self.reservation = Reservation()
         self.pod = make_pod("p")
 
     def attempt(self, pod: Pod, *, assumed: bool = False) -> Attempt:
         """Return an attempt to schedule a new pod."""
-        self.cluster.pods.put(pod.key, pod)
-        self.queue.add(pod)
-        queued = self.queue.pop()
-        assert queued is not None
         framework: Any = SimpleNamespace(reserve=self.reservation, profile_name="default-scheduler")
-        attempt = Attempt(framework, queued)
+        attempt = Attempt(framework, self.pop(pod))
         if assumed:
             attempt.node, attempt.pod = "n", PodInfo(make_pod(pod.metadata.name, "n"))
             self.cluster.cache.assume_pod(attempt.pod)
         return attempt
-
-    def queue_of(self, name: str) -> str:
-        entry = self.queue.get(f"default/{name}")
-        return entry[0] if entry is not None else ""
-
-    @property
-    def messages(self) -> list[str]:
-        return [event.message for event in self.cluster.recorder.events]
 
 
 @pytest.fixture

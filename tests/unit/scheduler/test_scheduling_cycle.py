@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,22 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from kubeloop.kube.objects.api_types import Node, NodeAllocatableResourceClaimStatus, Pod
-from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.api.results import unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
-from kubeloop.scheduler.attempt_steps import AttemptSteps
-from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.context import SchedulerContext
-from kubeloop.scheduler.failed_attempts import FailedAttempts
 from kubeloop.scheduler.framework.reserve_points import ReservePoints
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
-from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.scheduling_cycle import SchedulingCycle
-from kubeloop.scheduler.status_patches import StatusPatches
 from support.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling_attempts import SchedulingAttempts
 
 pytestmark = pytest.mark.virtual_time
 
@@ -56,51 +49,21 @@ class Permit:
         return self.result, 5.0
 
 
-class Cycle:
+class Cycle(SchedulingAttempts):
     """A scheduling cycle on `nodes`. permit: the result of its Permit plugin."""
 
     def __init__(self, clock: Any, *nodes: Node, permit: Status | None = None) -> None:
-        self.cluster = cluster = PluginCluster(nodes)
-        self.framework = framework = cluster.make_framework()
+        super().__init__(PluginCluster(nodes), clock)
+        self.framework = framework = self.cluster.make_framework()
         self.waiting_pods = WaitingPods()
         points: Any = {"reserve": (), "permit": [Permit(permit)]}
         framework.reserve = ReservePoints(Timing(None, "profile", int), points, self.waiting_pods)
-        client: Any = cluster.client
-        context = SchedulerContext(client, clock, random.Random(1), lambda _: cluster.recorder, cluster.traces)
-        self.queue = SchedulingQueue(
-            sort_key=lambda queued: queued.key,
-            hint_maps={},
-            pre_enqueue={},
-            nominator=cluster.nominator,
-            now_ns=lambda: 0,
-        )
-        self.algorithm = Algorithm(
-            cluster.snapshot,
-            percentage_of_nodes_to_score=None,
-            tie_break="random",
-            extenders=(),
-            rng=random.Random(1),
-            now_ns=clock.time_ns,
-        )
-        patches = StatusPatches(client, clock, BackgroundCalls(context))
-        failed = FailedAttempts(context, self.queue, cluster.cache, cluster.snapshot, cluster.pods, patches)
-        frameworks = {"default-scheduler": framework}
-        steps = AttemptSteps(context, self.queue, cluster.cache, self.algorithm, failed)
-        self.cycle = SchedulingCycle(context, frameworks, steps)
+        self.cycle = SchedulingCycle(self.context, {"default-scheduler": framework}, self.steps)
 
     async def run(self, pod: Pod) -> Attempt | None:
         """Run the cycle of a new pod."""
-        self.cluster.pods.put(pod.key, pod)
-        self.queue.add(pod)
+        self.add(pod)
         return await self.cycle.run()
-
-    def queue_of(self, pod: Pod) -> str:
-        entry = self.queue.get(pod.key)
-        return entry[0] if entry is not None else ""
-
-    @property
-    def messages(self) -> list[str]:
-        return [event.message for event in self.cluster.recorder.events]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +84,7 @@ async def test_pod_rejected_on_permit_is_forgotten_and_requeued(clock: Any) -> N
     cycle, pod = Cycle(clock, make_node("n"), permit=unschedulable("Mine", "not now")), make_pod("p")
     assert await cycle.run(pod) is None
     assert cycle.cluster.cache.assumed_pods() == []
-    assert cycle.queue_of(pod) == "unschedulable"
+    assert cycle.queue_of("p") == "unschedulable"
     assert cycle.messages == ["0/1 nodes are available: 1 not now."]
 
 
@@ -148,7 +111,7 @@ async def test_exception_costs_the_attempt_only(clock: Any, caplog: Any) -> None
     cycle.algorithm.schedule = broken  # type: ignore[method-assign]
     assert await cycle.run(pod) is None
     assert cycle.messages == ["ValueError: broken"]
-    assert cycle.queue_of(pod) == "backoff"
+    assert cycle.queue_of("p") == "backoff"
 
 
 async def test_pod_being_deleted_is_skipped_with_an_event(clock: Any) -> None:
