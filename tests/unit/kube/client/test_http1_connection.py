@@ -8,25 +8,10 @@ import pytest
 
 from kubeloop.kube.client.http1_connection import Http1Connection
 from kubeloop.kube.shared_buffer import new_buffer
+from support.client_connections import Wire
 from support.received import receive
 
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-
-
-class Wire(asyncio.Transport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent = b""
-        self.closed = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.sent += data
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def abort(self) -> None:
-        self.closed = True
 
 
 @pytest.fixture

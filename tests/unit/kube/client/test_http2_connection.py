@@ -22,9 +22,8 @@ from kubeloop.kube.client.endpoint import Endpoint
 from kubeloop.kube.client.http2_connection import Http2Connection, ProtocolError, status_of
 from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.shared_buffer import new_buffer
+from support.client_connections import HEADERS, Wire, eventually, send
 from support.received import receive
-
-HEADERS = {"accept": "application/json", "user-agent": "test"}
 
 
 @dataclass
@@ -157,12 +156,6 @@ async def echo(request: Request) -> None:
     await request.respond(200, request.target.encode() + b" " + request.body)
 
 
-async def eventually(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
 # --- with a server ---------------------------------------------------------------------------------------------------
 
 
@@ -204,7 +197,7 @@ async def test_concurrent_requests_share_one_connection(serving):
         await echo(request)
 
     async with serving(respond) as (server, transport):
-        requests = [transport.request("PUT", f"/{n}", headers=HEADERS, body=b"x%d" % n) for n in range(50)]
+        requests = [send(transport, "PUT", f"/{n}", b"x%d" % n) for n in range(50)]
         responses = await asyncio.gather(*requests)
         assert [response.body for response in responses] == [b"/%d x%d" % (n, n) for n in range(50)]
         assert len(server.connections) == 1
@@ -218,9 +211,9 @@ async def test_more_streams_than_server_allows_use_another_connection(serving):
         await echo(request)
 
     async with serving(respond, {h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 3}) as (server, transport):
-        first = asyncio.create_task(transport.request("GET", "/", headers=HEADERS))
+        first = asyncio.create_task(send(transport, "GET", "/"))
         await eventually(lambda: server.requests)
-        others = [asyncio.create_task(transport.request("GET", "/", headers=HEADERS)) for _ in range(5)]
+        others = [asyncio.create_task(send(transport, "GET", "/")) for _ in range(5)]
         await eventually(lambda: len(server.requests) == 6)
         assert len(server.connections) == 2
         gate.set()
@@ -234,16 +227,16 @@ async def test_large_bodies_wait_for_windows_in_both_directions(serving):
         await request.respond(200, request.body)
 
     async with serving(respond) as (_, transport):
-        small = transport.request("PUT", "/", headers=HEADERS, body=b"small")
-        large = transport.request("PUT", "/", headers=HEADERS, body=body)
-        responses = await asyncio.gather(large, small, transport.request("DELETE", "/", headers=HEADERS))
+        small = send(transport, "PUT", "/", b"small")
+        large = send(transport, "PUT", "/", body)
+        responses = await asyncio.gather(large, small, send(transport, "DELETE", "/"))
         assert [response.body for response in responses] == [body, b"small", b""]
 
 
 async def test_target_of_100_kib_is_sent_in_several_frames(serving):
     target = "/?labelSelector=" + "a" * (60 << 10)
     async with serving(echo) as (_, transport):
-        assert (await transport.request("GET", target, headers=HEADERS)).body == target.encode() + b" "
+        assert (await send(transport, "GET", target)).body == target.encode() + b" "
 
 
 async def test_stream_delivers_chunks_until_server_ends_it(serving):
@@ -277,7 +270,7 @@ async def test_stream_without_reader_stops_at_its_window_and_delays_no_other(ser
 
     async with serving(respond) as (_, transport), transport.stream("GET", "/watch", headers=HEADERS) as stream:
         for _ in range(20):
-            assert (await transport.request("GET", "/a", headers=HEADERS)).body == b"/a "
+            assert (await send(transport, "GET", "/a")).body == b"/a "
         first = await anext(stream.chunks)
         assert len(first) <= 100_000
         assert len(first) + sum([len(chunk) async for chunk in stream.chunks]) == 1_000_000
@@ -294,12 +287,12 @@ async def test_leaving_stream_or_cancelling_request_resets_only_its_stream(servi
     async with serving(respond) as (server, transport):
         async with transport.stream("GET", "/watch", headers=HEADERS) as stream:
             await anext(stream.chunks)
-            slow = asyncio.create_task(transport.request("GET", "/slow", headers=HEADERS))
+            slow = asyncio.create_task(send(transport, "GET", "/slow"))
             await eventually(lambda: len(server.requests) == 2)
             slow.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await slow
-        assert (await transport.request("GET", "/fast", headers=HEADERS)).body == b"/fast "
+        assert (await send(transport, "GET", "/fast")).body == b"/fast "
         assert (server.connections[0].resets, len(server.connections)) == ([3, 1], 1)
 
 
@@ -313,12 +306,12 @@ async def test_requests_after_last_stream_of_goaway_were_not_sent(serving):
             await echo(request)
 
     async with serving(respond) as (server, transport):
-        first = asyncio.create_task(transport.request("GET", "/first", headers=HEADERS))
+        first = asyncio.create_task(send(transport, "GET", "/first"))
         await eventually(lambda: server.requests)
         with pytest.raises(TransportError) as error:
-            await transport.request("POST", "/last", headers=HEADERS, body=b"x")
+            await send(transport, "POST", "/last", b"x")
         assert not error.value.request_sent
-        assert (await transport.request("POST", "/next", headers=HEADERS, body=b"x")).body == b"/next x"
+        assert (await send(transport, "POST", "/next", b"x")).body == b"/next x"
         assert len(server.connections) == 2
         assert not first.done()  # the server still sends its response
         first.cancel()
@@ -334,7 +327,7 @@ async def test_refused_stream_was_not_sent_and_other_resets_were(serving):
     async with serving(respond) as (_, transport):
         for target, sent in (("/refused", False), ("/cancelled", True)):
             with pytest.raises(TransportError, match="stream error") as error:
-                await transport.request("POST", target, headers=HEADERS, body=b"x")
+                await send(transport, "POST", target, b"x")
             assert error.value.request_sent == sent
 
 
@@ -350,7 +343,7 @@ async def test_lost_connection_fails_all_exchanges(serving):
         async with transport.stream("GET", "/watch", headers=HEADERS) as stream:
             assert await anext(stream.chunks) == b"one\n"
             with pytest.raises(TransportError) as error:
-                await transport.request("POST", "/last", headers=HEADERS, body=b"x")
+                await send(transport, "POST", "/last", b"x")
             assert error.value.request_sent
             with pytest.raises(TransportError):
                 await anext(stream.chunks)
@@ -365,8 +358,8 @@ async def test_get_is_repeated_after_connection_was_closed_by_server(serving):
             await echo(request)
 
     async with serving(respond) as (server, transport):
-        await transport.request("GET", "/first", headers=HEADERS)
-        assert (await transport.request("GET", "/second", headers=HEADERS)).body == b"/second "
+        await send(transport, "GET", "/first")
+        assert (await send(transport, "GET", "/second")).body == b"/second "
         assert len(server.connections) == 2
 
 
@@ -379,12 +372,12 @@ async def test_timeout_closes_connection_only_if_it_is_silent(serving):
             await echo(request)
 
     async with serving(respond) as (server, transport):
-        await transport.request("GET", "/", headers=HEADERS)
+        await send(transport, "GET", "/")
         for target, connections in (("/slow", 1), ("/silent", 2)):
             with pytest.raises(TransportError, match="timed out") as error:
-                await transport.request("GET", target, headers=HEADERS, timeout_seconds=0.1)
+                await send(transport, "GET", target, timeout_seconds=0.1)
             assert error.value.request_sent
-            assert (await transport.request("GET", "/a", headers=HEADERS)).body == b"/a "
+            assert (await send(transport, "GET", "/a")).body == b"/a "
             assert len(server.connections) == connections
 
 
@@ -397,10 +390,10 @@ async def test_close_idle_connections_lets_streams_end(serving):
         await echo(request)
 
     async with serving(respond) as (server, transport):
-        slow = asyncio.create_task(transport.request("GET", "/slow", headers=HEADERS))
+        slow = asyncio.create_task(send(transport, "GET", "/slow"))
         await eventually(lambda: server.requests)
         transport.close_idle_connections()
-        await transport.request("GET", "/", headers=HEADERS)
+        await send(transport, "GET", "/")
         assert len(server.connections) == 2
         gate.set()
         assert (await slow).body == b"/slow "
@@ -417,7 +410,7 @@ async def test_interim_response_and_trailers_are_skipped(serving):
         request.connection.flush()
 
     async with serving(respond) as (_, transport):
-        response = await transport.request("GET", "/", headers=HEADERS)
+        response = await send(transport, "GET", "/")
         assert (response.status, response.body) == (200, b"ok")
 
 
@@ -426,7 +419,7 @@ async def test_line_break_in_header_is_rejected(serving):
         for target, value in (("/", "a\r\nauthorization: b"), ("/\n", "a")):
             with pytest.raises(ValueError, match="line break"):
                 await transport.request("GET", target, headers={**HEADERS, "x": value})
-        assert (await transport.request("GET", "/", headers=HEADERS)).status == 200
+        assert (await send(transport, "GET", "/")).status == 200
         assert len(server.requests) == 1
 
 
@@ -434,30 +427,12 @@ async def test_disable_http2_selects_http1(serving, monkeypatch):
     monkeypatch.setenv("DISABLE_HTTP2", "1")
     async with serving(echo) as (server, transport):
         with pytest.raises(TransportError):  # the server understands HTTP/2 only
-            await transport.request("POST", "/", headers=HEADERS, body=b"x", timeout_seconds=5)
+            await send(transport, "POST", "/", b"x", timeout_seconds=5)
         tls = server.connections[0].transport.get_extra_info("ssl_object")
         assert tls.selected_alpn_protocol() != "h2"
 
 
 # --- without a server ------------------------------------------------------------------------------------------------
-
-
-class Wire(asyncio.Transport):
-    """Transport of a connection under test: collects what it sends."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent = b""
-        self.closed = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.sent += data
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def abort(self) -> None:
-        self.closed = True
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from kubeloop.kube.client.endpoint import endpoint_from_url
 from kubeloop.kube.client.retries import RetryPolicy
 from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.objects.resources import PODS
-
-HEADERS = {"accept": "application/json", "user-agent": "test"}
+from support.client_connections import HEADERS, eventually, send
 
 
 @pytest.fixture(params=[AsyncioTransport, AiohttpTransport], ids=["asyncio", "aiohttp"])
@@ -65,9 +64,9 @@ async def test_keep_alive_connections_are_reused(serving, connected):
     async with serving(echo) as server:
         transport = connected(server.url)
         for _ in range(5):
-            assert (await transport.request("GET", "/a", headers=HEADERS)).body == b"GET /a "
+            assert (await send(transport, "GET", "/a")).body == b"GET /a "
         assert server.connections == 1
-        await asyncio.gather(*(transport.request("PUT", f"/{n}", headers=HEADERS, body=b"x") for n in range(4)))
+        await asyncio.gather(*(send(transport, "PUT", f"/{n}", b"x") for n in range(4)))
         assert server.connections == 4
 
 
@@ -82,10 +81,8 @@ async def test_burst_opens_few_connections_at_once_and_uses_released_ones(servin
 
     async with serving(respond) as server:
         transport = AsyncioTransport(endpoint_from_url(server.url, None))
-        first = asyncio.create_task(transport.request("PUT", "/first", headers=HEADERS, body=b"x"))
-        async with asyncio.timeout(30):
-            while not server.requests:
-                await asyncio.sleep(0.001)
+        first = asyncio.create_task(send(transport, "PUT", "/first", b"x"))
+        await eventually(lambda: server.requests)
         connect = transport._connect
 
         async def slow_connect():
@@ -94,7 +91,7 @@ async def test_burst_opens_few_connections_at_once_and_uses_released_ones(servin
             return await connect()
 
         transport._connect = slow_connect
-        burst = [asyncio.create_task(transport.request("PUT", "/", headers=HEADERS, body=b"x")) for _ in range(9)]
+        burst = [asyncio.create_task(send(transport, "PUT", "/", b"x")) for _ in range(9)]
         first_response.set()
         await first
         assert len(connecting) == 8
@@ -107,14 +104,12 @@ async def test_burst_opens_few_connections_at_once_and_uses_released_ones(servin
 async def test_closed_connection_is_freed_without_garbage_collection(serving):
     async with serving(echo) as server:
         transport = AsyncioTransport(endpoint_from_url(server.url, None))
-        await transport.request("GET", "/", headers=HEADERS)
+        await send(transport, "GET", "/")
         (connection,) = (weakref.ref(connection) for connection in transport._exchanges)
         gc.disable()
         try:
             await transport.close()
-            async with asyncio.timeout(30):
-                while connection() is not None:
-                    await asyncio.sleep(0.001)
+            await eventually(lambda: connection() is None)
         finally:
             gc.enable()
 
@@ -137,7 +132,7 @@ async def test_response_in_pieces_chunks_or_until_close(serving, connected):
     async with serving(respond) as server:
         transport = connected(server.url)
         for target in ("/pieces", "/chunks", "/close", "/pieces"):
-            assert (await transport.request("GET", target, headers=HEADERS)).body == b"abcde"
+            assert (await send(transport, "GET", target)).body == b"abcde"
         assert server.connections == 2
 
 
@@ -151,7 +146,7 @@ async def test_response_without_body_keeps_connection(serving, connected):
     async with serving(respond) as server:
         transport = connected(server.url)
         for target, status in (("/none", 204), ("/empty", 200), ("/none", 204)):
-            response = await transport.request("DELETE", target, headers=HEADERS)
+            response = await send(transport, "DELETE", target)
             assert (response.status, response.body) == (status, b"")
         assert server.connections == 1
 
@@ -162,7 +157,7 @@ async def test_interim_responses_are_skipped(serving, connected):
         await request.respond(200, b"ok")
 
     async with serving(respond) as server:
-        response = await connected(server.url).request("GET", "/", headers=HEADERS)
+        response = await send(connected(server.url), "GET", "/")
         assert (response.status, response.body) == (200, b"ok")
 
 
@@ -174,8 +169,8 @@ async def test_get_on_stale_connection_is_retried(serving, connected):
 
     async with serving(respond) as server:
         transport = connected(server.url)
-        await transport.request("GET", "/first", headers=HEADERS)
-        assert (await transport.request("GET", "/second", headers=HEADERS)).body == b"GET /second "
+        await send(transport, "GET", "/first")
+        assert (await send(transport, "GET", "/second")).body == b"GET /second "
         assert server.connections == 2
 
 
@@ -187,9 +182,9 @@ async def test_post_on_lost_connection_is_not_retried(serving, connected):
 
     async with serving(respond) as server:
         transport = connected(server.url)
-        await transport.request("POST", "/first", headers=HEADERS, body=b"x")
+        await send(transport, "POST", "/first", b"x")
         with pytest.raises(TransportError) as lost:
-            await transport.request("POST", "/second", headers=HEADERS, body=b"x")
+            await send(transport, "POST", "/second", b"x")
         assert lost.value.request_sent
         assert [request.target for request in server.requests] == ["/first", "/second"]
 
@@ -197,10 +192,10 @@ async def test_post_on_lost_connection_is_not_retried(serving, connected):
 async def test_idle_connections_closed_by_server_are_not_used(serving, connected):
     async with serving(echo) as server:
         transport = connected(server.url)
-        await transport.request("POST", "/", headers=HEADERS, body=b"1")
+        await send(transport, "POST", "/", b"1")
         server.close_connections()
         await asyncio.sleep(0.01)
-        assert (await transport.request("POST", "/", headers=HEADERS, body=b"2")).body == b"POST / 2"
+        assert (await send(transport, "POST", "/", b"2")).body == b"POST / 2"
         assert server.connections == 2
 
 
@@ -217,7 +212,7 @@ async def test_truncated_body_is_transport_error(serving, connected):
         transport = connected(server.url)
         for target in ("/length", "/chunks"):
             with pytest.raises(TransportError) as lost:
-                await transport.request("GET", target, headers=HEADERS)
+                await send(transport, "GET", target)
             assert lost.value.request_sent
 
 
@@ -231,12 +226,12 @@ async def test_timeout_is_error_and_closes_connection(serving, connected):
 
     async with serving(respond) as server:
         transport = connected(server.url)
-        await transport.request("GET", "/first", headers=HEADERS)  # the timeout also limits connecting
+        await send(transport, "GET", "/first")  # the timeout also limits connecting
         with pytest.raises(TransportError, match="timed out") as late:
-            await transport.request("GET", "/slow", headers=HEADERS, timeout_seconds=0.01)
+            await send(transport, "GET", "/slow", timeout_seconds=0.01)
         assert late.value.request_sent
         client_gave_up.set()
-        assert (await transport.request("GET", "/fast", headers=HEADERS, timeout_seconds=60)).body == b"/fast"
+        assert (await send(transport, "GET", "/fast", timeout_seconds=60)).body == b"/fast"
 
 
 async def test_cancelled_request_does_not_affect_next_request(serving, connected):
@@ -247,14 +242,14 @@ async def test_cancelled_request_does_not_affect_next_request(serving, connected
 
     async with serving(respond) as server:
         transport = connected(server.url)
-        slow = asyncio.ensure_future(transport.request("GET", "/slow", headers=HEADERS))
+        slow = asyncio.ensure_future(send(transport, "GET", "/slow"))
         await asyncio.sleep(0.01)
         slow.cancel()
         with pytest.raises(asyncio.CancelledError):
             await slow
-        assert (await transport.request("GET", "/fast", headers=HEADERS)).body == b"/fast"
+        assert (await send(transport, "GET", "/fast")).body == b"/fast"
         await asyncio.sleep(0.02)
-        assert (await transport.request("GET", "/fast", headers=HEADERS)).body == b"/fast"
+        assert (await send(transport, "GET", "/fast")).body == b"/fast"
 
 
 async def test_refused_connection_means_request_not_sent(serving, connected):
@@ -262,7 +257,7 @@ async def test_refused_connection_means_request_not_sent(serving, connected):
         pass
     transport = connected(server.url)
     with pytest.raises(TransportError, match=str(server.port)) as raised:
-        await transport.request("POST", "/", headers=HEADERS, body=b"x")
+        await send(transport, "POST", "/", b"x")
     assert not raised.value.request_sent
     with pytest.raises(TransportError) as raised:
         async with transport.stream("GET", "/", headers=HEADERS):
@@ -276,7 +271,7 @@ async def test_non_http_response_is_transport_error(serving, connected):
 
     async with serving(respond) as server:
         with pytest.raises(TransportError):
-            await connected(server.url).request("GET", "/", headers=HEADERS, timeout_seconds=1)
+            await send(connected(server.url), "GET", "/", timeout_seconds=1)
 
 
 async def test_stream_delivers_chunks_until_server_ends_it(serving, connected):
@@ -298,7 +293,7 @@ async def test_stream_delivers_chunks_until_server_ends_it(serving, connected):
             gate.set()
             rest = b"".join([chunk async for chunk in stream.chunks])
         assert rest == b"two\nthree\n"
-        await transport.request("GET", "/watch", headers=HEADERS)
+        await send(transport, "GET", "/watch")
         assert server.connections == 1
 
 
@@ -389,7 +384,7 @@ async def test_large_bodies_in_both_directions(serving, connected):
         await request.respond(200, request.body)
 
     async with serving(respond) as server:
-        response = await connected(server.url).request("PUT", "/", headers=HEADERS, body=body)
+        response = await send(connected(server.url), "PUT", "/", body)
         assert response.body == body
 
 
@@ -408,20 +403,20 @@ async def test_tls_verifies_certificate(serving, connected, certificate):
         url = f"https://127.0.0.1:{server.port}"
         trusting = connected(url, ssl.create_default_context(cafile=certificate[0]))
         for _ in range(3):
-            response = await trusting.request("GET", "/x", headers=HEADERS)
+            response = await send(trusting, "GET", "/x")
             assert response.body == b"GET /x "
         assert server.connections == 1
         with pytest.raises(TransportError, match="certificate verify failed") as raised:
-            await connected(url, ssl.create_default_context()).request("POST", "/x", headers=HEADERS)
+            await send(connected(url, ssl.create_default_context()), "POST", "/x")
         assert not raised.value.request_sent
 
 
 async def test_close_idle_connections_opens_new_ones(serving, connected):
     async with serving(echo) as server:
         transport = connected(server.url)
-        await transport.request("GET", "/", headers=HEADERS)
+        await send(transport, "GET", "/")
         transport.close_idle_connections()
-        await transport.request("GET", "/", headers=HEADERS)
+        await send(transport, "GET", "/")
         assert server.connections == 2
 
 
