@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from kubeloop.informers.metadata_accessor import MetadataAccessor, is_older
 from kubeloop.informers.reflector import Listing, Reflector, yield_to_event_loop
@@ -53,6 +53,15 @@ class ResourceEventHandlerFuncs(Generic[T]):
         on_delete: Callable[[T, bool], object] | None = None,
     ) -> None:
         self._on_add, self._on_update, self._on_delete = on_add, on_update, on_delete
+
+    @classmethod
+    def of_changes(cls, on_change: Callable[[T | None, T | None], object]) -> Self:
+        """Handle all events by a function of the object before and after: None before it exists, and when deleted."""
+        return cls(
+            on_add=lambda obj, _initial: on_change(None, obj),
+            on_update=on_change,
+            on_delete=lambda obj, _unknown: on_change(obj, None),
+        )
 
     def on_add(self, obj: T, initial: bool) -> None:
         if self._on_add is not None:

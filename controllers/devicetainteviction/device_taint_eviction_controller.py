@@ -91,13 +91,7 @@ class DeviceTaintEvictionController:
         self._queue = context.new_queue(_NAME)
         self._controller = Controller("devicetainteviction", self.reconcile, self._queue, context.workers, context)
         self._registrations: list[HandlerRegistration[Any]] = [
-            claims.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda claim, _initial: self.on_claim(None, claim),
-                    on_update=self.on_claim,
-                    on_delete=lambda claim, _unknown: self.on_claim(claim, None),
-                )
-            ),
+            claims.add_handler(ResourceEventHandlerFuncs.of_changes(self.on_claim)),
             pods.add_handler(
                 ResourceEventHandlerFuncs(
                     on_add=lambda pod, _initial: self.on_pod(pod),
@@ -105,26 +99,12 @@ class DeviceTaintEvictionController:
                     on_delete=lambda pod, _unknown: self.on_pod_delete(pod),
                 )
             ),
-            slices.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda slice_, _initial: self.on_slice(None, slice_),
-                    on_update=self.on_slice,
-                    on_delete=lambda slice_, _unknown: self.on_slice(slice_, None),
-                )
-            ),
+            slices.add_handler(ResourceEventHandlerFuncs.of_changes(self.on_slice)),
         ]
         if context.feature_gates.enabled("DRADeviceTaintRules"):
             rules = context.informers.informer(DEVICE_TAINT_RULES)
             self._rules = rules.store
-            self._registrations.append(
-                rules.add_handler(
-                    ResourceEventHandlerFuncs(
-                        on_add=lambda rule, _initial: self.on_rule(None, rule),
-                        on_update=self.on_rule,
-                        on_delete=lambda rule, _unknown: self.on_rule(rule, None),
-                    )
-                )
-            )
+            self._registrations.append(rules.add_handler(ResourceEventHandlerFuncs.of_changes(self.on_rule)))
 
     async def run(self) -> None:
         """Evict until cancelled."""

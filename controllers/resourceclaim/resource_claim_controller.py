@@ -88,13 +88,7 @@ class ResourceClaimController:
                     on_delete=lambda pod, _unknown: self.on_pod_delete(pod),
                 )
             ),
-            claims.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda claim, _initial: self.on_claim(None, claim),
-                    on_update=self.on_claim,
-                    on_delete=lambda claim, _unknown: self.on_claim(claim, None),
-                )
-            ),
+            claims.add_handler(ResourceEventHandlerFuncs.of_changes(self.on_claim)),
             templates.add_handler(
                 ResourceEventHandlerFuncs(
                     on_add=lambda template, _initial: self.on_template(template),
