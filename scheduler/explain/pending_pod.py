@@ -132,27 +132,8 @@ def _explain_steps(scheduler: Scheduler, key: str, explanation: PodExplanation) 
 
 def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation) -> Iterator[None]:
     explanation.last_attempt = _last_attempt(pod)
-    entry = scheduler.queue.get(pod.key)
-    if entry is not None:
-        explanation.queue, queued = entry
-        explanation.attempts = queued.attempts
-        explanation.rejected_by = tuple(sorted(queued.rejectors))
-        explanation.retry_seconds = scheduler.queue.remaining_backoff_seconds(queued)
-        if queued.gated:
-            explanation.summary = f"the pod is gated by {queued.gating_plugin}"
-            explanation.message = gating_message(scheduler, pod, queued)
-            explanation.advice = advice([queued.gating_plugin], pod, message=explanation.message)
-            info, snapshot = PodInfo(pod, scheduler.request_rules), scheduler.snapshot
-            framework = scheduler.frameworks[pod.spec.scheduler_name]
-            explanation.details = _details(framework, [queued.gating_plugin], CycleState(), info, snapshot)
-            return
-    elif scheduler.cache.is_assumed(pod):
-        assumed = scheduler.cache.get_pod(pod.metadata.uid)
-        explanation.queue = "in flight"
-        explanation.summary = f"the pod is being bound to {assumed.spec.node_name if assumed else 'a node'}"
+    if _is_explained_by_queue(scheduler, pod, explanation):
         return
-    elif scheduler.queue.is_in_flight(pod.metadata.uid):
-        explanation.queue = "in flight"
     yield from _update_snapshot(scheduler)
     framework, state = scheduler.frameworks[pod.spec.scheduler_name], CycleState()
     info = PodInfo(pod, scheduler.request_rules)
@@ -199,6 +180,32 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
     yield
     explanation.details = _details(framework, plugins, state, info, snapshot)
     _summarize(explanation, pod, nodes, reasons, plugins, scheduler.feature_gates)
+
+
+def _is_explained_by_queue(scheduler: Scheduler, pod: Pod, explanation: PodExplanation) -> bool:
+    """Fill in the state of the pod in the queue. Returns True if it is gated or being bound: filters do not matter."""
+    entry = scheduler.queue.get(pod.key)
+    if entry is not None:
+        explanation.queue, queued = entry
+        explanation.attempts = queued.attempts
+        explanation.rejected_by = tuple(sorted(queued.rejectors))
+        explanation.retry_seconds = scheduler.queue.remaining_backoff_seconds(queued)
+        if queued.gated:
+            explanation.summary = f"the pod is gated by {queued.gating_plugin}"
+            explanation.message = gating_message(scheduler, pod, queued)
+            explanation.advice = advice([queued.gating_plugin], pod, message=explanation.message)
+            info, snapshot = PodInfo(pod, scheduler.request_rules), scheduler.snapshot
+            framework = scheduler.frameworks[pod.spec.scheduler_name]
+            explanation.details = _details(framework, [queued.gating_plugin], CycleState(), info, snapshot)
+            return True
+    elif scheduler.cache.is_assumed(pod):
+        assumed = scheduler.cache.get_pod(pod.metadata.uid)
+        explanation.queue = "in flight"
+        explanation.summary = f"the pod is being bound to {assumed.spec.node_name if assumed else 'a node'}"
+        return True
+    elif scheduler.queue.is_in_flight(pod.metadata.uid):
+        explanation.queue = "in flight"
+    return False
 
 
 def _details(
