@@ -53,15 +53,6 @@ class ClaimCache:
         self._assumed[claim.key] = claim
         self._count(claim)
 
-    def restore(self, key: str) -> None:
-        """Return to the informer's state of a claim."""
-        assumed = self._assumed.pop(key, None)
-        if assumed is not None:
-            current = self._store.get(key)
-            is_current = current is not None and current.metadata.uid == assumed.metadata.uid
-            allocation = current.status.allocation if current is not None and is_current else None
-            self._usage.set_allocation(assumed.metadata.uid, allocation)
-
     def pending_allocation(self, uid: str) -> AllocationResult | None:
         pending = self.pending.get(uid)
         return None if pending is None else pending.allocation
@@ -74,15 +65,14 @@ class ClaimCache:
             self._usage.set_allocation(uid, allocation)
         pending.pods.add(pod.metadata.uid)
 
-    def release_pending(self, claim: ResourceClaim, pod: Pod) -> bool:
-        """Release what a pod has reserved. Returns True if no other pod shares it, so that it was removed."""
+    def release_pending(self, claim: ResourceClaim, pod: Pod) -> None:
+        """Release what a pod has reserved; it stays reserved for other pods that share it."""
         pending = self.pending.get(claim.metadata.uid)
-        if pending is None or pod.metadata.uid not in pending.pods:
-            return False
-        pending.pods.remove(pod.metadata.uid)
+        if pending is None:
+            return
+        pending.pods.discard(pod.metadata.uid)
         if not pending.pods:
             self.remove_pending(claim)
-        return not pending.pods
 
     def remove_pending(self, claim: ResourceClaim) -> None:
         """Remove the pending allocation of a claim, if it has one, for all pods: it is written."""

@@ -287,8 +287,7 @@ class ClaimBinding:
         if special is not None:
             self._devices.claims.release_pending(special.claim, pod)
         for claim in devices.claims:
-            if self._devices.claims.release_pending(claim, pod):
-                self._devices.claims.restore(claim.key)
+            self._devices.claims.release_pending(claim, pod)
 
     def unreserve(self, devices: PodDevices, pod: Pod, node: str) -> None:
         """Free the devices that were reserved, and undo what was written for the pod in the background."""

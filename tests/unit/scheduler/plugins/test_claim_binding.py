@@ -603,6 +603,33 @@ async def group_post_filter(
     return result.message, cluster.client.patches
 
 
+async def test_deallocated_claim_is_allocated_again_in_the_same_cycle(plugin_cluster, node):
+    cluster = plugin_cluster([node("a")], feature_gates=GATES)
+    entry = claim("c", status=allocated(("b", "d"), node="b"))
+    cluster.devices = FilledDevices(device_class(), device_slice("a", device("d")), entry, gates=GATES)
+    cluster.client = ClaimServer(cluster.devices, entry)
+    cluster.put("pod_groups", make_pod_group("g", **SPEC))
+    plugin, info = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), PodInfo(make_member("p", **SPEC))
+
+    def filtered() -> tuple[CycleState, bool]:
+        state = CycleState()
+        state.pod_group_cycle = PodGroupCycleState(PodGroupState())
+        assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+        result = plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows)
+        return state, bool(result.passed.any())
+
+    state, fits = filtered()
+    assert not fits
+    await plugin.post_filter(state, info, cluster.snapshot, None)
+    state, fits = filtered()
+    assert fits
+    for step in (plugin.reserve, plugin.unreserve, plugin.reserve):
+        step(state, info, "a")
+    state.pod_group_cycle = None
+    assert await plugin.pre_bind(state, info, "a") is None
+    assert cluster.client.stored["status"]["reservedFor"] == [GROUP]
+
+
 RESERVED_FOR_GROUP = {**allocated(("b", "d"), node="b"), "reservedFor": [GROUP]}
 
 
