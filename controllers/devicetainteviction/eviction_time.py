@@ -104,10 +104,10 @@ def _tolerated_seconds(taint: DeviceTaint, tolerations: Iterable[DeviceToleratio
 def pod_eviction(
     pod: Pod, find: Callable[[str], tuple[ResourceClaim, Eviction | None] | None], *, groups: bool = False
 ) -> Eviction | None:
-    """Return when a Pod is evicted: the earliest time of its claims. A Pod without a node is not.
+    """Return when a Pod is evicted: the earliest time of its claims. None: never, as for a Pod without a node.
 
     find: returns an allocated claim by key with its eviction. A claim counts if it is reserved for the Pod.
-    groups: that of its PodGroup counts, too.
+    groups: a claim that is reserved for the PodGroup of the Pod counts, too.
     """
     if not pod.spec.node_name:
         return None

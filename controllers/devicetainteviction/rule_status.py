@@ -41,7 +41,7 @@ def current_condition(rule: DeviceTaintRule) -> Condition | None:
 
 
 def seconds_until_update(rule: DeviceTaintRule, now: datetime) -> float:
-    """Return how long to wait before the next update of the status; 0 or less: none. A change of the spec ends it."""
+    """Return the seconds until the status may be updated; 0 or less: now, as after a change of the spec."""
     condition = current_condition(rule)
     if condition is None or condition.last_transition_time is None:
         return 0.0

@@ -31,7 +31,8 @@ _GROUP_INDEX = "pod-group"
 class GroupEvents:
     """Enqueues PodGroups, their claims and their Pods.
 
-    add: adds a key to the queue. on_pod: handles a Pod that may need work. on_deleted: notes the UID of a deleted one.
+    add: adds a key to the queue. on_pod: handles a Pod that may need work. on_deleted: receives the UID of a deleted
+    PodGroup.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ ClaimEntry: TypeAlias = PodResourceClaim | PodGroupResourceClaim
 
 @dataclass(frozen=True, slots=True)
 class ClaimPlan:
-    """names: claim of each entry whose claim exists, by name of the entry, for the entries with a template.
+    """names: the names of the claims that exist, by entry, of the entries with a template.
 
     missing: entries whose claims have to be created. is_recorded: the status of the owner has all of `names`.
     """
@@ -202,7 +202,7 @@ def plan_group_claims(pod_group: PodGroup, find: FindClaim, owned: Sequence[Reso
 
 
 def _including(find: FindClaim, created: Iterable[ResourceClaim]) -> FindClaim:
-    """Return a lookup of claims that knows those just created, which the cache may not show yet."""
+    """Return a lookup that includes claims just created, which the cache may not show yet."""
     by_name = {claim.metadata.name: claim for claim in created}
     return lambda name: find(name) or by_name.get(name)
 

@@ -62,7 +62,7 @@ def is_owned_by(claim: ResourceClaim, consumer: Pod | PodGroup) -> bool:
 
 
 def is_reserved_for(claim: ResourceClaim, consumer: Pod | PodGroup) -> bool:
-    return any(known.uid == consumer.metadata.uid for known in claim.status.reserved_for)
+    return any(entry.uid == consumer.metadata.uid for entry in claim.status.reserved_for)
 
 
 def is_owned_by_group(claim: ResourceClaim, pod: Pod) -> bool:

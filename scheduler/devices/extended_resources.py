@@ -162,8 +162,8 @@ def _container_request(
 ) -> tuple[DeviceRequest | None, list[RequestMapping]]:
     """Return what a container must request in addition to the reusable requests, and its mappings."""
     quantity = container.resources.requests.get(resource)
-    wanted = 0 if quantity is None else parse_quantity(quantity).value()
-    if wanted == 0:
+    requested = 0 if quantity is None else parse_quantity(quantity).value()
+    if requested == 0:
         return None, []
     mappings = []
     reused = 0
@@ -171,10 +171,10 @@ def _container_request(
         if request is not None:
             reused += _count(request)
             mappings.append(_mapping(container, resource, request.name))
-            if reused >= wanted:
+            if reused >= requested:
                 return None, mappings
     name = f"container-{index}-request-{sorted(container.resources.requests).index(resource)}"
-    exactly = ExactDeviceRequest(device_class_name=device_class, allocation_mode="ExactCount", count=wanted - reused)
+    exactly = ExactDeviceRequest(device_class_name=device_class, allocation_mode="ExactCount", count=requested - reused)
     mappings.append(_mapping(container, resource, name))
     return DeviceRequest(name=name, exactly=exactly), mappings
 

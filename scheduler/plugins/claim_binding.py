@@ -79,7 +79,7 @@ class ClaimBinding:
         return None
 
     async def _bind_claim(self, devices: PodDevices, number: int, pod: Pod) -> ResourceClaim:
-        """Write allocation and reservation, unless they are. Raises ApiError, ServerUnreachable, _BindError.
+        """Write allocation and reservation if they are missing. Raises ApiError, ServerUnreachable, _BindError.
 
         Pods that share a claim write to it one after the other, and each sees what the one before has written.
         """
@@ -185,7 +185,7 @@ class ClaimBinding:
         self, claim: ResourceClaim, allocation: AllocationResult | None, consumer: JSON
     ) -> ResourceClaim:
         status: JSON = {}
-        is_reserved = any(known.uid == consumer["uid"] for known in claim.status.reserved_for)
+        is_reserved = any(entry.uid == consumer["uid"] for entry in claim.status.reserved_for)
         if is_reserved and (allocation is None or _has_devices(claim, allocation)):
             return claim  # also if it was written by a try whose response was lost
         if claim.metadata.deletion_timestamp is not None:

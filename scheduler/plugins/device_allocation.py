@@ -91,7 +91,7 @@ class PodDevices:
     members of the pod's group have reserved and, once the pod is reserved, its own on the node reserved_on; the
     cycle of a group reserves, unreserves and reserves again. classes: name of the class by extended resource, of
     the requested resources that devices provide. without_class: the other extended resources that are requested.
-    searches: by those of `classes` that the nodes do not have. special: the claim for extended resources that
+    searches: by the resources of `classes` that the nodes lack. special: the claim for extended resources that
     Reserve has chosen, then as it was created; leftover_claim: that of a former attempt. node_allocatable: by node,
     what the claims take of its resources. search_seconds, search_steps, searched_nodes: duration and size of the
     searches in this cycle.
