@@ -5,7 +5,6 @@ Source: plugins/dynamicresources/dynamicresources.go of v1.36.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from kubeloop.kube.objects.pod_claims import (
     is_shared,
 )
 from kubeloop.kube.objects.workload_types import PodGroup
+from kubeloop.kube.uids import new_uid
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.api.extension_points import FilterPaused, RowFilterResult
 from kubeloop.scheduler.api.handle import Handle
@@ -412,7 +412,7 @@ class DeviceAllocation:
         claims = [devices.claims[number] for number in devices.to_allocate]
         if missing:
             requests, mappings = device_requests(devices.pod, {name: devices.classes[name] for name in missing})
-            special = special_claim(devices.pod, str(uuid.uuid4()), requests)
+            special = special_claim(devices.pod, new_uid(self._handle.rng), requests)
             claims.append(special)
         entries = [
             claim_requests(claim, cluster.device_class, cluster.features, cluster.selector_lists) for claim in claims
@@ -549,7 +549,7 @@ class DeviceAllocation:
             return failed(self._plugin, "claim allocation not found for node")
         try:
             results = allocation_results(
-                search.requests, allocation, node, self._devices.features, lambda: str(uuid.uuid4())
+                search.requests, allocation, node, self._devices.features, lambda: new_uid(self._handle.rng)
             )
         except AllocationError as error:
             return failed(self._plugin, error)

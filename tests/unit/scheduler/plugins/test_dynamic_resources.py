@@ -245,6 +245,19 @@ def reserved(plugin, cluster, pod, node="a") -> CycleState:
     return state
 
 
+def test_ids_of_shared_devices_follow_from_the_seed(plugin_cluster, node, pod):
+    shared = device("d", allowMultipleAllocations=True, capacity={"memory": "8Gi"})
+    ids = []
+    for _ in range(2):
+        cluster = plugin_cluster([node("a")])
+        cluster.devices = FilledDevices(device_class(), device_slice("a", shared), claim("c"))
+        plugin = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster)
+        (allocation,) = reserved(plugin, cluster, pod("p", **CLAIM)).read("DynamicResources").reserved.values()
+        ids.append(allocation.devices.results[0].share_id)
+    assert ids[0] == ids[1]
+    assert ids[0]
+
+
 def test_reserved_devices_are_not_given_to_another_pod(plugin_with, pod):
     plugin, cluster = plugin_with(claim("c"), claim("other", request(count=2)))
     other = pod("q", resourceClaims=[{"name": "gpu", "resourceClaimName": "other"}])
