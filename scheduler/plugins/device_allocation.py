@@ -6,6 +6,8 @@ Source: plugins/dynamicresources/dynamicresources.go of v1.36.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -59,6 +61,7 @@ class ClaimsNotReady(Exception):
     """Claims of a pod that do not exist or cannot be used: the pod cannot be scheduled now."""
 
 
+@dataclass(slots=True)
 class DeviceSearch:
     """The search for a pod's devices on all nodes whose device plugins provide the same extended resources.
 
@@ -66,19 +69,10 @@ class DeviceSearch:
     special claim by container.
     """
 
-    __slots__ = ("mappings", "requests", "results", "special")
-
-    def __init__(
-        self,
-        requests: list[ClaimRequests],
-        results: NodeResults,
-        special: ResourceClaim | None,
-        mappings: tuple[RequestMapping, ...],
-    ) -> None:
-        self.requests = requests
-        self.results = results
-        self.special = special
-        self.mappings = mappings
+    requests: list[ClaimRequests]
+    results: NodeResults
+    special: ResourceClaim | None
+    mappings: tuple[RequestMapping, ...]
 
 
 class PodDevices:
@@ -131,18 +125,14 @@ class PodDevices:
         return tuple([name for name in self.classes if not node.allocatable.get(name)])
 
 
+@dataclass(slots=True)
 class SpecialClaim:
     """The claim for a pod's extended resources on the chosen node. created: None before PreBind."""
 
-    __slots__ = ("allocation", "claim", "created", "mappings")
-
-    def __init__(
-        self, claim: ResourceClaim, allocation: AllocationResult, mappings: tuple[RequestMapping, ...]
-    ) -> None:
-        self.claim = claim
-        self.allocation = allocation
-        self.mappings = mappings
-        self.created: ResourceClaim | None = None
+    claim: ResourceClaim
+    allocation: AllocationResult
+    mappings: tuple[RequestMapping, ...]
+    created: ResourceClaim | None = None
 
 
 class DeviceAllocation:
@@ -382,24 +372,26 @@ class DeviceAllocation:
         """Return the nodes on which the claims can be allocated: bool [K]. Raises like filter_rows."""
         search = self._search(devices, missing, snapshot)
         results = search.results
-        now_ns, steps, searched = self._handle.clock.time_ns, results.steps, results.searched
-        start_ns = now_ns()
         try:
-            return results.feasible(snapshot, rows, self._settings, in_slices=can_pause)
+            with self._measured(devices, results):
+                return results.feasible(snapshot, rows, self._settings, in_slices=can_pause)
         except SearchesLeft:
             raise FilterPaused(self._search_others(devices, results, snapshot, rows)) from None
-        finally:
-            devices.search_seconds += (now_ns() - start_ns) / 1e9
-            devices.search_steps += results.steps - steps
-            devices.searched_nodes += results.searched - searched
 
     async def _search_others(self, devices: PodDevices, results: NodeResults, snapshot: Snapshot, rows: Rows) -> None:
-        now_ns, steps, searched = self._handle.clock.time_ns, results.steps, results.searched
-        start_ns = now_ns()
-        await results.search_others(snapshot, rows, self._settings)
-        devices.search_seconds += (now_ns() - start_ns) / 1e9
-        devices.search_steps += results.steps - steps
-        devices.searched_nodes += results.searched - searched
+        with self._measured(devices, results):
+            await results.search_others(snapshot, rows, self._settings)
+
+    @contextmanager
+    def _measured(self, devices: PodDevices, results: NodeResults) -> Iterator[None]:
+        """Add the duration and size of the searches within to those of the pod."""
+        start_ns, steps, searched = self._handle.clock.time_ns(), results.steps, results.searched
+        try:
+            yield
+        finally:
+            devices.search_seconds += (self._handle.clock.time_ns() - start_ns) / 1e9
+            devices.search_steps += results.steps - steps
+            devices.searched_nodes += results.searched - searched
 
     def _search(self, devices: PodDevices, missing: tuple[str, ...], snapshot: Snapshot) -> DeviceSearch:
         """Return the search for the pod's claims and these extended resources. Raises AllocationError."""
