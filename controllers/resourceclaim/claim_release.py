@@ -12,11 +12,9 @@ from typing import Any, Literal
 from kubeloop.controllers.resourceclaim.pod_claim_plan import is_done
 from kubeloop.kube.objects.api_types import JSONValue, OwnerReference, Pod, to_json
 from kubeloop.kube.objects.device_types import ResourceClaim, ResourceClaimConsumerReference
+from kubeloop.kube.objects.pod_claims import FINALIZER
 from kubeloop.kube.objects.resources import POD_GROUPS, PODS, Resource
 from kubeloop.kube.objects.workload_types import PodGroup
-
-FINALIZER = "resource.kubernetes.io/delete-protection"
-"""Finalizer that the scheduler adds when it allocates a claim."""
 
 FindPod = Callable[[str], Pod | None]
 """Returns the Pod of a name in the claim's namespace."""

@@ -21,6 +21,7 @@ from kubeloop.kube.objects.object_fields import controller_of, is_finished
 from kubeloop.kube.objects.pod_claims import (
     ClaimNotCreated,
     claim_name,
+    consumer_reference,
     group_claim_name,
     is_owned_by,
     is_owned_by_group,
@@ -28,7 +29,7 @@ from kubeloop.kube.objects.pod_claims import (
     is_reserved_for_group,
     is_shared,
 )
-from kubeloop.kube.objects.resources import POD_GROUPS, Resource
+from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.objects.workload_types import PodGroup, PodGroupResourceClaim
 
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
@@ -159,20 +160,9 @@ def claims_to_reserve(
         if claim is None or (pod_claim.resource_claim_name is None and not membership.is_owner(claim, pod)):
             continue
         if claim.status.allocation is not None and not membership.is_consumer(claim, pod):
-            claims.append((claim, _consumer(pod, pod_claim, membership)))
+            group = membership.pod_group if membership.shares(pod_claim) else None
+            claims.append((claim, consumer_reference(group or pod)))
     return claims
-
-
-def _consumer(pod: Pod, pod_claim: PodResourceClaim, membership: Membership) -> ResourceClaimConsumerReference:
-    group = membership.pod_group
-    if group is not None and membership.shares(pod_claim):
-        return ResourceClaimConsumerReference(
-            api_group=POD_GROUPS.group,
-            resource=POD_GROUPS.plural,
-            name=group.metadata.name,
-            uid=group.metadata.uid,
-        )
-    return ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
 
 
 def plan_pod_claims(

@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import Any
 
 from kubeloop.controllers.resourceclaim.claim_release import (
-    FINALIZER,
     consumer_resource,
     consumer_state,
     is_unused,
@@ -49,6 +48,7 @@ from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Object, Pod, to_json
 from kubeloop.kube.objects.device_types import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate
+from kubeloop.kube.objects.pod_claims import FINALIZER
 from kubeloop.kube.objects.resources import POD_GROUPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
 from kubeloop.kube.objects.workload_types import PodGroup
 

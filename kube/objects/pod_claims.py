@@ -8,11 +8,14 @@ staging/src/k8s.io/dynamic-resource-allocation/resourceclaim/resourceclaim.go.
 from __future__ import annotations
 
 from kubeloop.kube.objects.api_types import Pod, PodResourceClaim
-from kubeloop.kube.objects.device_types import ResourceClaim
+from kubeloop.kube.objects.device_types import ResourceClaim, ResourceClaimConsumerReference
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.workload_types import PodGroup, PodGroupResourceClaim
 
-_GROUP = "scheduling.k8s.io"
+_GROUP, _PLURAL = "scheduling.k8s.io", "podgroups"
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""Finalizer that the scheduler adds to a claim when it allocates it."""
 
 EXTENDED_RESOURCE_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 """Annotation, "true" on the claim that the scheduler creates for the extended resources of a Pod."""
@@ -61,6 +64,13 @@ def is_owned_by(claim: ResourceClaim, consumer: Pod | PodGroup) -> bool:
     return owner is not None and owner.uid == consumer.metadata.uid
 
 
+def consumer_reference(consumer: Pod | PodGroup) -> ResourceClaimConsumerReference:
+    """Return the entry of status.reservedFor for a consumer."""
+    group, plural = ("", "pods") if isinstance(consumer, Pod) else (_GROUP, _PLURAL)
+    metadata = consumer.metadata
+    return ResourceClaimConsumerReference(api_group=group, resource=plural, name=metadata.name, uid=metadata.uid)
+
+
 def is_reserved_for(claim: ResourceClaim, consumer: Pod | PodGroup) -> bool:
     return any(entry.uid == consumer.metadata.uid for entry in claim.status.reserved_for)
 
@@ -80,6 +90,6 @@ def is_reserved_for_group(claim: ResourceClaim, pod: Pod) -> bool:
     """Return True if the claim is reserved for the PodGroup of the Pod."""
     group = pod.spec.scheduling_group
     return group is not None and any(
-        (consumer.api_group, consumer.resource, consumer.name) == (_GROUP, "podgroups", group.pod_group_name)
+        (consumer.api_group, consumer.resource, consumer.name) == (_GROUP, _PLURAL, group.pod_group_name)
         for consumer in claim.status.reserved_for
     )

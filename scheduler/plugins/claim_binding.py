@@ -16,7 +16,9 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Pod, to_json
 from kubeloop.kube.objects.device_types import AllocationResult, ResourceClaim
 from kubeloop.kube.objects.pod_claims import (
+    FINALIZER,
     ClaimNotCreated,
+    consumer_reference,
     group_claim_name,
     is_owned_by,
     is_reserved_for,
@@ -39,8 +41,6 @@ from kubeloop.scheduler.metrics_protocol import BindingConditionsResult
 from kubeloop.scheduler.plugins.device_allocation import PodDevices, SpecialClaim
 
 log = logging.getLogger(__name__)
-
-FINALIZER = "resource.kubernetes.io/delete-protection"
 
 _CONFLICT_TRIES, _CONFLICT_PAUSE_SECONDS = 5, 0.01
 _POLL_SECONDS, _MAX_POLL_SECONDS = 0.02, 1.0  # doubled each time; v1.36 polls every 5 seconds
@@ -92,8 +92,7 @@ class ClaimBinding:
                 if allocation is not None and _has_devices(claim, allocation):
                     allocation = None  # another pod of the group has written it
                 group = devices.pod_group if number in devices.shared else None
-                consumer = _pod_consumer(pod) if group is None else _group_consumer(group)
-                written = await self._write_reservation(claim, allocation, consumer)
+                written = await self._write_reservation(claim, allocation, group or pod)
                 if written is not newest:
                     claims.assume(written)
                 claims.remove_pending(written)
@@ -113,7 +112,7 @@ class ClaimBinding:
         try:
             special.created = await self._create(special_claim_body(pod, special.claim), pod)
             try:
-                special.created = await self._write_reservation(special.created, special.allocation, _pod_consumer(pod))
+                special.created = await self._write_reservation(special.created, special.allocation, pod)
                 await self._write_special_claim_status(special, pod)
             except Exception:  # not CancelledError: unreserve deletes the claim then
                 await self._wait_until_shown(special.created)
@@ -167,7 +166,7 @@ class ClaimBinding:
         self._devices.claims.assume(claim)
 
     async def _write_reservation(
-        self, claim: ResourceClaim, allocation: AllocationResult | None, consumer: JSON
+        self, claim: ResourceClaim, allocation: AllocationResult | None, consumer: Pod | PodGroup
     ) -> ResourceClaim:
         """Write allocation and reservation; a conflict is retried with the newest claim."""
         for remaining in reversed(range(_CONFLICT_TRIES)):
@@ -182,11 +181,10 @@ class ClaimBinding:
         raise AssertionError("unreachable")
 
     async def _try_write(
-        self, claim: ResourceClaim, allocation: AllocationResult | None, consumer: JSON
+        self, claim: ResourceClaim, allocation: AllocationResult | None, consumer: Pod | PodGroup
     ) -> ResourceClaim:
         status: JSON = {}
-        is_reserved = any(entry.uid == consumer["uid"] for entry in claim.status.reserved_for)
-        if is_reserved and (allocation is None or _has_devices(claim, allocation)):
+        if is_reserved_for(claim, consumer) and (allocation is None or _has_devices(claim, allocation)):
             return claim  # also if it was written by a try whose response was lost
         if claim.metadata.deletion_timestamp is not None:
             raise _BindError(f"claim {claim.key} got deleted in the meantime")
@@ -199,7 +197,7 @@ class ClaimBinding:
                     claim, {"metadata": {"finalizers": finalizers}}, "", f"add finalizer to claim {claim.key}"
                 )
             status["allocation"] = to_json(allocation)
-        status["reservedFor"] = [*map(to_json, claim.status.reserved_for), consumer]
+        status["reservedFor"] = [*map(to_json, (*claim.status.reserved_for, consumer_reference(consumer)))]
         if self._devices.features.binding_conditions:
             current = allocation or claim.status.allocation
             if current is None:
@@ -407,15 +405,6 @@ class ClaimBinding:
             if is_usable and is_reserved and await self._try_remove_reservation(claim, pod_group):
                 return unresolvable(self._plugin, "ResourceClaim unreserved for PodGroup")
         return None
-
-
-def _pod_consumer(pod: Pod) -> JSON:
-    return {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
-
-
-def _group_consumer(pod_group: PodGroup) -> JSON:
-    metadata = pod_group.metadata
-    return {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": metadata.name, "uid": metadata.uid}
 
 
 def _has_devices(claim: ResourceClaim, allocation: AllocationResult) -> bool:

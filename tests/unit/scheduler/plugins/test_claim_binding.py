@@ -10,11 +10,11 @@ import pytest
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, Conflict
 from kubeloop.kube.objects.api_types import NodeAllocatableResourceClaimStatus, Status, to_json
+from kubeloop.kube.objects.pod_claims import FINALIZER
 from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config import plugin_args
-from kubeloop.scheduler.plugins import claim_binding
 from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
 from support.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
 from support.plugin_cluster import make_member, make_pod_group
@@ -22,7 +22,6 @@ from support.plugin_cluster import make_member, make_pod_group
 pytestmark = pytest.mark.virtual_time
 
 CONFLICT = Conflict(Status(code=409, reason="Conflict", message="changed"))
-FINALIZER = claim_binding.FINALIZER
 BOUND = {"resource": "pods", "name": "p", "uid": "p"}
 SPEC = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
 
