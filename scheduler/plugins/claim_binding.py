@@ -176,7 +176,10 @@ class ClaimBinding:
                 if not remaining:
                     raise
             await asyncio.sleep(_CONFLICT_PAUSE_SECONDS)
-            claim = await self._handle.client.get(RESOURCE_CLAIMS, claim.metadata.name, claim.metadata.namespace)
+            newest = await self._handle.client.get(RESOURCE_CLAIMS, claim.metadata.name, claim.metadata.namespace)
+            if newest.metadata.uid != claim.metadata.uid:
+                raise _deleted(claim)
+            claim = newest
             self._devices.claims.assume(claim)  # its devices are in use, although the cache may not show that yet
         raise AssertionError("unreachable")
 
@@ -187,7 +190,7 @@ class ClaimBinding:
         if is_reserved_for(claim, consumer) and (allocation is None or _has_devices(claim, allocation)):
             return claim  # also if it was written by a try whose response was lost
         if claim.metadata.deletion_timestamp is not None:
-            raise _BindError(f"claim {claim.key} got deleted in the meantime")
+            raise _deleted(claim)
         if allocation is not None:
             if claim.status.allocation is not None:
                 raise _BindError(f"claim {claim.key} got allocated elsewhere in the meantime")
@@ -405,6 +408,10 @@ class ClaimBinding:
             if is_usable and is_reserved and await self._try_remove_reservation(claim, pod_group):
                 return unresolvable(self._plugin, "ResourceClaim unreserved for PodGroup")
         return None
+
+
+def _deleted(claim: ResourceClaim) -> _BindError:
+    return _BindError(f"claim {claim.key} got deleted in the meantime")
 
 
 def _has_devices(claim: ResourceClaim, allocation: AllocationResult) -> bool:

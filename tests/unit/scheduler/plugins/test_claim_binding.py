@@ -142,6 +142,14 @@ async def test_conflict_is_retried_with_the_newest_claim(pending):
     assert [subresource for subresource, _ in attempt.server.patches] == ["status"]
 
 
+async def test_claim_that_was_created_again_is_left_alone(pending):
+    attempt = pending()
+    attempt.server.failures = [CONFLICT]
+    attempt.server.stored["metadata"]["uid"] = "new"
+    assert await attempt.bind() == "claim default/c got deleted in the meantime"
+    assert attempt.server.patches == []
+
+
 async def test_failed_write_frees_the_devices(pending):
     attempt = pending()
     attempt.server.failures = [ApiError(Status(code=422, message="no"))]
