@@ -15,6 +15,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config import plugin_args
+from kubeloop.scheduler.plugins import claim_binding
 from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
 from support.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
 from support.plugin_cluster import make_member, make_pod_group
@@ -390,6 +391,12 @@ async def test_special_claim_whose_conditions_are_not_met_is_only_deleted(specia
     for work in attempt.cluster.spawned:
         await work
     assert [what for what, _ in attempt.server.requests[sent:]] == ["resourceclaims", "delete"]
+
+
+async def test_binding_continues_if_the_informer_never_shows_the_claim(special, caplog):
+    attempt = special(delay_seconds=2 * claim_binding._MAX_SHOWN_SECONDS)
+    assert await attempt.bind() is None
+    assert [record.getMessage() for record in caplog.records] == ["the informer does not show a claim"]
 
 
 async def test_cancelled_binding_does_not_wait_for_the_informer(special):
