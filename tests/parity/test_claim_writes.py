@@ -78,19 +78,23 @@ class ClaimedCluster(ComparedCluster):
         device = {name: result[name] for name in ("driver", "pool", "device")}
         self.patch(f"{CLAIMS}/{claim}/status", status={"devices": [{**device, "conditions": [condition]}]})
 
-    def writes(self) -> list[str]:
-        """Return the changes of claims and pods in their order, each as the state that it leads to."""
+    def writes(self) -> tuple[list[str], list[str]]:
+        """Return the changes of claims and pods in their order, each as the state that it leads to.
+
+        Conditions of pods without a node are in the second list: kubeloop writes them while it removes reservations.
+        """
         changes = [(int(obj["metadata"]["resourceVersion"]), type_, obj) for path in (CLAIMS, PODS)
                    for type_, obj in self.versions(path)]  # fmt: skip
         lines: list[str] = []
+        conditions: list[str] = []
         state: dict[str, str] = {}
         for _, type_, obj in sorted(changes, key=lambda change: change[0]):
             kind, name = obj["kind"], obj["metadata"]["name"]
             text = f"{kind} {name} " + ("deleted" if type_ == "DELETED" else describe(obj))
             if state.get(f"{kind}/{name}") != text:
                 state[f"{kind}/{name}"] = text
-                lines.append(text)
-        return lines
+                (conditions if "scheduled=['False " in text else lines).append(text)
+        return lines, conditions
 
 
 def describe(obj: JSON) -> str:
@@ -146,7 +150,8 @@ def run(server: RealApiServer) -> JSON:
     cluster.wait_unscheduled("failing")
     server.request("DELETE", f"{PODS}/failing")
     cluster.settle()
-    return {"writes": cluster.writes(), "events": cluster.events()}
+    writes, conditions = cluster.writes()
+    return {"writes": writes, "conditions": conditions, "events": cluster.events()}
 
 
 def run_kubernetes(folder: Path) -> JSON:
