@@ -8,6 +8,7 @@ Loop: which keys are reconciled, when, and when again
     controller.py               workers that take keys from a queue and reconcile them
     work_queue.py               keys to reconcile, and the reasons
     rate_limiter.py             delay before a retry
+    reconcile_pace.py           when reconciles begin: the scheduler of the process goes first
     metrics_interface.py        protocols of the metrics
 
 Caches that lag behind own writes
