@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +21,15 @@ from kubeloop.kube.errors import Forbidden, NotFound, UserError
 from kubeloop.kube.event_recorder import EventRecorder
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.kube.objects.resources import NODES, PODS, Resource
+from kubeloop.kube.objects.resources import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    Resource,
+)
 from kubeloop.process.endpoint.owner_pods import cron_job_runs, first_pending, owner_document, pods_of
 from kubeloop.process.endpoint.trace_targets import POD_GROUP_KIND, Target, resolve
 from kubeloop.scheduler.cache.pod_groups import pod_group_key
@@ -31,14 +39,17 @@ from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.explain.pending_pod import explain
 from kubeloop.scheduler.explain.pod_group import explain_pod_group
 from kubeloop.scheduler.lister_resources import lister_resources
+from kubeloop.scheduler.plugins.dynamic_resources import requests_extended_resource
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 
 _PROGRESS_SECONDS: Final = 2.0
 _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
-_GROUP_GATES: Final = ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling")
-_DEVICES: Final = "DynamicResources"  # left out: claims and devices of the cluster are not read
+_GROUP_GATES: Final = (
+    "GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling", "DRAWorkloadResourceClaims"
+)  # fmt: skip
+_DEVICES: Final = "DynamicResources"
 
 
 class ClusterExplanation:
@@ -66,6 +77,7 @@ class ClusterExplanation:
         self._report_progress = report_progress
         self._read: Counter[str] = Counter()  # number of objects read, by resource
         self._denied: list[str] = []  # resources that the user may not list, or that the server does not have
+        self._denied_devices: list[str] = []  # those of them without which claims and devices cannot be checked
 
     async def explain(self, target: Target) -> dict[str, Any]:
         """Return the explanation as JSON: PodExplanation or PodGroupExplanation, with `scheduler`, `server`, `notes`.
@@ -85,12 +97,10 @@ class ClusterExplanation:
     async def _explain(self, pod: Pod) -> dict[str, Any]:
         scheduler_name = pod.spec.scheduler_name
         configuration = self._configuration or _default_configuration(scheduler_name, self._gates)
-        informers = InformerFactory(self._client, clock=self._clock, rng=self._rng)
-        scheduler = Scheduler(self._context(), informers, _without_devices(configuration), IN_TREE_PLUGINS)
-        if pod.spec.node_name or scheduler_name not in scheduler.frameworks:
-            await informers.informer(PODS).replace({pod.key: pod})
-        else:
-            await self._fill(informers)
+        is_pending = not pod.spec.node_name and any(
+            profile.scheduler_name == scheduler_name for profile in configuration.profiles
+        )
+        scheduler = await self._filled_scheduler(configuration, [pod], read=is_pending)
         explanation = explain(scheduler, pod.key)
         # The queue that the caches feed is not that of the cluster's scheduler.
         explanation.queue, explanation.attempts, explanation.rejected_by = "", 0, ()
@@ -111,9 +121,7 @@ class ClusterExplanation:
         pod = first_pending(members) or next(iter(members), None)
         scheduler_name = pod.spec.scheduler_name if pod is not None else "default-scheduler"
         configuration = self._configuration or _default_configuration(scheduler_name, self._gates)
-        informers = InformerFactory(self._client, clock=self._clock, rng=self._rng)
-        scheduler = Scheduler(self._context(), informers, _without_devices(configuration), IN_TREE_PLUGINS)
-        await self._fill(informers)
+        scheduler = await self._filled_scheduler(configuration, members)
         cycle = scheduler.pod_group_cycle
         facts = await cycle.dry_run(key) if cycle is not None else None
         explanation = explain_pod_group(scheduler, key, facts)
@@ -155,17 +163,39 @@ class ClusterExplanation:
             feature_gates=self._gates,
         )
 
-    async def _fill(self, informers: InformerFactory) -> None:
-        """Fill the informers' stores, and through their handlers the scheduler's cache. Pods come last: they refer to
-        all others."""
+    async def _filled_scheduler(
+        self, configuration: SchedulerConfiguration, pods: Iterable[Pod], *, read: bool = True
+    ) -> Scheduler:
+        """Return a scheduler whose caches have the objects of the cluster; with read=False, only `pods`.
+
+        pods: those to explain. Claims and devices are read if one of them needs devices.
+        """
+        pods = [*pods]
+        informers = InformerFactory(self._client, clock=self._clock, rng=self._rng)
+        if not read:
+            scheduler = Scheduler(self._context(), informers, _without_devices(configuration), IN_TREE_PLUGINS)
+            await informers.informer(PODS).replace({pod.key: pod for pod in pods})
+            return scheduler
         resources: list[Resource[Any]] = [*lister_resources(self._gates).values(), NODES, PODS]
+        with_devices = any(_needs_devices(pod, self._gates) for pod in pods)
+        if with_devices:
+            resources = [*_device_resources(self._gates), *resources]
+        objects = await self._read_all(resources)
+        if not with_devices or self._denied_devices:
+            configuration = _without_devices(configuration)
+        scheduler = Scheduler(self._context(), informers, configuration, IN_TREE_PLUGINS)
+        for resource, by_key in zip(resources, objects, strict=True):  # pods come last: they refer to all others
+            await informers.informer(resource).replace(by_key)
+        return scheduler
+
+    async def _read_all(self, resources: Iterable[Resource[Any]]) -> list[dict[str, Any]]:
+        """Return the objects of each resource by key, and report the progress meanwhile."""
         async with asyncio.TaskGroup() as tasks:
             reporter = tasks.create_task(self._report(), name="progress")
             lists = [tasks.create_task(self._list(resource), name=resource.plural) for resource in resources]
             await asyncio.wait(lists)
             reporter.cancel()
-        for resource, objects in zip(resources, lists, strict=True):
-            await informers.informer(resource).replace(objects.result())
+        return [objects.result() for objects in lists]
 
     async def _list(self, resource: Resource[Any]) -> dict[str, Any]:
         """Return all objects by key; none if an optional resource cannot be listed. Raises UserError."""
@@ -180,7 +210,8 @@ class ClusterExplanation:
         except (Forbidden, NotFound) as error:
             if resource in (NODES, PODS):
                 raise _missing_permission("list", resource, error) from None
-            self._denied.append(resource.group_resource)
+            denied = self._denied_devices if resource in _device_resources(self._gates) else self._denied
+            denied.append(resource.group_resource)
         return objects
 
     async def _report(self) -> None:
@@ -198,8 +229,9 @@ class ClusterExplanation:
         if self._denied:
             denied = ", ".join(sorted(self._denied))
             notes.append(f"Counted as empty, because the user may not list them: {denied}.")
-        if pod.spec.resource_claims:
-            notes.append("The pod's resource claims (devices) are not checked.")
+        if self._denied_devices:
+            denied = ", ".join(sorted(self._denied_devices))
+            notes.append(f"Claims and devices are not checked, because the user may not list {denied}.")
         if configuration.extenders:
             notes.append("The scheduler's extenders are not called.")
         return notes
@@ -217,6 +249,16 @@ def _default_configuration(scheduler_name: str, gates: FeatureGates) -> Schedule
     configuration = default_configuration(gates)
     profile = msgspec.structs.replace(configuration.profiles[0], scheduler_name=scheduler_name)
     return msgspec.structs.replace(configuration, profiles=(profile,))
+
+
+def _needs_devices(pod: Pod, gates: FeatureGates) -> bool:
+    """Return True for a pod with claims, or with an extended resource that devices may provide."""
+    return bool(pod.spec.resource_claims) or (gates.enabled("DRAExtendedResource") and requests_extended_resource(pod))
+
+
+def _device_resources(gates: FeatureGates) -> tuple[Resource[Any], ...]:
+    rules = (DEVICE_TAINT_RULES,) if gates.enabled("DRADeviceTaintRules") else ()
+    return (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS, *rules)
 
 
 def _without_devices(configuration: SchedulerConfiguration) -> SchedulerConfiguration:

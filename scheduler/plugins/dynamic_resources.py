@@ -63,7 +63,7 @@ class DynamicResources:
         return ClaimBinding(self.name, self._args, self._handle)
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
-        if pod.spec.resource_claims or (self._extended_resources and _requests_extended_resource(pod)):
+        if pod.spec.resource_claims or (self._extended_resources and requests_extended_resource(pod)):
             return self._allocation.pre_enqueue(pod)
         return None
 
@@ -191,7 +191,8 @@ def _reserved_in_cycle(state: CycleState) -> set[str] | None:
     return uids
 
 
-def _requests_extended_resource(pod: Pod) -> bool:
+def requests_extended_resource(pod: Pod) -> bool:
+    """Return True if a DeviceClass may provide a resource that the pod requests."""
     for container in pod.spec.containers + pod.spec.init_containers:
         if _has_extended_resource(container.resources.requests):
             return True

@@ -29,6 +29,13 @@ CLUSTER = """
    accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}
 - {kind: persistentvolumeclaims, metadata: {name: late, namespace: default}, spec: {storageClassName: late,
    accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}
+- {kind: deviceclasses, group: resource.k8s.io, metadata: {name: gpu}, spec: {}}
+- {kind: resourceslices, group: resource.k8s.io, metadata: {name: node-0}, spec: {driver: gpu.example.com,
+   nodeName: node-0, pool: {name: node-0, generation: 1, resourceSliceCount: 1}, devices: [{name: gpu}]}}
+- {kind: resourceclaims, group: resource.k8s.io, metadata: {name: two-gpus, namespace: default},
+   spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu, count: 2}}]}}}
+- {kind: resourceclaims, group: resource.k8s.io, metadata: {name: no-class, namespace: default},
+   spec: {devices: {requests: [{name: r, exactly: {deviceClassName: missing}}]}}}
 - {kind: priorityclasses, group: scheduling.k8s.io, metadata: {name: high}, value: 1000}
 """
 RUNNING = {f"web-{number}": {"nodeName": f"node-{number}"} for number in range(3)}
@@ -54,10 +61,12 @@ immediate-claim: {volumes: [{name: v, persistentVolumeClaim: {claimName: immedia
 late-claim: {volumes: [{name: v, persistentVolumeClaim: {claimName: late}}]}
 missing-claim: {volumes: [{name: v, persistentVolumeClaim: {claimName: missing}}]}
 extended-resource: {resource: example.com/fpga}
+devices: {resourceClaims: [{name: gpu, resourceClaimName: two-gpus}]}
+missing-device-class: {resourceClaims: [{name: gpu, resourceClaimName: no-class}]}
 preemptor: {cpu: "8", priorityClassName: high}
 gated: {schedulingGates: [{name: example.com/gate}]}
 """
-POST_FILTER = r"(?<=\.) (no new claims to deallocate,.*|not found)$"  # messages of PostFilter plugins
+POST_FILTER = r"(?<=\.) ((no new claims to deallocate|still not schedulable),.*|not found)$"  # of PostFilter plugins
 NAMES = sorted(yaml.safe_load(PENDING))
 
 

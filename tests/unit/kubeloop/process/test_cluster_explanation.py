@@ -12,9 +12,12 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kubeloop.process.cluster_explanation import ClusterExplanation, gates_for
 from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
+from support.devices import allocated, claim, device, device_class, device_slice, request
 from support.faulty_transport import SentRequest
 from support.scheduler_cluster import SchedulerCluster
 
@@ -146,11 +149,98 @@ async def test_configuration_without_the_pods_profile_is_reported(cluster: Sched
     assert explanation["summary"] == 'the pod waits for another scheduler, "volcano"'
 
 
-async def test_devices_are_not_checked(cluster: SchedulerCluster) -> None:
-    cluster.pod("gpu", resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}])
-    explanation = await explainer(cluster).explain(Target("pod", "gpu", "default"))
+H100 = 'device.attributes["gpu.example.com"].model == "H100"'
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+
+
+def publish(cluster: SchedulerCluster, *objects: JSON) -> None:
+    for obj in objects:
+        resource = {"DeviceClass": DEVICE_CLASSES, "ResourceSlice": RESOURCE_SLICES, "ResourceClaim": RESOURCE_CLAIMS}
+        cluster.put(resource[obj["kind"]], {**obj, "metadata": {"name": obj["metadata"]["name"]}})
+
+
+@pytest.fixture
+async def cluster_with_devices(cluster: SchedulerCluster) -> SchedulerCluster:
+    """A cluster with an A100 on node-0, which the claim "taken" has, and an H100 on node-1."""
+    publish(
+        cluster,
+        device_class(extendedResourceName="example.com/gpu"),
+        device_slice("node-0", device("a100", attributes={"model": "A100"})),
+        device_slice("node-1", device("h100", attributes={"model": "H100"})),
+        claim("taken", status=allocated(("node-0", "a100"), node="node-0")),
+        claim("free"),
+        claim("fast", request("r", "gpu", H100, count=2)),
+    )
+    return cluster
+
+
+def pod_with_claim(cluster: SchedulerCluster, name: str) -> None:
+    cluster.pod("gpu", resourceClaims=[{"name": "gpu", "resourceClaimName": name}])
+
+
+async def test_devices_of_the_cluster_are_allocated_in_the_explanation(cluster_with_devices: SchedulerCluster) -> None:
+    pod_with_claim(cluster_with_devices, "free")
+    explanation = await explainer(cluster_with_devices).explain(Target("pod", "gpu", "default"))
+    assert explanation["summary"].startswith("the pod fits on 1 of 2 nodes now")
+    assert {node["node"]: [obstacle["reasons"] for obstacle in node["obstacles"]] for node in explanation["nodes"]} == {
+        "node-0": [("cannot allocate all claims",)],
+        "node-1": [],
+    }
+
+
+async def test_claim_without_matching_devices_is_explained(cluster_with_devices: SchedulerCluster) -> None:
+    pod_with_claim(cluster_with_devices, "fast")
+    explanation = await explainer(cluster_with_devices).explain(Target("pod", "gpu", "default"))
+    assert explanation["message"] == "0/2 nodes are available: 2 cannot allocate all claims."
+    assert explanation["details"] == [
+        "default/fast, request r: needs 2 devices; at most 1 of one node can be used; other devices: 1 rejected by the "
+        f"selector of claim default/fast: {H100}"
+    ]
+
+
+async def test_claim_that_does_not_exist_is_explained(cluster_with_devices: SchedulerCluster) -> None:
+    pod_with_claim(cluster_with_devices, "missing")
+    explanation = await explainer(cluster_with_devices).explain(Target("pod", "gpu", "default"))
+    assert explanation["summary"] == "the pod is gated by DynamicResources"
+    assert explanation["message"] == 'could not find ResourceClaim "default/missing"'
+
+
+async def test_devices_that_provide_an_extended_resource_are_explained(cluster_with_devices: SchedulerCluster) -> None:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"example.com/gpu": "1"}}}
+    cluster_with_devices.pod("gpu", containers=[container])
+    explanation = await explainer(cluster_with_devices).explain(Target("pod", "gpu", "default"))
+    assert explanation["summary"].startswith("the pod fits on 1 of 2 nodes now")
+
+
+async def test_devices_are_not_checked_if_claims_cannot_be_listed(cluster_with_devices: SchedulerCluster) -> None:
+    pod_with_claim(cluster_with_devices, "fast")
+    forbid(cluster_with_devices, CLAIMS)
+    explanation = await explainer(cluster_with_devices).explain(Target("pod", "gpu", "default"))
     assert explanation["summary"].startswith("the pod fits on 2 of 2 nodes now")
-    assert "The pod's resource claims (devices) are not checked." in explanation["notes"]
+    assert (
+        "Claims and devices are not checked, because the user may not list resourceclaims.resource.k8s.io."
+        in explanation["notes"]
+    )
+
+
+async def test_claims_are_not_listed_for_pods_without_devices(cluster_with_devices: SchedulerCluster) -> None:
+    cluster_with_devices.pod("pending")
+    forbid(cluster_with_devices, CLAIMS)
+    explanation = await explainer(cluster_with_devices).explain(Target("pod", "pending", "default"))
+    assert not any("devices" in note for note in explanation["notes"])
+
+
+async def test_devices_of_a_pod_group_are_checked(cluster_with_groups: SchedulerCluster) -> None:
+    publish(cluster_with_groups, device_class(), device_slice("node-0", device("gpu")), claim("a"), claim("b"))
+    cluster_with_groups.pod_group("train", min_count=2)
+    for name in ("a", "b"):
+        claims = [{"name": "gpu", "resourceClaimName": name}]
+        cluster_with_groups.pod(name, resourceClaims=claims, schedulingGroup={"podGroupName": "train"})
+    explanation = await explained_group(cluster_with_groups)
+    assert explanation["summary"] == (
+        "it cannot be scheduled: 1 of 2 pods fit; b: 0/2 nodes are available: 2 cannot allocate all claims."
+    )
+    assert (explanation["pod"]["pod"], cluster_with_groups.patches) == ("default/b", [])
 
 
 async def test_missing_permission_to_list_nodes_is_an_error(cluster: SchedulerCluster) -> None:
