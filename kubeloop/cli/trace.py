@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kubeloop import __version__
 from kubeloop.cli.targets import parse_target
-from kubeloop.cli.trace_sources import FileTraces, RunningProcessTraces, Traces
+from kubeloop.cli.trace_sources import FileTraces, RunningProcessTraces, Traces, group_trace
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.trace_targets import POD_GROUP_KIND, Target
 from kubeloop.tracing.views.pod_lines import PodLine
@@ -56,7 +56,7 @@ def _print_json(traces: Traces, selected: Target) -> int:
         lines = _traced(traces.lines(selected), selected)
         document = rollout(str(selected), lines).document()
         if selected.kind == POD_GROUP_KIND:
-            document["group"] = _group_trace(traces, lines)
+            document["group"] = group_trace(traces, lines)
     else:
         document = traces.trace(selected)
     sys.stdout.write(json.dumps(document) + "\n")
@@ -77,7 +77,7 @@ def _draw(traces: Traces, selected: Target) -> int:
     lines = traces.lines(selected)
     traced = _traced(lines, selected)
     summary = rollout(str(selected), traced)
-    group = _group_trace(traces, lines) if selected.kind == POD_GROUP_KIND else None
+    group = group_trace(traces, lines) if selected.kind == POD_GROUP_KIND else None
     if group is not None:
         console.print(waterfall(group, max_rows=_MAX_GROUP_ROWS))
         console.print()
@@ -88,12 +88,6 @@ def _draw(traces: Traces, selected: Target) -> int:
         console.print("\nslowest pod:", style="dim")
         console.print(waterfall(traces.trace(selected)))
     return 0
-
-
-def _group_trace(traces: Traces, lines: Iterable[PodLine]) -> dict[str, Any] | None:
-    """Return the trace of the group that these pods belong to, the newest one; None if it has none."""
-    newest = max((line for line in lines if line.group_trace_id), key=lambda line: line.start_us, default=None)
-    return traces.linked_trace(newest.group_trace_id) if newest is not None else None
 
 
 def _traced(lines: list[PodLine], selected: Target) -> list[PodLine]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -180,6 +180,12 @@ class FileTraces:
             return [item for item in items if item[0].namespace == namespace and owner in item[0].owners]
         namespace = resolve("pod", target.name, target.namespace, {(line.namespace, line.name) for line, _ in items})
         return [item for item in items if (item[0].namespace, item[0].name) == (namespace, target.name)]
+
+
+def group_trace(traces: Traces, lines: Iterable[PodLine]) -> dict[str, Any] | None:
+    """Return the trace of the group that these pods belong to, the newest one; None if it has none."""
+    newest = max((line for line in lines if line.group_trace_id), key=lambda line: line.start_us, default=None)
+    return traces.linked_trace(newest.group_trace_id) if newest is not None else None
 
 
 def _extend_to_now(line: PodLine, now_us: int) -> PodLine:

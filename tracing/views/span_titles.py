@@ -54,6 +54,8 @@ def span_details(span: Span) -> Iterator[str]:
         woken_by = attributes.get("kubeloop.woken_by")
         yield f"{span_title}: {attributes['kubeloop.reason']}{f', woken by {woken_by}' if woken_by else ''}"
     reason = attributes.get("kubeloop.message") or attributes.get("kubeloop.reason") or attributes.get("kubeloop.gates")
+    if name == "pod group":
+        yield from _milestones(span)
     if name in _EXPLAINED and reason:
         yield f"{span_title}: {reason}"
     if name == "quorum wait":
@@ -81,6 +83,19 @@ def span_details(span: Span) -> Iterator[str]:
         problem = span["status"].get("message") if span["status"].get("code") == "ERROR" else reason
         if problem:
             yield f"{span_title}: {problem}"
+
+
+def _milestones(group: Span) -> Iterator[str]:
+    """Yield the events of a group's trace after its first pod, such as quorum and last binding; each kind once, the
+    last."""
+    latest = {event["name"]: event for event in group.get("events", ())}
+    steps = ["first pod"]
+    for event in sorted(latest.values(), key=lambda event: event["time"]):
+        placement = event["attributes"].get("kubeloop.placement")
+        after = format_duration((event["time"] - group["start"]) / 1000)
+        steps.append(f"{event['name']}{f' ({placement})' if placement else ''} after {after}")
+    if latest:
+        yield f"{title(group)}: {', '.join(steps)}"
 
 
 def _pull_details(span: Span) -> Iterator[str]:
