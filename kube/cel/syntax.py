@@ -172,6 +172,8 @@ class ExpressionError(Exception):
 def _displayed(source: str, issue: Issue) -> str:
     if issue.offset < 0:
         return f"ERROR: <input>:-1:0: {issue.message}"
+    if not source:
+        return f"ERROR: <input>:1:0: {issue.message}"
     before = source[: issue.offset]
     line = before.count("\n") + 1
     column = issue.offset - (before.rfind("\n") + 1)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from kubeloop.kube.device_selectors import DeviceSelectorError
 from kubeloop.kube.objects.device_taints import tolerates_device_taint
 from kubeloop.kube.objects.device_types import DeviceToleration
 from kubeloop.scheduler.devices.capacity import Amounts, consumed_capacity, has_capacity
@@ -20,7 +21,7 @@ from kubeloop.scheduler.devices.device_pools import Pool, PoolDevice
 from kubeloop.scheduler.devices.device_usage import PoolKey, PoolUsage
 from kubeloop.scheduler.devices.errors import AllocationError, AllocationTimeout, InvalidPools
 from kubeloop.scheduler.devices.requests import MAX_RESULTS, ClaimRequests, DeviceFeatures, Request
-from kubeloop.scheduler.devices.selectors import DeviceSelectors, SelectorError
+from kubeloop.scheduler.devices.selectors import DeviceSelectors
 
 _STEPS_PER_CLOCK_CHECK = 64
 _NEVER = 1 << 63
@@ -393,7 +394,7 @@ def rejecting_selector(
             try:
                 if not selectors.matches(expression, device.driver, device.device):
                     return f"{owner}: {expression}"
-            except SelectorError as error:
+            except DeviceSelectorError as error:
                 raise AllocationError(f"{owner}: selector #{index}: {error}") from None
     return None
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from kubeloop.kube.device_selectors import DeviceSelectorError
 from kubeloop.kube.objects.device_types import DeviceClass
 from kubeloop.kube.selectors import SelectorError
 from kubeloop.scheduler.devices.device_pools import DevicePools, PoolDevice
 from kubeloop.scheduler.devices.device_usage import DeviceUsage
 from kubeloop.scheduler.devices.requests import SelectorLists, class_expressions
 from kubeloop.scheduler.devices.selectors import DeviceSelectors
-from kubeloop.scheduler.devices.selectors import SelectorError as ExpressionError
 
 
 class ClassDevices:
@@ -40,7 +40,7 @@ class ClassDevices:
                 if selected:
                     total += 1
                     in_use += self._usage.pool((device.driver, device.pool)).is_allocated(device.name)
-        except (SelectorError, ExpressionError):
+        except (SelectorError, DeviceSelectorError):
             return 0, 0
         return total, in_use
 

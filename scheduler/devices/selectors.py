@@ -9,31 +9,22 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from kubeloop.kube.cel.declarations import Overload
 from kubeloop.kube.cel.functions.kubernetes_functions import QuantityValue, semver
-from kubeloop.kube.cel.program import Library, Program
+from kubeloop.kube.cel.program import Program
 from kubeloop.kube.cel.syntax import (
     Call,
-    ExpressionError,
     Ident,
-    InstantiationError,
     Literal,
     Node,
     Select,
     children,
 )
-from kubeloop.kube.cel.types import BOOL, DYN, QUANTITY, STRING, Type, map_of
-from kubeloop.kube.cel.values import CelError, ContainerValue, equal, is_list, type_name
+from kubeloop.kube.cel.values import CelError, ContainerValue, equal, type_name
+from kubeloop.kube.device_selectors import DeviceSelectorError, compile_device_selector
 from kubeloop.kube.objects.device_types import Device, DeviceAttribute
 from kubeloop.kube.quantities import parse_quantity
 
-_ANY = Type("any", "any")
 _MAX_RESULTS = 10_000  # cached per expression
-_MAX_ATTRIBUTE_VALUES = 48  # of all lists of a device
-
-
-class SelectorError(Exception):
-    """A selector that does not compile or fails for a device."""
 
 
 class _ByDomain(ContainerValue):
@@ -61,64 +52,30 @@ class _ByDomain(ContainerValue):
         return equal(self.domains, other.domains if isinstance(other, _ByDomain) else other)
 
 
-def _includes(_context: Any, target: Any, value: Any) -> bool:
-    """Return True if a list has the value, or a single value is equal to it."""
-    if not is_list(target):
-        return _equals(target, value)
-    for index, item in enumerate(target):
-        if index >= _MAX_ATTRIBUTE_VALUES:
-            raise CelError(f"'includes' function cannot be applied to lists longer than {_MAX_ATTRIBUTE_VALUES} values")
-        if _equals(item, value):
-            return True
-    return False
-
-
-def _equals(one: Any, other: Any) -> bool:
-    try:
-        return equal(one, other)
-    except CelError:
-        return False
-
-
-_BINDINGS = Library({}, {}, bindings=True)
-_INCLUDES = Overload("dra_includes_dyn_dyn", (DYN, DYN), BOOL, True, frozenset())
-_BINDINGS_AND_INCLUDES = Library({"includes": [_INCLUDES]}, {"includes": _includes}, bindings=True)
-
-
 class DeviceSelectors:
     """Compiles and evaluates selectors. Compiled expressions are cached."""
 
     def __init__(self, *, consumable_capacity: bool, list_attributes: bool = False) -> None:
         """consumable_capacity, list_attributes: the feature gates DRAConsumableCapacity and DRAListTypeAttributes."""
-        fields = {
-            "driver": STRING,
-            "attributes": map_of(STRING, map_of(STRING, DYN if list_attributes else _ANY)),
-            "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
-        }
-        if consumable_capacity:
-            fields["allowMultipleAllocations"] = BOOL
-        self._variables = {"device": Type("struct", "kubernetes.DRADevice", fields=fields)}
+        self._consumable_capacity = consumable_capacity
         self._list_attributes = list_attributes
         self._compiled = lru_cache(maxsize=256)(self._compile)
 
     def _compile(self, expression: str) -> _Selector | str:
         """Return the compiled selector, or the error as kube-scheduler writes it."""
         try:
-            library = _BINDINGS_AND_INCLUDES if self._list_attributes else _BINDINGS
-            program = Program(expression, self._variables, library)
-        except ExpressionError as error:
-            return f"compilation failed: {error}"
-        except InstantiationError as error:
-            return f"program instantiation failed: {error}"
-        if program.type.kind not in ("bool", "any", *(("dyn",) if self._list_attributes else ())):
-            return f"must evaluate to bool or the unknown type, not {program.type}"
+            program = compile_device_selector(
+                expression, consumable_capacity=self._consumable_capacity, list_attributes=self._list_attributes
+            )
+        except DeviceSelectorError as error:
+            return str(error)
         return _Selector(program, list_attributes=self._list_attributes)
 
     def matches(self, expression: str, driver: str, device: Device) -> bool:
-        """Return True if the expression selects a device. Raises SelectorError."""
+        """Return True if the expression selects a device. Raises DeviceSelectorError."""
         selector = self._compiled(expression)
         if isinstance(selector, str):
-            raise SelectorError(f"CEL compile error: {selector}")
+            raise DeviceSelectorError(f"CEL compile error: {selector}")
         return selector.matches(driver, device)
 
 
@@ -132,7 +89,7 @@ class _Selector:
         self._results: dict[tuple[Any, ...], bool] = {}
 
     def matches(self, driver: str, device: Device) -> bool:
-        """Return the result for a device. Raises SelectorError."""
+        """Return the result for a device. Raises DeviceSelectorError."""
         if self._reads is None:
             return self._evaluate(driver, device)
         key = tuple([_read(driver, device, *read) for read in self._reads])
@@ -146,10 +103,10 @@ class _Selector:
     def _evaluate(self, driver: str, device: Device) -> bool:
         result = self._program.run(_variables(driver, device, list_attributes=self._list_attributes))
         if result.error:
-            raise SelectorError(f"CEL runtime error: {result.error}")
+            raise DeviceSelectorError(f"CEL runtime error: {result.error}")
         if type(result.value) is not bool:
             kind = type_name(result.value)
-            raise SelectorError(
+            raise DeviceSelectorError(
                 f"CEL runtime error: CEL result of type {kind} could not be converted to bool: "
                 f"unsupported type conversion from '{kind}' to bool"
             )
@@ -206,14 +163,14 @@ def _read(driver: str, device: Device, field: str, domain: str, identifier: str)
 
 
 def _variables(driver: str, device: Device, *, list_attributes: bool) -> dict[str, Any]:
-    """Return the variables of the expressions for a device. Raises SelectorError for an invalid attribute."""
+    """Return the variables of the expressions for a device. Raises DeviceSelectorError for an invalid attribute."""
     attributes: dict[str, dict[str, Any]] = {}
     for name, attribute in device.attributes.items():
         domain, identifier = _qualified(name, driver)
         try:
             attributes.setdefault(domain, {})[identifier] = _attribute_value(attribute, list_attributes=list_attributes)
         except CelError as error:
-            raise SelectorError(f"CEL runtime error: attribute {name}: {error}") from None
+            raise DeviceSelectorError(f"CEL runtime error: attribute {name}: {error}") from None
     capacity: dict[str, dict[str, Any]] = {}
     for name, amount in device.capacity.items():
         domain, identifier = _qualified(name, driver)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.kube.cel.parser import parse
+from kubeloop.kube.device_selectors import DeviceSelectorError
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.device_types import Device
-from kubeloop.scheduler.devices.selectors import DeviceSelectors, SelectorError, fields_read
+from kubeloop.scheduler.devices.selectors import DeviceSelectors, fields_read
 
 DEVICE = {
     "name": "d",
@@ -72,7 +73,7 @@ def test_expression(expression, selected):
     ],
 )
 def test_error(expression, error):
-    with pytest.raises(SelectorError) as raised:
+    with pytest.raises(DeviceSelectorError) as raised:
         matches(expression)
     assert str(raised.value).startswith(error)
 
@@ -89,13 +90,13 @@ def test_error(expression, error):
     ],
 )
 def test_invalid_attribute(attribute, error):
-    with pytest.raises(SelectorError) as raised:
+    with pytest.raises(DeviceSelectorError) as raised:
         matches("true", {"name": "d", "attributes": {"x": attribute}})
     assert str(raised.value) == error
 
 
 def test_variable_of_a_disabled_gate_is_unknown():
-    with pytest.raises(SelectorError, match="undefined field 'allowMultipleAllocations'"):
+    with pytest.raises(DeviceSelectorError, match="undefined field 'allowMultipleAllocations'"):
         matches("device.allowMultipleAllocations", consumable_capacity=False)
 
 
@@ -165,9 +166,9 @@ def test_lists_of_attributes(expression, selected):
 
 def test_errors_of_lists():
     selectors = DeviceSelectors(consumable_capacity=True, list_attributes=True)
-    with pytest.raises(SelectorError, match="cannot be applied to lists longer than 48 values"):
+    with pytest.raises(DeviceSelectorError, match="cannot be applied to lists longer than 48 values"):
         selectors.matches(f"{ATTRIBUTES}.long.includes(48)", "gpu.example.com", LISTS)
-    with pytest.raises(SelectorError, match="unsupported attribute value"):
+    with pytest.raises(DeviceSelectorError, match="unsupported attribute value"):
         matches(f"{ATTRIBUTES}.ready", LISTS)
-    with pytest.raises(SelectorError, match="undeclared reference to 'includes'"):
+    with pytest.raises(DeviceSelectorError, match="undeclared reference to 'includes'"):
         matches(f"{ATTRIBUTES}.models.includes('b')", LISTS)
