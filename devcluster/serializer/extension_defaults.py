@@ -97,6 +97,14 @@ def _device_requests(claim: JSON) -> None:
                 toleration["operator"] = toleration.get("operator") or "Equal"
 
 
+def _claim(claim: JSON) -> None:
+    _device_requests(claim)
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    for result in (allocation.get("devices") or {}).get("results") or ():
+        for toleration in result.get("tolerations") or ():
+            toleration["operator"] = toleration.get("operator") or "Equal"
+
+
 def _slice_taint_times(obj: JSON, now: Callable[[], str]) -> None:
     for device in (obj.get("spec") or {}).get("devices") or ():
         for taint in device.get("taints") or ():
@@ -131,7 +139,7 @@ DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
     (_FLOW, "FlowSchema"): _flow_schema,
     (_FLOW, "PriorityLevelConfiguration"): _priority_level,
     ("autoscaling/v1", "HorizontalPodAutoscaler"): _autoscaler_v1,
-    (_CLAIMS, "ResourceClaim"): _device_requests,
+    (_CLAIMS, "ResourceClaim"): _claim,
     (_CLAIMS, "ResourceSlice"): _mapped_resources,
     (_CLAIMS, "ResourceClaimTemplate"): lambda obj: _device_requests(obj.get("spec") or {}),
 }

@@ -298,13 +298,33 @@ def _scheduling() -> Table:
 
 
 def _resource() -> Table:
-    from kubeloop.devcluster.validation import device_taint_rule
+    from kubeloop.devcluster.validation.resource import device_taint_rule, resource_claim, resource_slice
 
     return {
+        "DeviceClass": KindValidators(
+            name_check=long_name,
+            create=resource_claim.validate_device_class,
+            update=_update_as_create(resource_claim.validate_device_class),
+            update_steps="wus",
+        ),
         "DeviceTaintRule": KindValidators(
             create=device_taint_rule.validate_device_taint_rule,
             update=device_taint_rule.validate_device_taint_rule_update,
             status=device_taint_rule.validate_device_taint_rule_status_update,
+        ),
+        "ResourceClaim": KindValidators(
+            create=resource_claim.validate_resource_claim,
+            update=resource_claim.validate_resource_claim_update,
+            status=resource_claim.validate_resource_claim_status_update,
+            update_steps="wus",
+        ),
+        "ResourceClaimTemplate": KindValidators(
+            create=resource_claim.validate_resource_claim_template,
+            update=resource_claim.validate_resource_claim_template_update,
+            update_steps="wsu",
+        ),
+        "ResourceSlice": KindValidators(
+            create=resource_slice.validate_resource_slice, update=resource_slice.validate_resource_slice_update
         ),
     }
 

@@ -107,6 +107,22 @@ NOT_STANDARD = "name is neither a standard finalizer name nor is it fully qualif
 STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 
 
+def validate_template_metadata(errors: ErrorList, path: str, metadata: JSON) -> None:
+    """Validate the metadata of a template of claims, which may have labels and annotations only."""
+    validate_annotations(errors, f"{path}.annotations", metadata.get("annotations"))
+    validate_labels(errors, f"{path}.labels", metadata.get("labels"))
+    for name in _TEMPLATE_METADATA_FORBIDDEN if metadata else ():
+        if metadata.get(name) or (name == "deletionGracePeriodSeconds" and name in metadata):
+            errors.forbidden(f"{path}.{'uID' if name == 'uid' else name}", "cannot be set")
+
+
+_TEMPLATE_METADATA_FORBIDDEN = (
+    "name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp",
+    "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers", "managedFields",
+)  # fmt: skip
+"""All fields of ObjectMeta but labels and annotations, in the order of the Go struct."""
+
+
 def validate_core_finalizers(errors: ErrorList, metadata: JSON, path: str = "metadata") -> None:
     """Require the unqualified finalizers of core kinds to be standard ones."""
     for i, finalizer in enumerate(metadata.get("finalizers", ())):

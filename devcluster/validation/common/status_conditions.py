@@ -7,15 +7,16 @@ from collections.abc import Sequence
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import qualified_name
+from kubeloop.kube.name_checks import qualified_name, regex_error
 
 _CONDITION_STATUSES = ("False", "True", "Unknown")
 _REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 _REASON_MATCHES = re.compile(_REASON).fullmatch
-_NO_REASON = (
+_NO_REASON = regex_error(
     "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
-    "characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name', or 'MY_NAME', or "
-    f"'MyName', or 'ReasonA,ReasonB', or 'ReasonA:ReasonB', regex used for validation is '{_REASON}')"
+    "characters or '_,:', and must end with an alphanumeric character or '_'",
+    _REASON,
+    *("my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"),
 )
 
 

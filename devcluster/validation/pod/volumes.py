@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
-    validate_labels,
     validate_local_path,
     validate_local_path_not_reserved,
 )
-from kubeloop.devcluster.validation.common.object_meta import validate_annotations
+from kubeloop.devcluster.validation.common.object_meta import validate_template_metadata
 from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import validate_claim_spec
 from kubeloop.devcluster.validation.pod.containers import (
     VOLUME_FIELDS,
@@ -323,20 +322,9 @@ def _validate_ephemeral(errors: ErrorList, path: str, source: JSON) -> None:
     if template is None:
         errors.required(f"{path}.volumeClaimTemplate")
         return
-    where, metadata = f"{path}.volumeClaimTemplate", template.get("metadata", {})
-    validate_annotations(errors, f"{where}.metadata.annotations", metadata.get("annotations"))
-    validate_labels(errors, f"{where}.metadata.labels", metadata.get("labels"))
-    for name in _TEMPLATE_METADATA_FORBIDDEN if metadata else ():
-        if metadata.get(name) or (name == "deletionGracePeriodSeconds" and name in metadata):
-            errors.forbidden(f"{where}.metadata.{'uID' if name == 'uid' else name}", "cannot be set")
+    where = f"{path}.volumeClaimTemplate"
+    validate_template_metadata(errors, f"{where}.metadata", template.get("metadata", {}))
     validate_claim_spec(errors, f"{where}.spec", template.get("spec", {}))
-
-
-_TEMPLATE_METADATA_FORBIDDEN = (
-    "name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp",
-    "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers", "managedFields",
-)  # fmt: skip
-"""All fields of ObjectMeta but labels and annotations, in the order of the Go struct."""
 
 
 def _validate_image(errors: ErrorList, path: str, source: JSON) -> None:

@@ -284,7 +284,7 @@ STATUS: dict[str, tuple[str, Any]] = {
     "volumeattachments.storage.k8s.io": ("attached", True),
     "certificatesigningrequests.certificates.k8s.io": ("certificate", "LS0tLS0="),
     "validatingadmissionpolicies.admissionregistration.k8s.io": ("observedGeneration", 1),
-    "resourceclaims.resource.k8s.io": ("reservedFor", [{"resource": "pods", "name": "x", "uid": "u"}]),
+    "resourceclaims.resource.k8s.io": ("allocation", {"devices": {}}),
 }
 
 

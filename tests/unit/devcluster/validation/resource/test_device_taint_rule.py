@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.validation import device_taint_rule
 from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.resource import device_taint_rule
 from kubeloop.kube.json_object import JSON
 from support.validation_causes import cause_texts
 
