@@ -77,7 +77,7 @@ def slice_specs(pools: Sequence[DevicePool], node: str, generation: int) -> dict
     """Return the spec of each slice of a node, by name. generation: of all of its pools."""
     specs: dict[str, JSON] = {}
     for pool in pools_of(pools, node):
-        prefix = "-".join(filter(None, (node, pool.driver, pool.pool)))
+        prefix = "-".join(filter(None, (node, pool.driver.lower(), pool.pool)))
         contents = list(_contents(pool))
         described = {"name": pool.pool_name(node), "generation": generation, "resourceSliceCount": len(contents)}
         for number, content in enumerate(contents):

@@ -49,12 +49,12 @@ def test_devices_have_the_fields_of_a_resource_slice(tmp_path):
             "example.com/version": {"version": "1.2.3"},
         },
         "capacity": {"memory": {"value": "40Gi"}, "cores": {"value": "8"}},
-        "taints": [{"key": "broken", "value": "", "effect": "NoExecute"}],
+        "taints": [{"key": "broken", "effect": "NoExecute"}],
         "consumesCounters": [{"counterSet": "chip", "counters": {"memory": {"value": "40Gi"}}}],
     }
     assert gpus == [{"name": "gpu-0", **gpu}, {"name": "gpu-1", **gpu}]
     assert nic == [{"name": "nic", "allowMultipleAllocations": True}]
-    counters = {"memory": {"value": "80Gi"}, "slots": {"value": 7}}
+    counters = {"memory": {"value": "80Gi"}, "slots": {"value": "7"}}
     assert counter_objects(pool) == [{"name": "chip", "counters": counters}]
 
 
@@ -84,7 +84,47 @@ def test_first_pool_whose_pattern_matches_counts(tmp_path):
     [
         pytest.param("devices: [{name: a}]", "at [0]: Object missing required field `driver", id="no driver"),
         pytest.param("{driver: a, devices: []}", "at [0].devices: Expected `array` of length >= 1", id="no devices"),
-        pytest.param("{driver: A, devices: [{name: a}]}", "at [0].driver: Expected `str` matching regex", id="driver"),
+        pytest.param("", "has no devices", id="no entries"),
+        pytest.param(
+            "{driver: a_b, devices: [{name: a}]}",
+            'at [0].driver: Invalid value: "a_b": a lowercase RFC 1123 subdomain must',
+            id="driver",
+        ),
+        pytest.param(
+            "{driver: a, devices: [{name: %s, count: 3}]}" % ("a" * 62),
+            f'at [0].devices[0].name: Invalid value: "{"a" * 62}-2": must be no more than 63 characters',
+            id="name that is too long with its number",
+        ),
+        pytest.param(
+            "[{driver: a, devices: [{name: a}]}, {driver: a, devices: [{name: b}]}]",
+            "at [1]: entry [0] has the same driver, pool and nodes",
+            id="entry that is never used",
+        ),
+        pytest.param(
+            "{driver: a, devices: [{name: a, attributes: {b: {version: 1.2}}}]}",
+            "at [0].devices[0]: json: cannot unmarshal number into Go struct field",
+            id="version that is a number",
+        ),
+        pytest.param(
+            "{driver: a, devices: [{name: a, attributes: {b: {version: v1}}}]}",
+            'at [0].devices[0].attributes[b].version: Invalid value: "v1": must be a string compatible with semver.org',
+            id="version",
+        ),
+        pytest.param(
+            "{driver: a, devices: [{name: a, capacity: {b: {value: 1, unit: kg}}}]}",
+            'at [0].devices[0]: unknown field "spec.devices[0].capacity.b.unit"',
+            id="unknown field of a capacity",
+        ),
+        pytest.param(
+            "{driver: a, sharedCounters: [{name: b, counters: {}}], devices: [{name: a}]}",
+            "at [0].sharedCounters[0].counters: Required value",
+            id="set without counters",
+        ),
+        pytest.param(
+            "{driver: a, devices: [{name: a, taints: [{key: b, effect: Never}]}]}",
+            'at [0].devices[0].taints[0].effect: Unsupported value: "Never": supported values: "NoExecute", ',
+            id="effect",
+        ),
         pytest.param(
             "{driver: a, devices: [{name: a, cores: 1}]}",
             "at [0].devices[0]: Object contains unknown field `cores",
