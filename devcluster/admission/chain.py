@@ -3,10 +3,9 @@
 Before validation (`admit_...`): NamespaceLifecycle, LimitRanger's defaults, the name of the default ServiceAccount,
 TaintNodesByCondition, Priority, DefaultTolerationSeconds, DefaultStorageClass, StorageObjectInUseProtection,
 PodGroupProtection, RuntimeClass, DefaultIngressClass. After it (`check_...`): LimitRanger's bounds, PodSecurity,
-Priority, PersistentVolumeClaimResize, RuntimeClass, PodResizeValidator, PodGroupWorkloadExists, JobValidation. The
-last is ResourceQuota (`charge_quota`). Admission
-policies run after the other plugins of their phase (`policies.policy_plugin`); they may take long. Source:
-plugin/pkg/admission of Kubernetes v1.36.
+Priority, PersistentVolumeClaimResize, RuntimeClass, PodResizeValidator, PodGroupWorkloadExists, JobValidation, and
+admin access to devices. The last is ResourceQuota (`charge_quota`). Admission policies run after the other plugins of
+their phase (`policies.policy_plugin`); they may take long. Source: plugin/pkg/admission of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from kubeloop.devcluster.admission import limit_ranger, pod_security, resource_quota
+from kubeloop.devcluster.admission import device_admin_access, limit_ranger, pod_security, resource_quota
 from kubeloop.devcluster.admission.default_classes import set_default_ingress_class, set_default_storage_class
 from kubeloop.devcluster.admission.default_toleration_seconds import add_default_tolerations
 from kubeloop.devcluster.admission.persistent_volume_claim_resize import check_claim_resize
@@ -154,6 +153,8 @@ class AdmissionChain:
                 check_single_default(self._store, obj, new=True)
             case "podgroups.scheduling.k8s.io":
                 check_template_exists(self._store, obj)
+            case "resourceclaims.resource.k8s.io" | "resourceclaimtemplates.resource.k8s.io":
+                device_admin_access.check_requests(self._store, resource, obj)
             case workload if workload in _KINDS_WITH_POD_TEMPLATE:
                 pod_security.check_template(self._store, obj, warnings)
 
@@ -189,6 +190,8 @@ class AdmissionChain:
                 pod_security.check_namespace_update(self._store, obj, old, warnings)
             case "priorityclasses.scheduling.k8s.io":
                 check_single_default(self._store, obj, new=False)
+            case "resourceclaims.resource.k8s.io" if subresource == "status":
+                device_admin_access.check_allocation(self._store, resource, obj, old)
             case workload if workload in _KINDS_WITH_POD_TEMPLATE and not subresource:
                 pod_security.check_template(self._store, obj, warnings)
                 if workload == "jobs.batch" and self._has_pod_groups:

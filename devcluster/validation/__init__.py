@@ -7,6 +7,6 @@ kube-apiserver; an error that two of its layers report is listed twice, as in it
     kind_validators.py   the validation functions of each kind
     common/              error list, metadata, labels, addresses, conditions
     pod/                 pod specs, pod updates, containers, volumes, security contexts
-    core/, apps/, batch/, networking/, resource/, storage/   one module per kind; kinds of other API groups are in this folder
+    core/, apps/, batch/, networking/, resource/, storage/   modules per kind; other API groups are in this folder
     warnings/            texts of Warning headers
 """

@@ -99,6 +99,24 @@ def test_device_kind_update_matches_kube_apiserver(servers_with_device_gates, ki
             delete_valid_objects(server, devices)
 
 
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+def test_admin_access_matches_kube_apiserver(servers_with_device_gates, kind: str):
+    """A label of the namespace allows it; the namespaces of the requests have no or an invalid one, and the label."""
+    devices = valid_objects(kind)
+    spec = {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}]}}
+    body = {"metadata": {"name": "x"}, "spec": spec if kind == "ResourceClaim" else {"spec": spec}}
+    label = "resource.kubernetes.io/admin-access"
+    for server in (servers_with_device_gates.real, servers_with_device_gates.ours):
+        for name, value in (("unlabelled", "no"), ("labelled", "true")):
+            namespace = {"metadata": {"name": name, "labels": {label: value}}}
+            assert server.request("POST", "/api/v1/namespaces", namespace).status in (201, 409)
+    requests = [
+        Request("POST", f"{devices.path.replace('default', name)}?dryRun=All", body, f"create in {name}")
+        for name in ("default", "unlabelled", "labelled")
+    ]
+    check_responses(servers_with_device_gates, devices.type, requests)
+
+
 @pytest.mark.parametrize("kind", TEMPLATES)
 def test_pod_template_creation_matches_kube_apiserver(servers, kind: str):
     workloads = valid_objects(f"{kind}/template")
