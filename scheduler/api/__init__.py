@@ -68,7 +68,7 @@ from kubeloop.scheduler.api.results import (
     unresolvable,
     unschedulable,
 )
-from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.api.status import Code, PluginFailure, Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupState, PodGroupStates
@@ -111,6 +111,7 @@ __all__ = [
     "PlacementGeneratePlugin",
     "PlacementScorePlugin",
     "Plugin",
+    "PluginFailure",
     "PodGroupAssignments",
     "PodGroupCycleState",
     "PodGroupInfo",

@@ -6,6 +6,13 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 
+class PluginFailure(Exception):
+    """Failure of a plugin that an object of the cluster causes, such as an invalid selector.
+
+    The scheduling attempt ends with an error, as for other exceptions, but it is logged without a traceback.
+    """
+
+
 class Code(IntEnum):
     """Outcome of one plugin call."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import Plugin
-from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.api.status import Code, PluginFailure, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,10 @@ def failure(point: str, plugin: Plugin, status: Status) -> Status:
 
 def status_of_exception(plugin: Plugin, error: Exception) -> Status:
     """Log the exception of a plugin and return its status."""
-    log.error("a scheduler plugin failed", exc_info=error, extra={"plugin": plugin.name})
+    if isinstance(error, PluginFailure):
+        log.error("a scheduler plugin failed", extra={"plugin": plugin.name, "error": str(error)})
+    else:
+        log.error("a scheduler plugin failed", exc_info=error, extra={"plugin": plugin.name})
     return Status(Code.ERROR, (str(error) or type(error).__name__,), plugin.name, error)
 
 

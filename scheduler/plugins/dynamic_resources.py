@@ -27,10 +27,11 @@ from kubeloop.scheduler.api.extension_points import (
 )
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import default_normalize, failed, on_event, score_rows_per_node, skip, unschedulable
-from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.api.status import PluginFailure, Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import may_be_devices
 from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
+from kubeloop.scheduler.devices.errors import AllocationError, AllocationTimeout
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -84,15 +85,15 @@ class DynamicResources:
         snapshot = self._handle.snapshot
         row = snapshot.row_of[node.name]
         rows = snapshot.all_rows[row : row + 1]
-        result = self._allocation.filter_rows(devices, snapshot, rows, can_pause=state.can_pause)
+        result = self._filter_rows(devices, snapshot, rows, can_pause=state.can_pause)
         state.node_allocatable_claims = devices.node_allocatable
         return None if result.passed[0] else result.explain(0)
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
-        """Raises AllocationError, AllocationTimeout, and FilterPaused if the state says so."""
+        """Raises PluginFailure, and FilterPaused if the state says so."""
         devices: PodDevices = state.read(STATE)
         try:
-            return self._allocation.filter_rows(devices, snapshot, rows, can_pause=state.can_pause)
+            return self._filter_rows(devices, snapshot, rows, can_pause=state.can_pause)
         finally:
             state.node_allocatable_claims = devices.node_allocatable
             state.trace_attributes.update(
@@ -102,6 +103,12 @@ class DynamicResources:
                     "kubeloop.devices.searched_nodes": devices.searched_nodes,
                 }
             )
+
+    def _filter_rows(self, devices: PodDevices, snapshot: Snapshot, rows: Rows, *, can_pause: bool) -> RowFilterResult:
+        try:
+            return self._allocation.filter_rows(devices, snapshot, rows, can_pause=can_pause)
+        except (AllocationError, AllocationTimeout) as error:
+            raise PluginFailure(str(error)) from error
 
     def explain_pod(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Sequence[str]:
         devices: PodDevices | None = state.get(STATE)

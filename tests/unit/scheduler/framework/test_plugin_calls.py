@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.results import failed, skip, unschedulable
-from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.api.status import Code, PluginFailure, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.framework.plugin_calls import (
     checked_status,
@@ -63,6 +63,11 @@ def test_exception_without_text_is_reported_by_type(caplog: pytest.LogCaptureFix
     status = status_of_exception(Filter(), error)
     assert (status, status.error) == (failed("Mine", "KeyError"), error)
     assert [(record.levelname, record.plugin) for record in caplog.records] == [("ERROR", "Mine")]  # type: ignore[attr-defined]
+
+
+def test_failure_that_the_cluster_causes_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    assert status_of_exception(Filter(), PluginFailure("no such class")) == failed("Mine", "no such class")
+    assert [(record.exc_info, record.error) for record in caplog.records] == [(None, "no such class")]  # type: ignore[attr-defined]
 
 
 def test_checked_status_raises_for_other_types() -> None:
