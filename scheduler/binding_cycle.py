@@ -57,6 +57,7 @@ class BindingCycle:
         self._waiting_pods = waiting_pods
         self._extenders = extenders
         self._reports_expected_node = context.feature_gates.enabled("NominatedNodeNameForExpectation")
+        self._max_in_flight = max_in_flight
         self._slots = max_in_flight  # remaining bind requests that may be in flight
         self._bind_times = BindTimes()
         self._slot_freed = asyncio.Event()
@@ -186,9 +187,9 @@ class BindingCycle:
                     continue
                 return Status(Code.ERROR, (str(error),), "", error)
             return None
-        started_ns = self._now_ns()
+        started_ns, in_flight = self._now_ns(), self._max_in_flight - self._slots
         status = await attempt.framework.binding.run_bind(attempt.state, attempt.pod, attempt.node)
-        self._bind_times.add(started_ns, self._now_ns())
+        self._bind_times.add(started_ns, self._now_ns(), in_flight)
         return status
 
     async def _bound_node(self, pod: PodInfo) -> str | None:

@@ -18,10 +18,12 @@ def is_busy(times: BindTimes, *, at_seconds: float = 100.0) -> bool:
     return times.server_is_busy(round(at_seconds * SECOND))
 
 
-def add(times: BindTimes, milliseconds: float, *, at_seconds: float = 100.0, count: int = 50) -> None:
+def add(
+    times: BindTimes, milliseconds: float, *, at_seconds: float = 100.0, count: int = 50, in_flight: int = 2
+) -> None:
     finished_ns = round(at_seconds * SECOND)
     for _ in range(count):
-        times.add(finished_ns - round(milliseconds * MS), finished_ns)
+        times.add(finished_ns - round(milliseconds * MS), finished_ns, in_flight)
 
 
 def test_server_is_not_busy_before_the_first_request(times):
@@ -35,6 +37,14 @@ def test_server_is_busy_when_requests_take_longer_than_the_fastest(times):
     assert is_busy(times)
     add(times, 3)
     assert not is_busy(times)
+
+
+def test_many_bind_requests_wait_for_each_other(times):
+    add(times, 2)
+    add(times, 12, in_flight=10)
+    assert not is_busy(times)
+    add(times, 12, in_flight=1)
+    assert is_busy(times)
 
 
 def test_distant_server_is_not_busy(times):
@@ -64,7 +74,7 @@ def test_server_is_not_busy_when_no_pod_was_bound_recently(times):
 
 def test_durations_that_the_clock_cannot_tell_are_ignored(times):
     add(times, 2)
-    times.add(100 * SECOND, 40 * SECOND)
-    times.add(100 * SECOND, 100 * SECOND)
+    times.add(100 * SECOND, 40 * SECOND, 1)
+    times.add(100 * SECOND, 100 * SECOND, 1)
     add(times, 4)
     assert not is_busy(times)
