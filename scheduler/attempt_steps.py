@@ -83,8 +83,6 @@ class AttemptSteps:
             self.awaits_call = False
         facts.post_filter_ns = (post_filter_ns, self._now_ns())
         facts.victims = result.victims if result is not None else 0
-        if self._metrics is not None and "DefaultPreemption" in attempt.framework.plugins:
-            self._metrics.preemption(victims=facts.victims)
         diagnosis.post_filter_message = status.message
         return None if result is None else result.nominated_node_name
 

@@ -73,12 +73,12 @@ class SchedulerMetrics(Protocol):
         """scheduler_plugin_execution_duration_seconds{plugin,extension_point,status}; one cycle in ten is measured."""
         ...
 
-    def preemption(self, victims: int) -> None:
-        """scheduler_preemption_attempts_total, scheduler_preemption_victims (not observed for 0)."""
+    def preemption_attempt(self) -> None:
+        """scheduler_preemption_attempts_total."""
         ...
 
-    def group_preemption(self, victims: int) -> None:
-        """scheduler_preemption_victims, of a preemption for a pod group."""
+    def preemption_victims(self, count: int) -> None:
+        """scheduler_preemption_victims."""
         ...
 
     def victims_evicted(self, result: CallResult, seconds: float) -> None:

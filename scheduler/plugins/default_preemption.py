@@ -134,6 +134,8 @@ class DefaultPreemption:
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
     ) -> PostFilterReturn | Awaitable[PostFilterReturn]:
         """Preempt on the best candidate. Returns an awaitable if there are extenders or evictions to wait for."""
+        if self._handle.metrics is not None:
+            self._handle.metrics.preemption_attempt()
         reason = self._group_reason(pod.pod) if pod.pod.spec.scheduling_group is not None else ""
         reason = reason or self.ineligible_reason(pod, snapshot, statuses)
         if reason:
@@ -218,8 +220,6 @@ class DefaultPreemption:
         )
         if isinstance(victims, Status):
             return victims
-        if handle.metrics is not None and victims:
-            handle.metrics.group_preemption(len(victims))
         preemptor = Preemptor.of_group(group, pods)
         if not self._evicts_in_background:
             error = await self._executor.run(preemptor, _CLUSTER, victims)

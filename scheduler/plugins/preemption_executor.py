@@ -66,14 +66,20 @@ class PreemptionExecutor:
 
         No effect if all are being deleted already; then pods of lower priority stay nominated to the node.
         """
-        victims = [victim for victim in victims if victim.pod.metadata.deletion_timestamp is None]
-        if not victims:
+        remaining = [victim for victim in victims if victim.pod.metadata.deletion_timestamp is None]
+        if not remaining:
             return
+        self._count(victims)
         self._preempting.add(preemptor.uid)
-        self._handle.spawn(self._evict_all(preemptor, node_name, victims), f"preemption for {preemptor.key}")
+        self._handle.spawn(self._evict_all(preemptor, node_name, remaining), f"preemption for {preemptor.key}")
+
+    def _count(self, victims: Sequence[PodInfo]) -> None:
+        if self._handle.metrics is not None:
+            self._handle.metrics.preemption_victims(len(victims))
 
     async def run(self, preemptor: Preemptor, node_name: str, victims: Sequence[PodInfo]) -> Exception | None:
         """Evict `victims` from `node_name`; return the first error. Cancellation: as in _evict_all()."""
+        self._count(victims)
         error: Exception | None = None
         try:
             async with asyncio.TaskGroup() as evicting:  # as in kube-scheduler, a failure cancels the others

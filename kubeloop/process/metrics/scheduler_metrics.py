@@ -283,13 +283,11 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
     def plugin(self, plugin: str, extension_point: str, status: str, seconds: float) -> None:
         self._plugin_seconds.labels(plugin, extension_point, status).observe(seconds)
 
-    def preemption(self, victims: int) -> None:
+    def preemption_attempt(self) -> None:
         self._preemptions.inc()
-        if victims:
-            self._victims.observe(victims)
 
-    def group_preemption(self, victims: int) -> None:
-        self._victims.observe(victims)
+    def preemption_victims(self, count: int) -> None:
+        self._victims.observe(count)
 
     def victims_evicted(self, result: CallResult, seconds: float) -> None:
         self._evictions.labels(result).inc()

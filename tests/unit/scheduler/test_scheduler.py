@@ -384,7 +384,7 @@ async def test_metrics_of_attempts_queues_and_plugins(cluster, scheduling):
     assert ("VolumeBinding", "Reserve", "Success") in measured
     assert ("InterPodAffinity", "PreFilter", "Skip") in measured
     assert calls["cache_size"][-1] == (2, 12, 0)
-    assert len(calls["preemption"]) >= 1
+    assert len(calls["preemption_attempt"]) >= 1
 
 
 class RecordedTraces(DisabledPodRecorder):

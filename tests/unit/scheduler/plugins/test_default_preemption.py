@@ -168,7 +168,7 @@ async def test_preemption_for_a_group_evicts_and_gates_its_pods(
     cluster = group_cluster(plugin_cluster, node, pod, gates | {"SchedulerAsyncPreemption": in_background})
     plugin = cluster.framework.plugins["DefaultPreemption"]
     victims: list[int] = []
-    cluster.metrics = type("Metrics", (), {"group_preemption": lambda _, victims_: victims.append(victims_)})()
+    cluster.metrics = type("Metrics", (), {"preemption_victims": lambda _, count: victims.append(count)})()
     members = [pod(name, cpu="2", schedulingGroup={"podGroupName": "g"}) for name in ("m-1", "m-2")]
     stranger = pod("s", schedulingGroup={"podGroupName": "other"})
 

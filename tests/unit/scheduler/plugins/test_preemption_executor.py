@@ -20,10 +20,14 @@ from kubeloop.scheduler.plugins.preemption_executor import PreemptionExecutor, P
 
 
 class EvictionMetrics:
-    """Metrics that record the results of evictions."""
+    """Metrics that record the number of victims and the results of evictions."""
 
     def __init__(self) -> None:
+        self.victims: list[int] = []
         self.evictions: list[str] = []
+
+    def preemption_victims(self, count: int) -> None:
+        self.victims.append(count)
 
     def victims_evicted(self, result: str, seconds: float) -> None:
         self.evictions.append(result)
@@ -106,19 +110,22 @@ async def test_pod_waits_for_the_event_of_a_victim_that_others_delete(plugin_clu
 
 
 async def test_terminating_victims_are_not_deleted_again(plugin_cluster: Any, node: Any, pod: Any) -> None:
-    """If there are no others, nominations of pods of lower priority stay, too."""
+    """If there are no others, nominations of pods of lower priority stay, too, and no victims are counted."""
     terminating = pod("low-1", "a", cpu="2", priority=1)
     metadata = msgspec.structs.replace(terminating.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
     terminating = msgspec.structs.replace(terminating, metadata=metadata)
     cluster = plugin_cluster([node("a")], [terminating, pod("low-2", "a", cpu="2", priority=1)])
     nominate(cluster, pod)
+    cluster.metrics = EvictionMetrics()
     deleted, running = cluster.snapshot.node_infos[0].pods.values()
     executor = PreemptionExecutor(cluster, "DefaultPreemption")
     preemptor = Preemptor.of_pod(PodInfo(pod("high", cpu="4", priority=100)))
     executor.start(preemptor, "a", [deleted])
     assert cluster.spawned == []
     assert not executor.is_preempting("high")
+    assert cluster.metrics.victims == []
     executor.start(preemptor, "a", [deleted, running])
+    assert cluster.metrics.victims == [2]
     await cluster.spawned[0]
     assert [(request[0], request[3]) for request in cluster.client.requests] == [
         ("patch", "nominated"),
@@ -217,7 +224,9 @@ async def test_without_async_preemption_post_filter_waits_for_evictions(
     cluster, plugin, new, outcome = post_filter(plugin_cluster, node, pod, SchedulerAsyncPreemption=False)
     nominate(cluster, pod)
     assert plugin.pre_enqueue(new.pod) is None
+    cluster.metrics = EvictionMetrics()
     result, rejected = await outcome
+    assert cluster.metrics.victims == [2]
     assert (rejected, result.nominated_node_name, result.victims) == (None, "a", 2)
     assert cluster.spawned == []
     requests = [(request[0], request[3]) for request in cluster.client.requests]
