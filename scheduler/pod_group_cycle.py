@@ -183,7 +183,7 @@ class PodGroupCycle:
             if self._metrics is not None:
                 self._metrics.pod_group_algorithm((self._now_ns() - start_ns) / 1e9)
             if self._preempts and result.status is not None and result.status.code is Code.UNSCHEDULABLE:
-                result = after_preemption(result, await self._preempt(group, state))
+                result = after_preemption(result, *await self._preempt(group, state))
         except CacheError as error:
             result = GroupResult(status=Status(Code.ERROR, (str(error),)))
         except Exception as error:  # a mistake of ours: it costs this attempt, not the scheduler
@@ -193,20 +193,20 @@ class PodGroupCycle:
         await self._submit(group, result)
         self._report(group, result, start_ns)
 
-    async def _preempt(self, group: SchedulingGroup, state: PodGroupCycleState) -> Status | None:
-        """Preempt for the whole group; return why that does not help. None: victims are being evicted."""
+    async def _preempt(self, group: SchedulingGroup, state: PodGroupCycleState) -> tuple[int, Status | None]:
+        """Preempt for the whole group. Returns (number of victims, why that does not help)."""
         plugin = group.framework.plugins.get("DefaultPreemption")
         if not isinstance(plugin, PodGroupPostFilterPlugin):
             message = "default preemption plugin is not registered, workload aware preemption is disabled"
-            return unschedulable("", message)
+            return 0, unschedulable("", message)
         pod_group = self._pod_groups.get(group.info.key)
         if pod_group is None:
             message = f'failed to get pod group object: podgroup.scheduling.k8s.io "{group.info.name}" not found'
-            return failed("", message)
+            return 0, failed("", message)
         constraints = pod_group.spec.scheduling_constraints
         if constraints is not None and constraints.topology:
             message = "workload aware preemption is not supported for pod groups with scheduling constraints"
-            return unschedulable("", message)
+            return 0, unschedulable("", message)
 
         async def schedule() -> Status | None:
             return (await self.find_nodes(group, state, post_filters=False)).status

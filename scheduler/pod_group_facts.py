@@ -34,7 +34,7 @@ def attempt_facts(result: GroupResult, pods: int, placements: Sequence[Placement
         placement=result.placement,
         placements=named[:MAX_PLACEMENTS],
         placement_count=len(named),
-        victims=sum(member.attempt.facts.victims for member in result.members),
+        victims=result.victims + sum(member.attempt.facts.victims for member in result.members),
     )
     if result.status is None:
         facts.scheduled_pods = _fitting(result)

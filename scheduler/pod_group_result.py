@@ -53,12 +53,14 @@ class GroupResult(msgspec.Struct, frozen=True):
     status: None: the members that fit are to be bound. Otherwise none of them is.
     waits_for_preemption: the group can be scheduled once preemption has made room.
     placement: the name of the placement of a group that can be scheduled; "" without topology constraints.
+    victims: number of pods that a preemption for the whole group evicts.
     """
 
     members: Sequence[MemberResult] = ()
     status: Status | None = None
     waits_for_preemption: bool = False
     placement: str = ""
+    victims: int = 0
 
     @property
     def is_error(self) -> bool:
@@ -92,8 +94,9 @@ def group_result(members: Sequence[MemberResult]) -> GroupResult:
     return result
 
 
-def after_preemption(result: GroupResult, status: Status | None) -> GroupResult:
+def after_preemption(result: GroupResult, victims: int, status: Status | None) -> GroupResult:
     """Return the result of a group for which preemption was tried. status: why it does not help; None: it does."""
+    result = msgspec.structs.replace(result, victims=victims)
     if status is None:
         return msgspec.structs.replace(result, waits_for_preemption=True)
     if not status.is_rejection:

@@ -190,10 +190,11 @@ GroupScheduling = Callable[[], Awaitable[Status | None]]
 class PodGroupPostFilterPlugin(Plugin, Protocol):
     async def pod_group_post_filter(
         self, group: PodGroup, pods: Sequence[Pod], schedule: GroupScheduling
-    ) -> Status | None:
-        """Preempt for a group that cannot be scheduled. pods: its unscheduled pods. None: victims are being evicted.
+    ) -> tuple[int, Status | None]:
+        """Preempt for a group that cannot be scheduled. pods: its unscheduled pods.
 
-        Only DefaultPreemption is called. The plugin restores the snapshot, which it may change for calls of `schedule`.
+        Returns (number of victims, status); None: the victims are being evicted. Only DefaultPreemption is called. The
+        plugin restores the snapshot, which it may change for calls of `schedule`.
         """
         ...
 

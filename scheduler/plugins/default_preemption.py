@@ -208,24 +208,24 @@ class DefaultPreemption:
 
     async def pod_group_post_filter(
         self, group: PodGroup, pods: Sequence[Pod], schedule: GroupScheduling
-    ) -> Status | None:
-        """Preempt for a group that cannot be scheduled. pods: its unscheduled pods. None: victims are being evicted.
+    ) -> tuple[int, Status | None]:
+        """Preempt for a group that cannot be scheduled. pods: its unscheduled pods.
 
-        `schedule` tries to schedule the group on the snapshot of the handle, which is restored before any eviction.
+        Returns (number of victims, why there are none). `schedule` tries to schedule the group on the snapshot of the
+        handle, which is restored before any eviction.
         """
-        handle = self._handle
+        handle, preemptor = self._handle, Preemptor.of_group(group, pods)
         budgets = [Budget(budget) for budget in handle.listers.pod_disruption_budgets.list()]
         victims = await select_victims(
-            group, pods, handle.snapshot, handle.listers.pod_groups, budgets, schedule, handle.clock.now(), self.name
+            preemptor, handle.snapshot, handle.listers.pod_groups, budgets, schedule, handle.clock.now(), self.name
         )
         if isinstance(victims, Status):
-            return victims
-        preemptor = Preemptor.of_group(group, pods)
-        if not self._evicts_in_background:
-            error = await self._executor.run(preemptor, _CLUSTER, victims)
-            return None if error is None else failed(self.name, error)
-        self._executor.start(preemptor, _CLUSTER, victims)
-        return None
+            return 0, victims
+        if self._evicts_in_background:
+            self._executor.start(preemptor, _CLUSTER, victims)
+            return len(victims), None
+        error = await self._executor.run(preemptor, _CLUSTER, victims)
+        return len(victims), None if error is None else failed(self.name, error)
 
     def _group_reason(self, pod: Pod) -> str:
         """Return why a pod of a group may not preempt on its own; "" if it may."""

@@ -22,6 +22,7 @@ from kubeloop.scheduler.api.results import unresolvable, unschedulable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.pod_groups import pod_group_key
 from kubeloop.scheduler.plugins.disruption_budgets import Budget
+from kubeloop.scheduler.plugins.preemption_executor import Preemptor
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -92,8 +93,7 @@ def split_by_violation(victims: Iterable[Victim], budgets: Sequence[Budget]) -> 
 
 
 async def select_victims(
-    group: PodGroup,
-    pods: Iterable[Pod],
+    preemptor: Preemptor,
     snapshot: Snapshot,
     groups: Lister[PodGroup],
     budgets: Sequence[Budget],
@@ -103,11 +103,11 @@ async def select_victims(
 ) -> list[PodInfo] | Status:
     """Return the pods to evict so that the group can be scheduled, or why there are none.
 
-    pods: the unscheduled pods of the group. Cancellation: safe; the snapshot is restored.
+    Cancellation: safe; the snapshot is restored.
     """
-    if any(pod.spec.preemption_policy == "Never" for pod in pods):
+    if any(pod.spec.preemption_policy == "Never" for pod in preemptor.pods):
         return unschedulable(plugin, "not eligible due to preemptionPolicy=Never.")
-    victims = possible_victims(snapshot.node_infos, groups, below_priority=group.spec.priority or 0, now=now)
+    victims = possible_victims(snapshot.node_infos, groups, below_priority=preemptor.priority, now=now)
     if not victims:
         return unresolvable(plugin, "No preemption victims found for incoming preemptor")
     with _restored(snapshot, victims):

@@ -177,7 +177,7 @@ async def test_preemption_for_a_group_evicts_and_gates_its_pods(
         return None if not node_info.pods else unschedulable("", "no room")
 
     group = cluster.listers.pod_groups.get("default/g")
-    assert await plugin.pod_group_post_filter(group, members, schedule) is None
+    assert await plugin.pod_group_post_filter(group, members, schedule) == (1, None)
     assert victims == [1]
     gated = [plugin.pre_enqueue(other) for other in (*members, stranger)]
     if in_background:
@@ -205,7 +205,7 @@ async def test_group_that_waits_for_terminating_victims_evicts_no_pod(
     async def schedule() -> Status | None:
         return None if not cluster.snapshot.get("a").pods else unschedulable("", "no room")
 
-    assert await plugin.pod_group_post_filter(group, [pod("m")], schedule) is None
+    assert await plugin.pod_group_post_filter(group, [pod("m")], schedule) == (1, None)
     assert (cluster.spawned, cluster.client.requests) == ([], [])
 
 
@@ -216,7 +216,9 @@ async def test_group_without_victims_is_rejected(plugin_cluster: Any, node: Any,
     async def schedule() -> Status | None:
         raise AssertionError
 
-    status = await plugin.pod_group_post_filter(cluster.listers.pod_groups.get("default/g"), [pod("m")], schedule)
+    group = cluster.listers.pod_groups.get("default/g")
+    victims, status = await plugin.pod_group_post_filter(group, [pod("m")], schedule)
+    assert victims == 0
     assert status.message == "No preemption victims found for incoming preemptor"
 
 
@@ -228,5 +230,6 @@ async def test_failed_eviction_for_a_group_is_an_error(plugin_cluster: Any, node
     async def schedule() -> Status | None:
         return None if not cluster.snapshot.get("a").pods else unschedulable("", "no room")
 
-    status = await plugin.pod_group_post_filter(cluster.listers.pod_groups.get("default/g"), [pod("m")], schedule)
+    group = cluster.listers.pod_groups.get("default/g")
+    _, status = await plugin.pod_group_post_filter(group, [pod("m")], schedule)
     assert (status.code, status.message) == (Code.ERROR, "no connection")

@@ -20,6 +20,7 @@ from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.config.types import default_configuration
 from kubeloop.scheduler.plugins.disruption_budgets import Budget
 from kubeloop.scheduler.plugins.pod_group_preemption import possible_victims, select_victims, split_by_violation
+from kubeloop.scheduler.plugins.preemption_executor import Preemptor
 from support.plugin_cluster import PluginCluster, make_node, make_pod
 from support.scheduler_cluster import SchedulerCluster
 
@@ -156,8 +157,7 @@ async def select(
     pods = {node.name: list(node.pods) for node in before}
     members = [make_pod(f"member-{index}", priority=priority) for index in range(size)]
     result = await select_victims(
-        pod_group("preemptor", priority=priority),
-        members,
+        Preemptor.of_group(pod_group("preemptor", priority=priority), members),
         cluster.snapshot,
         cluster.listers.pod_groups,
         budgets,
@@ -206,8 +206,8 @@ async def test_claims_of_victims_are_free_for_the_group_and_in_use_afterwards() 
         snapshot.forget_pod("member")
         return TOO_SMALL if used else None
 
-    group, groups = pod_group("preemptor", priority=9), cluster.listers.pod_groups
-    victims = await select_victims(group, [make_pod("member")], snapshot, groups, (), schedule, NOW, "D")
+    preemptor = Preemptor.of_group(pod_group("preemptor", priority=9), [make_pod("member")])
+    victims = await select_victims(preemptor, snapshot, cluster.listers.pod_groups, (), schedule, NOW, "D")
     assert not isinstance(victims, Status)
     assert names_of(victims) == ["p"]
     assert snapshot.is_claim_used("default/data")
@@ -234,9 +234,8 @@ async def test_one_pod_with_policy_never_forbids_the_preemption() -> None:
     cluster = cluster_of([placed("p", "a", 1)])
     schedule = Places(cluster, 1, {"a": {"p"}})
     members = [make_pod("m-1", preemptionPolicy="Never"), make_pod("m-2", preemptionPolicy="PreemptLowerPriority")]
-    status = await select_victims(
-        pod_group("g", priority=9), members, cluster.snapshot, cluster.listers.pod_groups, (), schedule, NOW, "D"
-    )
+    preemptor = Preemptor.of_group(pod_group("g", priority=9), members)
+    status = await select_victims(preemptor, cluster.snapshot, cluster.listers.pod_groups, (), schedule, NOW, "D")
     assert status == unschedulable("D", "not eligible due to preemptionPolicy=Never.")
     assert schedule.calls == 0
 
@@ -248,10 +247,9 @@ async def test_snapshot_is_restored_after_an_error() -> None:
     async def fail() -> Status | None:
         raise RuntimeError
 
+    preemptor = Preemptor.of_group(pod_group("g", priority=9), [make_pod("member")])
     with pytest.raises(RuntimeError):
-        await select_victims(
-            pod_group("g", priority=9), [], cluster.snapshot, cluster.listers.pod_groups, (), fail, NOW, "D"
-        )
+        await select_victims(preemptor, cluster.snapshot, cluster.listers.pod_groups, (), fail, NOW, "D")
     assert all(one is other for one, other in zip(before, cluster.snapshot.node_infos, strict=True))
 
 
@@ -288,8 +286,11 @@ def add_gang(cluster: SchedulerCluster, *names: str, **spec: Any) -> None:
 @pytest.mark.parametrize("in_background", [True, False])
 async def test_gang_replaces_pods_of_lower_priority(in_background: bool, cluster: Any, scheduling: Any) -> None:
     full_node(cluster)
-    async with scheduling(**default_profiles(SchedulerAsyncPreemption=in_background)):
+    async with scheduling(**default_profiles(SchedulerAsyncPreemption=in_background)) as scheduler:
         add_gang(cluster, "a", "b")
+        await asyncio.sleep(0.5)
+        facts = scheduler.pod_group_cycle.failed["default/new"]
+        assert (facts.result, facts.victims) == ("preempting", 2)
         await asyncio.sleep(30)
         assert [cluster.node_of(f"default/{name}") for name in ("a", "b")] == ["n", "n"]
     preempted = {key: message for key, reason, message in cluster.events if reason == "Preempted"}
