@@ -128,6 +128,8 @@ class FailedAttempts:
         queued.update(newest)
         pod = newest
         self._queue.add_unschedulable_if_not_present(queued)
+        if self._cache.pod_groups is not None:
+            self._cache.pod_groups.requeued(pod)
         self._queue.nominator.add(queued.info, nominated_node_name)
         report_failure(self._context, pod, message)
         self._patches.set(

@@ -28,28 +28,34 @@ class PodGroupState:
     """The pods of one group. A pod that is neither assumed nor assigned is unscheduled.
 
     pods: by UID, as the informer has them. assumed: by UID, as the scheduler assumes them, with their node. assigned:
-    UIDs of bound pods.
+    UIDs of bound pods. waiting: UIDs of assumed pods that wait on permit for others of the group, oldest first.
     """
 
-    __slots__ = ("assigned", "assumed", "pods")
+    __slots__ = ("_inactive", "assigned", "assumed", "pods", "waiting")
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
         self.assumed: dict[str, Pod] = {}
         self.assigned: set[str] = set()
+        self.waiting: dict[str, None] = {}
+        self._inactive: dict[str, Pod] = {}  # by UID, see take_inactive()
 
     def put(self, pod: Pod) -> None:
         """Add a pod or replace it by another version. A bound pod is no longer assumed."""
         uid = pod.metadata.uid
         self.pods[uid] = pod
         if pod.spec.node_name:
-            self.assumed.pop(uid, None)
+            self.forget(uid)
+            self._inactive.pop(uid, None)
             self.assigned.add(uid)
+        elif uid not in self.assumed:
+            self._inactive[uid] = pod
 
     def remove(self, uid: str) -> None:
         """Remove a deleted pod. No effect if it is absent."""
         self.pods.pop(uid, None)
-        self.assumed.pop(uid, None)
+        self.forget(uid)
+        self._inactive.pop(uid, None)
         self.assigned.discard(uid)
 
     def assume(self, pod: Pod) -> None:
@@ -57,10 +63,24 @@ class PodGroupState:
         uid = pod.metadata.uid
         if uid in self.pods and uid not in self.assigned:
             self.assumed[uid] = pod
+            self._inactive.pop(uid, None)
 
     def forget(self, uid: str) -> None:
         """Undo assume()."""
-        self.assumed.pop(uid, None)
+        self.waiting.pop(uid, None)
+        if self.assumed.pop(uid, None) is not None and uid in self.pods:
+            self._inactive[uid] = self.pods[uid]
+
+    def requeued(self, uid: str) -> None:
+        """Note that the pod returned to the scheduling queue."""
+        if uid in self.pods and uid not in self.assumed and uid not in self.assigned:
+            self._inactive[uid] = self.pods[uid]
+
+    def take_inactive(self) -> list[Pod]:
+        """Return the pods without a node that were added, changed, forgotten or requeued since the last call."""
+        inactive = list(self._inactive.values())
+        self._inactive.clear()
+        return inactive
 
     @property
     def scheduled_count(self) -> int:
@@ -79,6 +99,7 @@ class PodGroupState:
         """Return an independent copy; pods are shared."""
         copy = PodGroupState()
         copy.pods, copy.assumed, copy.assigned = self.pods.copy(), self.assumed.copy(), self.assigned.copy()
+        copy._inactive = self._inactive.copy()
         return copy
 
 
@@ -125,10 +146,17 @@ class PodGroupStates:
         if group is not None:
             group.forget(pod.metadata.uid)
 
+    def requeued(self, pod: Pod) -> None:
+        """Note that the pod returned to the scheduling queue."""
+        group = self._groups.get(pod_group_key(pod))
+        if group is not None:
+            group.requeued(pod.metadata.uid)
+
     def check(self) -> None:
-        """Assert that no pod has two states, and that no group is empty."""
+        """Assert that no pod has two states, that only assumed ones wait on permit, and that no group is empty."""
         for group in self._groups.values():
             assert group.pods
             assert not group.assumed.keys() & group.assigned
+            assert group.waiting.keys() <= group.assumed.keys()
             assert group.assumed.keys() | group.assigned <= group.pods.keys()
             assert all(pod.spec.node_name for pod in group.scheduled_pods())

@@ -23,8 +23,6 @@ from kubeloop.scheduler.config.plugin_args import NoArgs
 PERMIT_SECONDS = 300.0
 """For which a pod of a gang waits for minCount pods to have a node; then its node is released."""
 
-_ACTIVATED = "GangSchedulingActivated"
-
 
 class GangScheduling:
     name = "GangScheduling"
@@ -70,16 +68,16 @@ class GangScheduling:
         if group is None:
             return failed(self.name, f"pod group state not found for pod group {key}"), 0
         if group.scheduled_count < min_count:
-            if cycle is None or cycle.get(_ACTIVATED) is None:  # in a cycle, once activates all that wait
-                self._handle.activate(group.unscheduled_pods())
-                if cycle is not None:
-                    cycle.write(_ACTIVATED, True)
+            self._handle.activate(group.take_inactive())
+            if cycle is None:
+                group.waiting[pod.uid] = None
             return self._waits, PERMIT_SECONDS
         if cycle is None:
-            for uid in group.assumed:
+            for uid in group.waiting:
                 waiting = self._handle.waiting_pod(uid)
                 if waiting is not None:
                     waiting.allow(self.name)
+            group.waiting.clear()
         return None, 0
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

@@ -139,6 +139,18 @@ async def test_members_beyond_min_count_are_scheduled_as_there_is_room(cluster: 
         assert nodes_of(cluster, "d") == ["m"]
 
 
+async def test_member_that_does_not_fit_is_retried_at_once_if_the_next_one_waits(cluster: Any, scheduling: Any) -> None:
+    cluster.node("n", cpu="3")
+    cluster.pod_group("g", min_count=3)
+    add_members(cluster, "g", "a", cpu="1", priority=3)
+    add_members(cluster, "g", "large", cpu="4", priority=2)
+    add_members(cluster, "g", "b c", cpu="1", priority=1)
+    async with scheduling(**default_profiles(GANGS)) as scheduler:
+        await asyncio.sleep(0.5)
+        assert nodes_of(cluster, "a large b c") == ["n", "", "n", "n"]
+        assert scheduler.queue.get("default/large")[1].attempts == 2
+
+
 async def test_one_of_two_gangs_gets_the_nodes(cluster: Any, scheduling: Any) -> None:
     cluster.node("n", cpu="4")
     for group in ("g", "h"):

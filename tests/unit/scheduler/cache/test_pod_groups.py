@@ -95,6 +95,30 @@ def test_copy_is_independent():
     assert (states(group), states(copy)) == ({"a": "unscheduled"}, {"a": "assumed"})
 
 
+def test_pods_without_a_node_are_inactive_until_they_are_taken():
+    group = PodGroupState()
+    for name in "abc":
+        group.put(make_member(name))
+    group.assume(make_member("a", "n1"))
+    assert [pod.metadata.name for pod in group.take_inactive()] == ["b", "c"]
+    assert group.take_inactive() == []
+    group.put(make_member("a", labels={"x": "y"}))
+    assert group.take_inactive() == []
+    group.forget("a")
+    group.requeued("b")
+    assert [pod.metadata.name for pod in group.take_inactive()] == ["a", "b"]
+    group.requeued("c")
+    group.assume(make_member("c", "n1"))
+    group.requeued("c")
+    group.requeued("b")
+    group.put(make_member("b", "n1"))
+    group.requeued("b")
+    group.requeued("a")
+    group.remove("a")
+    group.requeued("a")
+    assert group.take_inactive() == []
+
+
 def test_cache_keeps_the_groups_up_to_date():
     groups = PodGroupStates()
     now = [0.0]

@@ -80,7 +80,31 @@ def test_pods_wait_until_min_count_have_a_node():
     assert gang.cluster.activated == ["default/b", "default/c"]
     gang.assume("b")
     assert gang.permit("b") == (None, 0)
-    assert gang.allowed == "ab"
+    assert gang.allowed == "a"
+
+
+def test_pod_without_a_node_is_activated_once_until_it_is_requeued():
+    gang = Gang("abcd", 4)
+    for name in "ab":
+        gang.assume(name)
+        gang.permit(name)
+    assert gang.cluster.activated == ["default/b", "default/c", "default/d"]
+    gang.cluster.pod_groups.requeued(make_member("c"))
+    gang.assume("d")
+    gang.permit("d")
+    assert gang.cluster.activated[3:] == ["default/c"]
+
+
+def test_pod_that_no_longer_waits_is_not_allowed():
+    gang = Gang("abc", 2)
+    gang.assume("a")
+    gang.permit("a")
+    gang.cluster.cache.forget_pod(make_member("a", "n"))
+    gang.assume("b")
+    gang.permit("b")
+    gang.assume("c")
+    gang.permit("c")
+    assert gang.allowed == "b"
 
 
 def test_bound_pods_count():
@@ -90,7 +114,7 @@ def test_bound_pods_count():
     assert gang.permit("b")[0] is Code.WAIT
     gang.assume("c")
     assert gang.permit("c") == (None, 0)
-    assert gang.allowed == "bc"
+    assert gang.allowed == "b"
 
 
 def test_group_without_gang_policy_does_not_wait():
