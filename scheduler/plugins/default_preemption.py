@@ -121,9 +121,9 @@ class DefaultPreemption:
         """Keep the pod out of the queue while its victims are being evicted; its node would still be full."""
         if self._preempts_for_groups and pod.spec.scheduling_group is not None:
             group = self._group_of(pod)
-            preempting = group is not None and self._executor.is_preempting(group.metadata.uid)
+            preempting = group is not None and self._executor.rejects(group.metadata.uid)
             return self._group_preempting if preempting else None
-        if self._executor.is_preempting(pod.metadata.uid):
+        if self._executor.rejects(pod.metadata.uid):
             return self._preempting
         return None
 

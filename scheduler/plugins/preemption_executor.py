@@ -46,20 +46,26 @@ class Preemptor:
 class PreemptionExecutor:
     """Evicts the victims of preemptors: in background tasks, or while the scheduling cycle waits.
 
-    `is_preempting` is true for a preemptor until its last victim is about to be deleted: the event of that deletion
-    moves the preemptor to the active queue, so PreEnqueue must not reject it any more.
+    `rejects` is true for a preemptor until its last victim is about to be deleted: the event of that deletion moves the
+    preemptor to the active queue, so PreEnqueue must not reject it any more.
     """
 
     def __init__(self, handle: Handle, plugin: str) -> None:
         self._handle = handle
         self._plugin = plugin
         self._preempting: set[str] = set()  # UIDs of the preemptors whose victims are being evicted
+        self._rejected: set[str] = set()  # UIDs of those for which `rejects` returned True since the eviction began
 
-    def is_preempting(self, uid: str) -> bool:
-        return uid in self._preempting
+    def rejects(self, uid: str) -> bool:
+        """Return True if PreEnqueue must reject the preemptor, because its victims are being evicted."""
+        if uid not in self._preempting:
+            return False
+        self._rejected.add(uid)
+        return True
 
     def forget(self, uid: str) -> None:
         self._preempting.discard(uid)
+        self._rejected.discard(uid)
 
     def start(self, preemptor: Preemptor, node_name: str, victims: Sequence[PodInfo]) -> None:
         """Evict `victims` from `node_name` for `preemptor`, in the background; returns at once.
@@ -71,6 +77,7 @@ class PreemptionExecutor:
             return
         self._count(victims)
         self._preempting.add(preemptor.uid)
+        self._rejected.discard(preemptor.uid)
         self._handle.spawn(self._evict_all(preemptor, node_name, remaining), f"preemption for {preemptor.key}")
 
     def _count(self, victims: Sequence[PodInfo]) -> None:
@@ -109,7 +116,7 @@ class PreemptionExecutor:
             self._preempting.discard(preemptor.uid)
             if any(map(self._exists, victims)):
                 await self._evict(preemptor, node_name, last)
-            else:  # deleted by others; PreEnqueue rejected the pod when these events moved it
+            elif preemptor.uid in self._rejected:  # others deleted the victims, and no event is to come
                 self._handle.activate(preemptor.pods)
         except* (ApiError, ServerUnreachable) as failures:
             result = "error"
@@ -118,7 +125,7 @@ class PreemptionExecutor:
             self._preempting.discard(preemptor.uid)
             self._handle.activate(preemptor.pods)  # no deletion event may follow that would queue it
         finally:
-            self._preempting.discard(preemptor.uid)
+            self.forget(preemptor.uid)
         if self._handle.metrics is not None:
             self._handle.metrics.victims_evicted(result, (self._handle.clock.time_ns() - started_ns) / 1e9)
 

@@ -100,6 +100,17 @@ async def test_pod_is_activated_if_others_delete_its_victims_first(plugin_cluste
     assert plugin.pre_enqueue(new.pod) is None
 
 
+async def test_pod_that_was_not_rejected_keeps_its_backoff_if_others_delete_its_victims(
+    plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    """The deletion events moved it to the backoff queue, where no PreEnqueue plugin ran."""
+    cluster, _plugin, _new = preempt(plugin_cluster, node, pod)
+    for key in list(cluster.pods):
+        cluster.pods.remove(key)
+    await cluster.spawned[0]
+    assert cluster.activated == []
+
+
 async def test_pod_waits_for_the_event_of_a_victim_that_others_delete(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster, _plugin, _new = preempt(plugin_cluster, node, pod)
     cluster.client.failures = [NotFound(Status(code=404)), NotFound(Status(code=404))]
@@ -122,7 +133,7 @@ async def test_terminating_victims_are_not_deleted_again(plugin_cluster: Any, no
     preemptor = Preemptor.of_pod(PodInfo(pod("high", cpu="4", priority=100)))
     executor.start(preemptor, "a", [deleted])
     assert cluster.spawned == []
-    assert not executor.is_preempting("high")
+    assert not executor.rejects("high")
     assert cluster.metrics.victims == []
     executor.start(preemptor, "a", [deleted, running])
     assert cluster.metrics.victims == [2]
@@ -198,9 +209,9 @@ async def test_eviction_for_a_group_names_it_and_activates_its_pods_on_failure(
     executor = PreemptionExecutor(cluster, "DefaultPreemption")
     victims = list(cluster.snapshot.node_infos[0].pods.values())
     executor.start(Preemptor.of_group(group, members), "cluster", victims)
-    assert executor.is_preempting("g-uid")
+    assert executor.rejects("g-uid")
     await cluster.spawned[0]
-    assert not executor.is_preempting("g-uid")
+    assert not executor.rejects("g-uid")
     (condition,) = cluster.client.requests[0][5]["status"]["conditions"]
     assert condition["message"] == "gangs: preempting to accommodate a higher priority podgroup"
     assert [event.message for event in cluster.recorder.events] == ["Preempted by podgroup g-uid on node cluster"]
