@@ -535,3 +535,25 @@ async def test_nominated_members_do_not_keep_room_from_each_other(cluster: Any, 
         cluster.node("n", cpu="1")
         await asyncio.sleep(30)
         assert sorted(nodes_of(cluster, "a b c")) == ["", "", "n"]
+
+
+async def test_status_update_during_the_cycle_restores_no_nomination(
+    cluster: Any, scheduling: Any, monkeypatch: Any
+) -> None:
+    """A nomination of one member arrives while the others are tried; its failed attempt makes it effective."""
+    monkeypatch.setattr(pod_group_cycle, "_TURN_NS", 0)
+    cluster.node("n", cpu="1")
+    cluster.pod_group("g", min_count=1)
+    add_members(cluster, "g", " ".join(f"m{number}" for number in range(20)), cpu="1", preemptionPolicy="Never")
+    uid = cluster.stored_pod("default/m19")["metadata"]["uid"]
+    nominations = []
+    async with scheduling(**default_profiles(GANGS)) as scheduler:
+        while not scheduler.awaits_call:
+            await asyncio.sleep(0)
+        cluster.change_pod("default/m19", status={"phase": "Pending", "nominatedNodeName": "n"})
+        while scheduler.queue.is_in_flight(uid):
+            if scheduler.listers.pods.get("default/m19").status.nominated_node_name:
+                nominations.append(scheduler.queue.nominator.node_of(uid))
+            await asyncio.sleep(0)
+        assert scheduler.queue.nominator.node_of(uid) == "n"
+    assert set(nominations) == {""}
