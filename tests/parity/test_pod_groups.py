@@ -4,7 +4,8 @@ Some decisions are left to chance by both schedulers: which of two racks with as
 is reported, how far an eviction is when the next pod is scheduled, and which pods of a gang that fits in part are
 queued when it is tried again, which both do without end. So cases whose outcomes differ are repeated, until both
 schedulers have had an outcome in common. A few cases that kube-scheduler itself decides differently each time may have
-none. Skipped if the binaries are not installed.
+none. With preemption for groups, one group or single pod at a time is added (see support/pod_group_cases.py). Skipped
+if the binaries are not installed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from support.real_apiserver import needs_binaries
 JSON = dict[str, Any]
 CASES = 6 * CASES_PER_BATCH  # of each kind
 ROUNDS = 5
-MAX_UNDETERMINED = 8  # cases of each kind
+MAX_UNDETERMINED = {"gang": 8, "topology": 8, "preemption": 4}  # cases of each kind
 
 
 class Comparison:
@@ -85,7 +86,7 @@ def test_outcomes_are_those_of_kube_scheduler(kind: Kind, tmp_path: Path) -> Non
             return
         names = set(differences)
     determined = {case: parts for case, parts in differences.items() if not comparison.is_undetermined(case)}
-    if determined or len(differences) > MAX_UNDETERMINED:
+    if determined or len(differences) > MAX_UNDETERMINED[kind]:
         pytest.fail(json.dumps(differences, indent=1).replace("\\n", "\n")[:20_000])
 
 

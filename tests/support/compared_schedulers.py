@@ -20,6 +20,7 @@ JSON = dict[str, Any]
 CASES_PER_BATCH = 14
 NODES = CASES_PER_BATCH * MAX_NODES + 1
 QUIET_SECONDS, TIMEOUT_SECONDS = 3.5, 90.0  # longer than the longest backoff
+GROUP_DELAY_SECONDS = 0.5  # in which a scheduler sees the pods of a group
 _GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/{}/podgroups"
 _BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 _PODS = "/api/v1/namespaces/{}/pods"
@@ -96,8 +97,9 @@ def outcomes(
                 batch.wait_for_start()
                 batch.settle()
                 first = batch.outcomes()
-                batch.continue_()
-                batch.settle()
+                for number in range(1, max(len(case.waves) for case in cases)):
+                    batch.create_wave(number)
+                    batch.settle()
             last = batch.outcomes()
             for case in cases:
                 found[case.name] = {f"first {key}": value for key, value in first[case.name].items()}
@@ -112,6 +114,8 @@ class _Batch:
     def __init__(self, server: RealApiServer, cases: Sequence[PodGroupCase]) -> None:
         self._server, self._cases = server, cases
         self._namespace = cases[0].namespace
+        self._messages: dict[str, Messages] = {}  # by name of the group or single pod
+        self._versions: dict[str, str] = {}  # resourceVersion up to which the objects of a path were read
 
     def _path(self, template: str, name: str = "") -> str:
         return template.format(self._namespace) + (f"/{name}" if name else "")
@@ -122,12 +126,14 @@ class _Batch:
 
     def create(self) -> None:
         created = self._server.request("POST", "/api/v1/namespaces", {"metadata": {"name": self._namespace}})
-        self._start_version = created["metadata"]["resourceVersion"]
+        start_version = created["metadata"]["resourceVersion"]
+        self._versions = {self._path(template): start_version for template in (_PODS, _GROUPS)}
         nodes = [node for case in self._cases for node in case.nodes]
         nodes += [node_body(f"other-{index}", 1, case="other") for index in range(len(nodes), NODES)]
         self._nodes = [node["metadata"]["name"] for node in nodes]
         self._each(lambda node: self._server.request("POST", "/api/v1/nodes", node), nodes)
         self._each(self._create_case, self._cases)
+        self.create_wave(0)
 
     def _create_case(self, case: PodGroupCase) -> None:
         post = self._server.request
@@ -141,24 +147,22 @@ class _Batch:
             created = post("POST", self._path(_PODS), pod)
             body = created | {"status": pod["status"]}
             post("PUT", self._path(_PODS, pod["metadata"]["name"]) + "/status", body)
-        for pod in case.pods:
-            post("POST", self._path(_PODS), pod)
 
-    def continue_(self) -> None:
-        """Create late pods, delete others and remove scheduling gates."""
-        for case in self._cases:
-            for pod in case.late_pods:
-                self._server.request("POST", self._path(_PODS), pod)
+    def create_wave(self, number: int) -> None:
+        """Apply this wave of each case that has so many."""
+        waves = [case.waves[number] for case in self._cases if number < len(case.waves)]
+        for pod in (pod for wave in waves for pod in wave.pods):
+            self._server.request("POST", self._path(_PODS), pod)
+        time.sleep(GROUP_DELAY_SECONDS)
+        for group in (group for wave in waves for group in wave.groups):
+            self._server.request("POST", self._path(_GROUPS), group)
         existing = self._pods()
-        for case in self._cases:
-            for name in case.deleted:
-                if name in existing:
-                    self._delete_pod(name)
-        for name, pod in existing.items():
-            if pod["spec"].get("schedulingGates"):
-                content_type = "application/merge-patch+json"
-                body = {"spec": {"schedulingGates": None}}
-                self._server.request("PATCH", self._path(_PODS, name), body, content_type=content_type)
+        for name in (name for wave in waves for name in wave.deleted if name in existing):
+            self._delete_pod(name)
+        for name in (name for wave in waves for name in wave.ungated if name in existing):
+            body = {"spec": {"schedulingGates": None}}
+            content_type = "application/merge-patch+json"
+            self._server.request("PATCH", self._path(_PODS, name), body, content_type=content_type)
 
     def _delete_pod(self, name: str) -> None:
         """Delete a pod, unless it was preempted meanwhile."""
@@ -200,18 +204,21 @@ class _Batch:
                 last, since = states, time.monotonic()
             assert time.monotonic() < end, f"these pods keep changing: {dict(changed)}"
             time.sleep(0.25)
+        self._each(self._read_messages, list(self._versions))
+
+    def _read_messages(self, path: str) -> None:
+        """Read the changes since the last call. The API server may not have those of the whole batch any more."""
+        for version in (event["object"] for event in self._server.changes(path, self._versions[path])):
+            self._versions[path] = version["metadata"]["resourceVersion"]
+            name = version["metadata"]["name"]
+            owner = version["spec"].get("schedulingGroup", {}).get("podGroupName", name)
+            self._messages.setdefault(owner, Messages()).add(name, version)
 
     def outcomes(self) -> dict[str, JSON]:
         """Return the outcome of each case so far."""
         pods = self._pods()
-        messages: dict[str, Messages] = {}
-        for path in (self._path(_PODS), self._path(_GROUPS)):
-            for version in (event["object"] for event in self._server.changes(path, self._start_version)):
-                name = version["metadata"]["name"]
-                owner = version["spec"].get("schedulingGroup", {}).get("podGroupName", name)
-                messages.setdefault(owner, Messages()).add(name, version)
         events = self._server.request("GET", f"/api/v1/namespaces/{self._namespace}/events?limit=5000")["items"]
-        return {case.name: _case_outcome(case, pods, messages, events) for case in self._cases}
+        return {case.name: _case_outcome(case, pods, self._messages, events) for case in self._cases}
 
     def delete(self) -> None:
         self._each(self._delete_pod, self._pods())
@@ -226,8 +233,8 @@ def _case_outcome(case: PodGroupCase, pods: JSON, messages: dict[str, Messages],
     states: JSON = {}
     equal: dict[str, list[str]] = {}
     interchangeable = set()
-    names = {group["metadata"]["name"] for group in case.groups}
-    for pod in (*case.placed, *case.pods, *case.late_pods):
+    names = {group["metadata"]["name"] for group in case.all_groups}
+    for pod in case.all_pods:
         name, group = pod["metadata"]["name"], pod["spec"].get("schedulingGroup", {}).get("podGroupName", "")
         state = _pod_state(pods.get(name))
         names.add(group or name)

@@ -3,6 +3,11 @@
 Made for a comparison of schedulers, so that few decisions are left to chance: the pods of a case use its nodes only,
 and prefer each of them with another weight; groups and single pods that are pending have different priorities. In a
 group, all pods are equal, or each has another priority.
+
+Preemption for groups is compared with one pending group or single pod at a time, by descending priority, those that may
+not preempt last. Otherwise nodes and victims depend on how far the evictions for one are when the next one is tried.
+That depends on the API server: kube-scheduler waits for the patches of statuses before it tries the next pod, unless
+the feature gate SchedulerAsyncAPICalls is on; kubeloop never does.
 """
 
 from __future__ import annotations
@@ -34,10 +39,29 @@ _WEIGHTS = (100, 80, 60, 40, 20, 1)
 
 
 @dataclass
-class PodGroupCase:
-    """placed: pods that are bound from the start. pods: pending ones. ordered: groups whose pods all differ.
+class Wave:
+    """Changes of a case. deleted: names of pods to delete. ungated: of those whose scheduling gates are removed.
 
-    late_pods: created once the scheduler has nothing more to do; then `deleted` are deleted, and gated pods ungated.
+    groups: created after their pods, all of which then wait for them, so that all are scheduled at once.
+    """
+
+    pods: list[JSON] = field(default_factory=list)
+    groups: list[JSON] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    ungated: list[str] = field(default_factory=list)
+
+    def add(self, other: Wave) -> None:
+        self.pods += other.pods
+        self.groups += other.groups
+        self.deleted += other.deleted
+        self.ungated += other.ungated
+
+
+@dataclass
+class PodGroupCase:
+    """placed: pods that are bound from the start. groups: those of placed pods. ordered: groups whose pods all differ.
+
+    waves: the first one is there from the start, each other one comes once the scheduler has nothing more to do.
     """
 
     name: str
@@ -46,10 +70,26 @@ class PodGroupCase:
     groups: list[JSON] = field(default_factory=list)
     budgets: list[JSON] = field(default_factory=list)
     placed: list[JSON] = field(default_factory=list)
-    pods: list[JSON] = field(default_factory=list)
-    late_pods: list[JSON] = field(default_factory=list)
-    deleted: list[str] = field(default_factory=list)
+    waves: list[Wave] = field(default_factory=list)
     ordered: set[str] = field(default_factory=set)
+
+    @property
+    def all_groups(self) -> list[JSON]:
+        return [*self.groups, *(group for wave in self.waves for group in wave.groups)]
+
+    @property
+    def all_pods(self) -> list[JSON]:
+        return [*self.placed, *(pod for wave in self.waves for pod in wave.pods)]
+
+
+@dataclass
+class _Pending:
+    """A pending group or single pod. late: comes after `first`."""
+
+    priority: str
+    preempts: bool
+    first: Wave
+    late: Wave = field(default_factory=Wave)
 
 
 def pod_group_case(kind: Kind, number: int, namespace: str) -> PodGroupCase:
@@ -85,13 +125,24 @@ class _Generator:
         if self._chance(0.3):
             case.budgets.append(self._budget())
         bases = rng.sample(_BASES, len(_BASES))
-        for index in range(rng.choice((1, 1, 2, 3))):
+        pending = [
             self._pending_group(f"{case.name}-new{index}", f"p{bases.pop()}")
+            for index in range(rng.choice((1, 1, 2, 3)))
+        ]
         for index in range(rng.choice((0, 0, 1, 2))):
-            priority = f"p{bases.pop()}" + ("-never" if self._chance(0.1) else "")
-            case.pods.append(self._pod(f"{case.name}-single{index}", rng.randint(1, 3), priority))
+            priority, never = f"p{bases.pop()}", "-never" if self._chance(0.1) else ""
+            pod = self._pod(f"{case.name}-single{index}", rng.randint(1, 3), priority + never)
+            pending.append(_Pending(priority, not never, Wave([pod])))
+        if self._kind == "preemption":
+            pending.sort(key=lambda entry: (entry.preempts, PRIORITIES[entry.priority]), reverse=True)
+            case.waves = [wave for entry in pending for wave in (entry.first, entry.late) if wave != Wave()]
+            return case
+        case.waves = [Wave(), Wave()]
+        for entry in pending:
+            case.waves[0].add(entry.first)
+            case.waves[1].add(entry.late)
         if self._chance(0.4) and case.placed:
-            case.deleted.append(rng.choice(case.placed)["metadata"]["name"])
+            case.waves[1].deleted.append(rng.choice(case.placed)["metadata"]["name"])
         return case
 
     def _node(self, index: int, rank: int) -> JSON:
@@ -165,23 +216,26 @@ class _Generator:
             "status": status | {"expectedPods": 3, "observedGeneration": 1},
         }
 
-    def _pending_group(self, name: str, priority: str) -> None:
+    def _pending_group(self, name: str, priority: str) -> _Pending:
         rng, case = self._random, self._case
         size = rng.randint(1, 5)
         never = "-never" if self._chance(0.1) else ""
         constrained = self._chance({"gang": 0.0, "topology": 0.8, "preemption": 0.15}[self._kind])
         min_count = rng.randint(1, size) if self._chance(0.9) else size + 1
         group = self._group(name, priority, constrained=constrained, min_count=min_count)
-        if self._chance(0.97):
-            case.groups.append(group)
+        exists = self._chance(0.97)
         cpu = rng.randint(1, 3)
         differ = self._chance(0.5)
         if differ:
             case.ordered.add(name)
         gated, late = self._chance(0.15), self._chance(0.2)
+        wave = Wave(groups=[group] if exists else [])
+        pending = _Pending(priority, not constrained and (differ or not never), wave)
         for index in range(size):
             priority_of_pod = f"{priority}-{size - index}" if differ else priority + never
             pod = self._pod(f"{name}-{index}", rng.randint(1, 3) if differ else cpu, priority_of_pod, name)
             if gated and index == size - 1:
                 pod["spec"]["schedulingGates"] = [{"name": "example.com/gate"}]
-            (case.late_pods if late and index >= min_count - 1 else case.pods).append(pod)
+                pending.late.ungated.append(pod["metadata"]["name"])
+            (pending.late if late and index == min_count - 1 else wave).pods.append(pod)
+        return pending
