@@ -18,7 +18,7 @@ from kubeloop.informers.shared_informer import ResourceEventHandler, ResourceEve
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import ResourceQuota
-from kubeloop.kube.objects.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_QUOTAS
+from kubeloop.kube.objects.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_QUOTAS
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 if TYPE_CHECKING:
@@ -224,43 +224,45 @@ class ResourceQuotaController:
         return patch is not None
 
     async def _calculate_usage(self, quota: ResourceQuota) -> tuple[Amounts, list[str]]:
-        """Return the usage by quota name, and error messages for kinds that could not be counted."""
+        """Return the usage by quota name, and error messages for kinds that could not be counted.
+
+        Names for which such a kind counts are left out, also if other kinds count for them.
+        """
         from kubeloop.controllers.resourcequota.quota_monitor import kinds_for_quota_names
         from kubeloop.controllers.resourcequota.usage_calculation import calculate_usage
         from kubeloop.kube.objects.quota_usage import matching_resources
 
         usage: Amounts = {}
+        incomplete: set[str] = set()  # quota names
         errors: list[str] = []
         total_objects = 0
         for kind in sorted(kinds_for_quota_names(quota.spec.hard)):
+            names = matching_resources(kind, quota.spec.hard)
+            devices = None
             try:
                 informer = await self._get_quota_monitor().informer(kind)
                 if informer is None:
                     continue
                 async with asyncio.timeout(_SYNC_TIMEOUT_SECONDS):
                     await informer.wait_synced()
-            except TimeoutError:
-                errors.append(f"{kind} could not be listed yet")
+                    if kind == RESOURCE_CLAIMS.group_resource and self._extended_resources:
+                        devices = await self._device_quota(quota.metadata.namespace)
+            except (TimeoutError, ApiError, ServerUnreachable, msgspec.DecodeError) as error:
+                not_synced = isinstance(error, TimeoutError)
+                errors.append(f"{kind} could not be listed yet" if not_synced else f"{kind}: {error}")
+                incomplete.update(names)
                 continue
-            except (ApiError, ServerUnreachable, msgspec.DecodeError) as error:
-                errors.append(f"{kind}: {error}")
-                continue
-            names = matching_resources(kind, quota.spec.hard)
-            devices = None
-            if kind == RESOURCE_CLAIMS.group_resource and self._extended_resources:
-                devices = await self._device_quota(quota.metadata.namespace)
             used, object_count = await calculate_usage(quota, kind, names, informer, self._clock.now(), devices)
             total_objects += object_count
             for name, amount in used.items():
                 usage[name] = usage[name] + amount if name in usage else amount
         self._object_counts[quota.key] = total_objects
-        return usage, errors
+        return {name: amount for name, amount in usage.items() if name not in incomplete}, errors
 
     async def _device_quota(self, namespace: str) -> DeviceQuota:
         from kubeloop.controllers.resourcequota.usage_calculation import device_quota
 
         await self._informers.informer(DEVICE_CLASSES).wait_synced()
-        await self._informers.informer(PODS).wait_synced()
         return device_quota(namespace, self._informers)
 
 

@@ -73,7 +73,10 @@ async def calculate_usage(
 
 
 def device_quota(namespace: str, informers: InformerFactory) -> DeviceQuota:
-    """Return what the usage of the ResourceClaims of a namespace depends on, from caches that are synced."""
+    """Return what the usage of the ResourceClaims of a namespace depends on.
+
+    From caches that are synced, unless quota names for which pods count are left out: only these depend on pods.
+    """
     classes = informers.informer(DEVICE_CLASSES).store
     pods, claims = informers.informer(PODS).store, informers.informer(RESOURCE_CLAIMS).store
 

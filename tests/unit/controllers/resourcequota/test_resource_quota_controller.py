@@ -13,8 +13,10 @@ from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.resources import (
     CONFIG_MAPS,
+    DEVICE_CLASSES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     SECRETS,
     SERVICES,
@@ -22,6 +24,7 @@ from kubeloop.kube.objects.resources import (
 )
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
+from support.faulty_transport import injected_error
 
 pytestmark = pytest.mark.virtual_time
 
@@ -367,6 +370,70 @@ async def test_pod_observed_during_status_write_is_recounted(cluster, monkeypatc
         assert used(cluster) == {"pods": "0", "secrets": "0"}
     await asyncio.sleep(2)
     assert used(cluster) == {"pods": "1", "secrets": "0"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "usage"),
+    [
+        (SECRETS, "secrets", "1"),
+        (DEVICE_CLASSES, "requests.example.com/gpu", "2"),
+        (PODS, "requests.example.com/gpu", "2"),
+    ],
+)
+async def test_objects_are_not_counted_before_they_are_listed(fake_apiserver, start, resource, name, usage):
+    """Usage without the objects that exist would allow more of them than the quota does."""
+    api = fake_apiserver.api
+    fake_apiserver.add(SECRETS, "s")
+    device_class = {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"}}
+    api.create(DEVICE_CLASSES.path(), device_class)
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}}]
+    api.create(RESOURCE_CLAIMS.path("ns"), {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
+    api.create(RESOURCE_QUOTAS.path("ns"), {"metadata": {"name": "q"}, "spec": {"hard": {name: "5", "services": "5"}}})
+    fake_apiserver.transport.reject = lambda method, path: injected_error(500) if path == resource.path() else None
+    await start(fake_apiserver.informers, ResourceQuotaController(fake_apiserver.context))
+
+    def used() -> JSON:
+        status: JSON = fake_apiserver.store.get(RESOURCE_QUOTAS, "ns", "q")["status"]
+        return status["used"]
+
+    await asyncio.sleep(100)
+    assert used() == {"services": "0"}
+    fake_apiserver.transport.reject = lambda method, path: None
+    await asyncio.sleep(100)
+    assert used() == {"services": "0", name: usage}
+
+
+async def test_status_without_usage_is_counted_at_once(cluster):
+    await create(cluster, PODS, "one", spec=pod())
+    await limit(cluster, pods="3")
+    await asyncio.sleep(70)  # longer than the recount window after the last write
+    await patch(cluster, RESOURCE_QUOTAS, "q", {"status": {"used": {"pods": None}}}, "status")
+    await asyncio.sleep(1)
+    assert used(cluster) == {"pods": "1"}
+
+
+async def test_queues_of_new_and_counted_quotas(fake_apiserver, start):
+    """Quotas without usage are not delayed by recounts, and usage that admission has written causes no recount."""
+
+    def adds() -> tuple[float, float]:
+        added = fake_apiserver.metrics.values("workqueue_adds_total")
+        return added[",resourcequota_priority"], added[",resourcequota_primary"]
+
+    await start(fake_apiserver.informers, ResourceQuotaController(fake_apiserver.context))
+    hard = {"pods": "5", "count/nothing.example.com": "1"}
+    fake_apiserver.api.create(RESOURCE_QUOTAS.path("ns"), {"metadata": {"name": "q"}, "spec": {"hard": hard}})
+    await asyncio.sleep(70)  # longer than the recount window after the last write
+    priority, primary = adds()
+    assert priority > 0
+    fake_apiserver.add(PODS, "p")
+    await asyncio.sleep(5)
+    assert fake_apiserver.store.get(RESOURCE_QUOTAS, "ns", "q")["status"]["used"] == {"pods": "1"}
+    assert adds() == (priority, primary)
+    fake_apiserver.delete(PODS, "p")
+    await asyncio.sleep(5)
+    assert fake_apiserver.store.get(RESOURCE_QUOTAS, "ns", "q")["status"]["used"] == {"pods": "0"}
+    assert adds()[0] == priority
+    assert adds()[1] > primary
 
 
 async def test_wrong_status_is_corrected_by_resync(cluster):
