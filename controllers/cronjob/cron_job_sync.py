@@ -150,8 +150,8 @@ class CronJobSync:
                     "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew"
                 )
                 self._event("Warning", "TooManyMissedTimes", message)
-            if self._may_start(times.latest) and not await self._start(times.latest):
-                return None
+            if self._may_start(times.latest):
+                await self._start(times.latest)
         return seconds_to_next_schedule(replace(self.cron_job, status=self.status), schedule, now)
 
     def _may_start(self, scheduled: datetime) -> bool:
@@ -166,13 +166,13 @@ class CronJobSync:
             return False
         return True
 
-    async def _start(self, scheduled: datetime) -> bool:
-        """Create the Job of a scheduled time and record it in the status; False if another client has created it."""
+    async def _start(self, scheduled: datetime) -> None:
+        """Create the Job of a scheduled time and record it in the status, unless another client has created it."""
         if self.cron_job.spec.concurrency_policy == "Replace":
             await self._delete_active()
         job = await self._create(job_from_template(self.cron_job, scheduled), scheduled)
         if job is None:
-            return False
+            return
         reference = ObjectReference(
             kind="Job",
             namespace=job.metadata.namespace,
@@ -182,7 +182,6 @@ class CronJobSync:
             resource_version=job.metadata.resource_version,
         )
         self.status = replace(self.status, active=(*self.status.active, reference), last_schedule_time=scheduled)
-        return True
 
     async def _create(self, body: dict[str, JSONValue], scheduled: datetime) -> Job | None:
         """Create a Job. Returns None if a Job of this name exists that the status needs not to list."""

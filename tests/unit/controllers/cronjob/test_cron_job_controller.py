@@ -244,6 +244,8 @@ async def test_job_of_another_owner_with_the_name_of_the_next_one_is_left_alone(
     await asyncio.sleep(MINUTE)
     assert active(apiserver) == []
     assert "SuccessfulCreate" not in reasons(apiserver)
+    await asyncio.sleep(MINUTE)
+    assert active(apiserver) == [f"c-{minute + 1}"], "the schedule continues"
 
 
 async def test_unknown_running_job_is_reported(apiserver):
