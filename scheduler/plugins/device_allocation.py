@@ -140,7 +140,6 @@ class DeviceAllocation:
         self._plugin = plugin
         self._handle = handle
         self._devices = handle.cluster_devices()
-        self._scores_alternatives = handle.feature_gates.enabled("DRAPrioritizedList")
         self._extended_resources = handle.feature_gates.enabled("DRAExtendedResource")
         self._group_claims = handle.feature_gates.enabled("DRAWorkloadResourceClaims")
         self._pod_groups = handle.listers.pod_groups
@@ -494,7 +493,7 @@ class DeviceAllocation:
 
     def score(self, devices: PodDevices, node: str) -> int:
         """Return the sum over all requests with alternatives: 8 for the first one, 7 for the second, ..."""
-        if not self._scores_alternatives or not devices.has_alternatives:
+        if not devices.has_alternatives:
             return 0
         total = 0
         search = self._search_on(devices, node)

@@ -341,10 +341,9 @@ class InterPodAffinity:
             return Hint.QUEUE
         return Hint.SKIP
 
-    def _after_node_change(self, info: PodInfo, old: Node | None, new: Node | None) -> Hint:
+    def _after_node_change(self, info: PodInfo, old: Node | None, new: Node) -> Hint:
+        """Return the hint for a node that was added (old is None) or changed."""
         terms = _checked(info.affinity_class)
-        if new is None:
-            return Hint.SKIP
         for term in terms.required_affinity_terms:
             before, after = _topology_value(old, term), _topology_value(new, term)
             if after is not None and before != after:
