@@ -324,6 +324,30 @@ async def test_timeout_is_an_extender_error(server, cluster):
     await extender.close()
 
 
+async def test_slow_binding_does_not_delay_other_requests(server, cluster):
+    url, responses, _ = server
+    bound = asyncio.Event()
+
+    async def bind(body: Any) -> Any:
+        await bound.wait()
+        return {}
+
+    responses["bind"] = bind
+    responses["prioritize"] = lambda body: [{"host": "a", "score": 3}]
+    config = ExtenderConfiguration(url, bind_verb="bind", prioritize_verb="prioritize", node_cache_capable=True)
+    extender = HTTPExtender(config, FullObjects(cluster.server.client))
+    pods = [cluster.pod(name) for name in ("p", "q")]
+    try:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            tasks.create_task(extender.bind(pods[0], "a"))
+            tasks.create_task(extender.bind(pods[1], "a"))
+            await asyncio.sleep(0.01)
+            assert await extender.prioritize(pods[1], []) == {"a": 3}
+            bound.set()
+    finally:
+        await extender.close()
+
+
 async def test_unknown_filtered_node_is_an_extender_error(server, cluster):
     url, responses, _ = server
     responses["filter"] = lambda body: {"nodenames": ["mars"]}

@@ -71,6 +71,22 @@ def test_endpoints_have_hints_for_their_zone_and_surplus_moves():
     assert cache.is_overloaded("ns/web")
 
 
+@pytest.mark.parametrize(
+    ("ratios", "zones", "expected"),
+    [
+        pytest.param({"a": 0.5, "b": 0.5}, "aaaaabbbb", "aaaaabbbb", id="half an endpoint each"),
+        pytest.param({"a": 0.2, "b": 0.35, "c": 0.45}, "aaabbbcccc", "aabbbbcccc", id="two lack half of one"),
+        pytest.param({"a": 0.4, "b": 0.6}, "aaaaabbbbb", "aaaabbbbbb", id="1 endpoint each"),
+    ],
+)
+def test_zones_exchange_at_least_half_of_an_endpoint(ratios, zones, expected):
+    cache = TopologyCache()
+    cache.ratios = ratios
+    changes = SliceChanges(create=[slice_of(*zones)])
+    cache.add_hints("ns/web", "IPv4", changes)
+    assert "".join(sorted(hints(changes))) == expected
+
+
 def test_valid_hints_of_unchanged_slices_stay():
     cache = TopologyCache()
     cache.ratios = {"a": 0.5, "b": 0.5}

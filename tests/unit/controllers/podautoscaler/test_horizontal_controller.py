@@ -115,6 +115,7 @@ async def test_failed_status_write_is_reported_and_retried(apiserver):
     add_autoscaler(apiserver)
     await asyncio.sleep(PERIOD + 5)
     assert reasons(apiserver)[-1] == "FailedUpdateStatus"
+    assert sum(apiserver.metrics.values("kubeloop_reconcile_errors").values()) == 1
     apiserver.transport.reject = lambda method, path: None
     await asyncio.sleep(2 * PERIOD)
     assert conditions(apiserver)["ScalingActive"][0] == "True"

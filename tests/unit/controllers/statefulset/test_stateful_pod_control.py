@@ -113,3 +113,33 @@ async def test_conflicting_controller_of_a_claim_has_an_event(web):
     await asyncio.sleep(1)
     await web.apply(ChangePod("update claims", stored_pod(web)))
     assert web.events[-1].startswith("ConflictingController: PersistentVolumeClaim data-web-0 has a conflicting")
+
+
+async def test_each_claim_gets_the_owner_of_the_retention_policy(web):
+    web.create(replicas=1, claims=("data", "logs", "temp"))
+    await web.apply(CREATE)
+    web.change(persistentVolumeClaimRetentionPolicy={"whenDeleted": "Delete", "whenScaled": "Retain"})
+    (sts,) = web.server.objects(STATEFUL_SETS)
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": sts["metadata"]["uid"]}
+    path = PERSISTENT_VOLUME_CLAIMS.path("ns", "logs-web-0")
+    web.server.api.succeed("PATCH", path, {"metadata": {"ownerReferences": [owner | {"controller": True}]}})
+    web.server.store.delete(PERSISTENT_VOLUME_CLAIMS, "ns", "data-web-0")
+    await asyncio.sleep(1)
+    await web.apply(ChangePod("update claims", stored_pod(web)))
+    owners = {
+        claim["metadata"]["name"]: [owner["uid"] for owner in claim["metadata"].get("ownerReferences", ())]
+        for claim in web.server.objects(PERSISTENT_VOLUME_CLAIMS)
+    }
+    uid = sts["metadata"]["uid"]
+    assert owners == {"logs-web-0": [uid], "temp-web-0": [uid]}
+
+
+async def test_missing_claims_are_created_next_to_existing_ones(web):
+    web.create(replicas=1, claims=("data", "logs"))
+    template = web.server.objects(STATEFUL_SETS)[0]["spec"]["volumeClaimTemplates"][0]
+    path = PERSISTENT_VOLUME_CLAIMS.path("ns")
+    web.server.api.create(path, {"metadata": {"name": "data-web-0"}, "spec": template["spec"]})
+    await asyncio.sleep(1)
+    await web.apply(CREATE)
+    assert sorted(web.server.names(PERSISTENT_VOLUME_CLAIMS)) == ["data-web-0", "logs-web-0"]
+    assert web.pods == ["web-0"]

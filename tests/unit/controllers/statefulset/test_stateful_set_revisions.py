@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kubeloop.controllers.runtime.controller_history import ControllerHistory
+from kubeloop.controllers.statefulset.stateful_set_plan import Revisions
 from kubeloop.controllers.statefulset.stateful_set_revisions import (
+    RevisionSync,
     choose_revision,
     current_revision,
     proposed_revision,
@@ -54,3 +57,15 @@ def test_proposed_revision_restores_template_and_copies_labels_and_annotations()
     assert proposed.metadata.labels["app"] == "web"
     assert proposed.data == revision_data(sts.spec.template)
     assert proposed.data["spec"]["template"]["$patch"] == "replace"
+
+
+@pytest.mark.parametrize("limit", [None, -1])
+async def test_no_revision_is_deleted_without_a_valid_limit(fake_apiserver, limit):
+    context = fake_apiserver.context
+    body = stateful_set()
+    body["spec"]["revisionHistoryLimit"] = limit
+    listed = [revision(number, "a") for number in range(3)]
+    sync = RevisionSync(context, ControllerHistory(context))
+    reconcile = context.traces.reconcile("statefulset", "ns/web")
+    await sync.truncate(convert(StatefulSet, body), listed, Revisions(listed[2], listed[2]), [], reconcile)
+    assert fake_apiserver.written("DELETE") == []

@@ -39,8 +39,8 @@ BY_GROUP = {
     "/apis": {"groups": [{"name": "apps", "versions": [{"version": "v1", "groupVersion": "apps/v1"}]}]},
     "/apis/apps/v1": {
         "resources": [
-            {"name": "deployments", "kind": "Deployment", "namespaced": True, "verbs": ["list"]},
             {"name": "deployments/scale", "kind": "Scale", "namespaced": True, "verbs": ["get"]},
+            {"name": "deployments", "kind": "Deployment", "namespaced": True, "verbs": ["list"]},
         ]
     },
 }

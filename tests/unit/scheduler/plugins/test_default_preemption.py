@@ -65,18 +65,46 @@ def test_terminating_victim_on_the_nominated_node_blocks_preemption(
     assert reason == ("" if eligible else "not eligible due to a terminating pod on the nominated node.")
 
 
+def put_budget(cluster: Any, **match_labels: str) -> None:
+    """Allow no disruption of the pods with these labels."""
+    budget = {
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": match_labels}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    cluster.put("pod_disruption_budgets", convert(PodDisruptionBudget, budget))
+
+
+@pytest.mark.parametrize(("minimum", "evaluated"), [(1, 1), (3, 3), (9, 4)])
+def test_dry_run_ends_with_the_minimum_of_candidates(
+    minimum: int, evaluated: int, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    placed = [pod(f"on-{name}", name, cpu="4", priority=1) for name in "abcd"]
+    cluster = plugin_cluster([node(name) for name in "abcd"], placed)
+    arguments = {"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": minimum}
+    cluster.make_framework(pluginConfig=[{"name": "DefaultPreemption", "args": arguments}])
+    assert len(victims_on(cluster, pod("p", cpu="4", priority=10))) == evaluated
+
+
+def test_dry_run_goes_on_until_a_candidate_violates_no_budget(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    placed = [
+        pod(f"on-{name}", name, cpu="4", priority=1, labels={"app": "web" if name == "d" else "db"}) for name in "abcd"
+    ]
+    cluster = plugin_cluster([node(name) for name in "abcd"], placed)
+    arguments = {"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 1}
+    cluster.make_framework(pluginConfig=[{"name": "DefaultPreemption", "args": arguments}])
+    put_budget(cluster, app="db")
+    for attempt in range(8):  # each starts at a random node
+        assert [*victims_on(cluster, pod(f"p{attempt}", cpu="4", priority=10))][-1] == "d"
+
+
 def test_pods_with_exhausted_budget_are_reprieved_first(plugin_cluster: Any, node: Any, pod: Any) -> None:
     placed = [
         pod("covered", "a", cpu="2", priority=1, labels={"app": "db"}),
         pod("other", "a", cpu="2", priority=2, labels={"app": "web"}),
     ]
     cluster = plugin_cluster([node("a")], placed)
-    budget = {
-        "metadata": {"name": "b", "namespace": "default"},
-        "spec": {"selector": {"matchLabels": {"app": "db"}}},
-        "status": {"disruptionsAllowed": 0},
-    }
-    cluster.put("pod_disruption_budgets", convert(PodDisruptionBudget, budget))
+    put_budget(cluster, app="db")
     assert victims_on(cluster, pod("p", cpu="2", priority=10)) == {"a": ["other"]}
 
 

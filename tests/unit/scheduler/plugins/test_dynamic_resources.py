@@ -167,19 +167,22 @@ def test_allocated_claim_is_available_on_its_node(plugin_with, pod):
 
 
 @pytest.mark.parametrize(
-    ("conditions", "seconds_ago", "rejected"),
+    ("conditions", "seconds_ago", "gates", "rejected"),
     [
-        ([{"type": "broken", "status": "True"}], 0, True),
-        ([{"type": "ready", "status": "True"}], 700, False),
-        ([], 0, False),
-        ([], 700, True),
+        ([{"type": "broken", "status": "True"}], 0, {}, True),
+        ([{"type": "broken", "status": "True"}], 0, {"DRADeviceBindingConditions": False}, False),
+        ([{"type": "ready", "status": "True"}], 700, {}, False),
+        ([], 0, {}, False),
+        ([], 700, {}, True),
     ],
 )
-def test_claim_whose_devices_cannot_be_bound_is_not_available(plugin_with, pod, conditions, seconds_ago, rejected):
+def test_claim_whose_devices_cannot_be_bound_is_not_available(
+    plugin_with, pod, conditions, seconds_ago, gates, rejected
+):
     status = allocated(("a", "d"), bindingConditions=["ready"], bindingFailureConditions=["broken"])
     status["allocation"]["allocationTimestamp"] = (NOW - timedelta(seconds=seconds_ago)).isoformat()
     status["devices"] = [{"driver": "gpu.example.com", "pool": "a", "device": "d", "conditions": conditions}]
-    plugin, cluster = plugin_with(claim("c", status=status))
+    plugin, cluster = plugin_with(claim("c", status=status), gates=gates)
     reasons = ("resourceclaim not available on the node",)
     assert rejections(plugin, cluster, pod("p", **CLAIM)) == (dict.fromkeys("ab", reasons) if rejected else {})
 

@@ -84,3 +84,14 @@ def test_node_prefer_avoid_pods(plugin_cluster: Any, node: Any, pod: Any) -> Non
     assert plugin.score(CycleState(), PodInfo(pod("p", owner=[owner])), info) == 0
     assert plugin.score(CycleState(), PodInfo(pod("q", owner=[owner | {"uid": "other"}])), info) == 100
     assert plugin.score(CycleState(), PodInfo(pod("r")), info) == 100
+
+
+def test_annotation_avoids_no_pods_of_other_kinds_of_controllers(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    entry = {"podSignature": {"podController": {"kind": "StatefulSet", "uid": "sts"}}}
+    annotations = {"scheduler.alpha.kubernetes.io/preferAvoidPods": json.dumps({"preferAvoidPods": [entry]})}
+    avoiding = node("a")
+    metadata = msgspec.structs.replace(avoiding.metadata, annotations=annotations)
+    cluster = plugin_cluster([msgspec.structs.replace(avoiding, metadata=metadata)])
+    plugin, (info,) = NodePreferAvoidPods(plugin_args.NoArgs(), cluster), cluster.snapshot.node_infos
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "sts", "controller": True}
+    assert plugin.score(CycleState(), PodInfo(pod("p", owner=[owner])), info) == 100

@@ -152,6 +152,7 @@ async def test_trace_of_a_group_deleted_while_not_running_ends(
     after.groups.informer_synced()
     (trace,) = await group.finished(exporter)
     assert trace.root.error == "deleted while kubeloop was not running"
+    assert (trace.spans[-1].name, trace.spans[-1].end_ns) == ("not followed", trace.root.end_ns)
 
 
 async def test_undelivered_trace_of_a_group_is_exported_after_crash(

@@ -292,6 +292,25 @@ async def test_standby_exports_nothing_until_it_leads(tracing, pod, manual_clock
     assert lengths["queue active"] == 10
 
 
+async def test_new_leader_keeps_what_it_knows_of_bound_and_requested_pods(make_tracing, pod, manual_clock, exporter):
+    tracing = make_tracing(manual_clock, exporter, until_ready=True)
+    web, traceparent = request_pod(tracing, pod, manual_clock)
+    tracing.pods.queued(web, "active", "PodAdd")
+    manual_clock.pass_ms(5)
+    attempt(tracing, web, manual_clock, 1, AttemptFacts("scheduled", node="n1"))
+    tracing.pods.observed(pod(web.metadata.name, traceparent=traceparent, node="n1"))
+    requested = tracing.pods.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f")
+    tracing.start_leading()
+    manual_clock.pass_ms(5)
+    tracing.pods.observed(pod("other", traceparent=requested.traceparent))
+    tracing.pods.deleted(pod("other", traceparent=requested.traceparent))
+    tracing.pods.deleted(pod(web.metadata.name, traceparent=traceparent, node="n1"))
+    await tracing.flush()
+    names = {trace.root.attributes["k8s.pod.name"]: [span.name for span in trace.spans] for trace in exporter.traces}
+    assert "queue active" in names[web.metadata.name]
+    assert all("not followed" not in spans for spans in names.values())
+
+
 async def test_parentbased_sampler_follows_sampled_parent(make_tracing, pod, manual_clock, exporter):
     tracing = make_tracing(manual_clock, exporter, environ={"OTEL_TRACES_SAMPLER": "parentbased_always_off"})
     other_traceparent = "00-11111111111111111111111111111111-2222222222222222-01"
