@@ -130,7 +130,7 @@ def _check_fit(pod: Pod, statuses: Statuses, node: NodeInfo, rules: RequestRules
     status = msgspec.structs.replace(pod.status, node_allocatable_resource_claim_statuses=statuses)
     with_claims = msgspec.structs.replace(pod, status=status)
     requests = pod_requests(with_claims, rules=rules)
-    if rules.pod_level and pod.spec.resources is not None and pod.spec.resources.requests:
+    if pod.spec.resources is not None and pod.spec.resources.requests:
         without_pod_level = pod_requests(with_claims, rules=msgspec.structs.replace(rules, pod_level=False))
         for name, amount in requests.items():
             if without_pod_level.get(name, 0) > amount:

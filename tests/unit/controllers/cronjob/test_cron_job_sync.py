@@ -28,13 +28,13 @@ def new_sync(api: FakeApiServer, cron_job: CronJob) -> CronJobSync:
     return CronJobSync(cron_job, jobs, api.context, api.context.traces.reconcile("cronjob", "ns/c"))
 
 
-def add_active_job(api: FakeApiServer) -> None:
+def add_active_job(api: FakeApiServer, name: str = "first") -> None:
     """Create a Job of the CronJob, and list it as active."""
     owner = api.store.get(CRON_JOBS, "ns", "c")["metadata"]
     reference = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": owner["uid"], "controller": True}
-    create_job(api, "first", reference)
-    uid = api.store.get(JOBS, "ns", "first")["metadata"]["uid"]
-    status: dict[str, Any] = {"active": [{"kind": "Job", "namespace": "ns", "name": "first", "uid": uid}]}
+    create_job(api, name, reference)
+    uid = api.store.get(JOBS, "ns", name)["metadata"]["uid"]
+    status: dict[str, Any] = {"active": [{"kind": "Job", "namespace": "ns", "name": name, "uid": uid}]}
     path = CRON_JOBS.path("ns", "c", "status")
     api.api.succeed("PATCH", path, {"status": status}, content_type="application/merge-patch+json")
 
@@ -73,3 +73,12 @@ async def test_failed_job_does_not_change_the_time_of_the_last_success(fake_apis
     sync = new_sync(fake_apiserver, replace(cron_job, status=succeeded))
     await sync.run()
     assert sync.status.last_successful_time == succeeded.last_successful_time
+
+
+async def test_active_job_of_the_due_time_is_not_created_again(fake_apiserver):
+    create_cron_job(fake_apiserver, "c", "* * * * *")
+    await asyncio.sleep(90)
+    add_active_job(fake_apiserver, f"c-{int(fake_apiserver.clock.now().timestamp()) // 60}")
+    seconds_to_next_time = await new_sync(fake_apiserver, cached(fake_apiserver)).run()
+    assert 0 < seconds_to_next_time <= 60
+    assert fake_apiserver.requests == []

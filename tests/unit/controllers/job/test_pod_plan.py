@@ -23,6 +23,7 @@ def names(plan: PodPlan) -> list[str]:
     [
         pytest.param({"parallelism": 3, "completions": 9}, ["Running"], 2, id="up to parallelism"),
         pytest.param({"parallelism": 9, "completions": 3}, ["Succeeded", "Running"], 1, id="up to completions"),
+        pytest.param({"parallelism": 0, "completions": 3}, [], 0, id="no parallelism"),
         pytest.param({"parallelism": 3}, ["Running"], 2, id="work queue"),
         pytest.param({"parallelism": 3}, ["Running", "Succeeded"], 0, id="work queue after a success"),
         pytest.param({"parallelism": 900, "completions": 900}, [], 500, id="never more than 500"),

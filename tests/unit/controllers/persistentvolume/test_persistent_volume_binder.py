@@ -73,8 +73,10 @@ class Cluster:
             persistent_volume_claim(head, **{"storageClassName": storage_class, "volumeMode": "Filesystem", **spec}),
         )
 
-    def volume(self, name: str = "disk", storage_class: str = "manual", **spec: Any) -> JSON:
-        head = self.metadata(name, finalizers=["kubernetes.io/pv-protection"])
+    def volume(
+        self, name: str = "disk", storage_class: str = "manual", metadata: JSON | None = None, **spec: Any
+    ) -> JSON:
+        head = self.metadata(name, finalizers=["kubernetes.io/pv-protection"], **(metadata or {}))
         source = {"hostPath": {"path": "/data", "type": ""}, "persistentVolumeReclaimPolicy": "Retain"}
         volume = persistent_volume(
             head, **{"storageClassName": storage_class, "volumeMode": "Filesystem", **source, **spec}
@@ -298,6 +300,60 @@ async def test_bound_claim_whose_volume_is_deleted_is_lost():
             "ClaimLost",
             "Bound claim has lost its PersistentVolume. Data on the volume is lost!",
         )
+
+
+async def test_bound_claim_that_names_no_volume_is_lost():
+    async with running() as cluster:
+        cluster.claim(metadata={"annotations": {"pv.kubernetes.io/bind-completed": "yes"}})
+        await settle()
+        assert cluster.phases() == {"data": "Lost"}
+        assert cluster.events() == [
+            ("ClaimLost", "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!")
+        ]
+
+
+async def test_bound_claim_whose_volume_belongs_to_another_claim_is_lost():
+    async with running() as cluster:
+        cluster.volume(claimRef={"namespace": "default", "name": "other", "uid": "x"})
+        cluster.claim(volumeName="disk", metadata={"annotations": {"pv.kubernetes.io/bind-completed": "yes"}})
+        await settle()
+        assert cluster.phases()["data"] == "Lost"
+        assert [reason for reason, _ in cluster.events()] == ["ClaimMisbound"]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "policy", "claim_ref"),
+    [
+        pytest.param({"provisioned-by": "x"}, "Retain", {"namespace": "default", "name": "data"}, id="to retain"),
+        pytest.param({}, "Delete", {"namespace": "default", "name": "data"}, id="reserved by the user"),
+        pytest.param({"bound-by-controller": "yes"}, "Retain", None, id="bound by the controller"),
+    ],
+)
+async def test_second_volume_of_a_bound_claim_becomes_available(annotations: JSON, policy: str, claim_ref: JSON | None):
+    async with running() as cluster:
+        await create_second_volume(cluster, policy, **annotations)
+        assert cluster.phases() == {"data": "Bound", "disk": "Bound", "second": "Available"}
+        assert cluster.get_volume("second")["spec"].get("claimRef") == claim_ref
+
+
+async def test_second_volume_that_was_provisioned_for_a_claim_is_deleted():
+    async with running() as cluster:
+        await create_second_volume(cluster, "Delete", **{"provisioned-by": "x"})
+        assert cluster.phases() == {"data": "Bound", "disk": "Bound"}
+
+
+async def create_second_volume(cluster: Cluster, policy: str, **annotations: str) -> None:
+    """Create a volume whose claimRef names a claim that is bound to another volume."""
+    cluster.volume()
+    uid = cluster.claim()["metadata"]["uid"]
+    await settle()
+    cluster.volume(
+        "second",
+        persistentVolumeReclaimPolicy=policy,
+        claimRef={"namespace": "default", "name": "data", "uid": uid},
+        metadata={"annotations": {f"pv.kubernetes.io/{name}": value for name, value in annotations.items()}},
+    )
+    await settle()
 
 
 # --- provisioning -----------------------------------------------------------------------------------------------------

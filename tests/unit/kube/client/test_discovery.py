@@ -20,13 +20,14 @@ AGGREGATED = {
                     {
                         "version": "v1",
                         "resources": [
+                            {"resource": "reviews", "verbs": ["create"]},
                             {
                                 "resource": "deployments",
                                 "responseKind": {"kind": "Deployment"},
                                 "scope": "Namespaced",
                                 "verbs": ["list"],
                                 "subresources": [{"subresource": "scale"}],
-                            }
+                            },
                         ],
                     }
                 ],

@@ -113,6 +113,11 @@ class PostFilter(NamedPlugin):
         return broken("post_filter")
 
 
+class NoUse(NamedPlugin):
+    def post_filter(self, state: Any, pod: Any, snapshot: Any, statuses: Any) -> Any:
+        return None, Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("preemption is of no use",))
+
+
 class InvalidStatus(NamedPlugin):
     """Returns a string instead of a status at the extension point `at`."""
 
@@ -350,6 +355,16 @@ async def test_post_filter_error_is_added_to_the_reasons(cluster, scheduling, pl
     assert cluster.events[0][2] == (
         '0/1 nodes are available: 1 Insufficient cpu. running PostFilter plugin "Mine": broken post_filter'
     )
+
+
+async def test_unresolvable_post_filter_ends_the_others(cluster, scheduling, plugin_profile):
+    cluster.node("a", cpu="1")
+    cluster.pod("low", cpu="1", nodeName="a", priority=1)
+    async with scheduling(**plugin_profile(NoUse, first=True)):
+        cluster.pod("p", cpu="1", priority=10)
+        await asyncio.sleep(0.5)
+        assert cluster.stored_pod("default/low") is not None, "DefaultPreemption did not run"
+    assert cluster.events[0][2] == "0/1 nodes are available: 1 Insufficient cpu. preemption is of no use"
 
 
 async def test_prefilter_extension_error_ends_preemption(cluster, scheduling, plugin_profile):

@@ -75,13 +75,13 @@ def put_budget(cluster: Any, **match_labels: str) -> None:
     cluster.put("pod_disruption_budgets", convert(PodDisruptionBudget, budget))
 
 
-@pytest.mark.parametrize(("minimum", "evaluated"), [(1, 1), (3, 3), (9, 4)])
+@pytest.mark.parametrize(("percentage", "absolute", "evaluated"), [(0, 1, 1), (0, 3, 3), (0, 9, 4), (50, 1, 2)])
 def test_dry_run_ends_with_the_minimum_of_candidates(
-    minimum: int, evaluated: int, plugin_cluster: Any, node: Any, pod: Any
+    percentage: int, absolute: int, evaluated: int, plugin_cluster: Any, node: Any, pod: Any
 ) -> None:
     placed = [pod(f"on-{name}", name, cpu="4", priority=1) for name in "abcd"]
     cluster = plugin_cluster([node(name) for name in "abcd"], placed)
-    arguments = {"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": minimum}
+    arguments = {"minCandidateNodesPercentage": percentage, "minCandidateNodesAbsolute": absolute}
     cluster.make_framework(pluginConfig=[{"name": "DefaultPreemption", "args": arguments}])
     assert len(victims_on(cluster, pod("p", cpu="4", priority=10))) == evaluated
 

@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeloop.scheduler.config.plugin_args import ResourceSpec
-from kubeloop.scheduler.plugins.node_resources_scoring import ResourceAllocations, _mean_down_rows, _percent
+from kubeloop.scheduler.config.plugin_args import ResourceSpec, UtilizationShapePoint
+from kubeloop.scheduler.plugins.node_resources_scoring import (
+    ResourceAllocations,
+    _mean_down_rows,
+    _percent,
+    score_by_percent,
+)
 
 _DENOMINATORS = st.integers(1, 1 << 10) | st.integers(1, 1 << 40) | st.integers((1 << 46) - 100, (1 << 46) + 100)
 
@@ -45,3 +50,9 @@ def test_allocation_of_an_extended_resource(name: str, expected: Any, plugin_clu
 def test_resource_that_a_node_lacks_does_not_count_in_its_score() -> None:
     scores, allocatable = np.array([[80, 80], [20, 0]], np.int64), np.array([[1, 1], [1, 0]], np.int64)
     assert _mean_down_rows(scores, allocatable, [1, 3]).tolist() == [35, 80]
+
+
+def test_scores_beyond_the_points_of_a_shape_are_those_of_its_ends() -> None:
+    shape = [UtilizationShapePoint(utilization, score) for utilization, score in ((20, 1), (40, 5), (60, 3))]
+    scores = score_by_percent(shape)
+    assert [scores[percent] for percent in (0, 20, 30, 40, 60, 61, 100)] == [10, 10, 30, 50, 30, 30, 30]

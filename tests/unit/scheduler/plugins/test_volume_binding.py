@@ -19,6 +19,8 @@ from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.volume_binding import VolumeBinding
+from support.plugin_cluster import rejections
+from support.plugin_volumes import make_claim, make_volume
 
 FULL = (plugin_args.UtilizationShapePoint(score=0), plugin_args.UtilizationShapePoint(utilization=100, score=10))
 
@@ -180,3 +182,18 @@ def test_storage_capacity_scores_are_skipped_without_unbound_claims(plugin_clust
     status = plugin.pre_score(CycleState(), PodInfo(pod("new")), cluster.snapshot, cluster.snapshot.all_rows)
     assert status is not None
     assert status.code is Code.SKIP
+
+
+def test_fields_in_the_node_affinity_of_a_volume_are_ignored(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    """Kubernetes compares it with the node's labels alone."""
+    cluster = plugin_cluster([node("a"), node("b")])
+    field = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
+    cluster.put("storage_classes", convert(StorageClass, {"metadata": {"name": "wait"}, "provisioner": "x"}))
+    cluster.put(
+        "persistent_volumes", make_volume("pv", nodeAffinity=affinity, csi={"driver": "x", "volumeHandle": "h"})
+    )
+    cluster.put("persistent_volume_claims", make_claim("data", "pv"))
+    plugin = VolumeBinding(plugin_args.VolumeBindingArgs(), cluster)
+    new = pod("new", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    assert rejections(plugin, cluster, new) == {}
