@@ -51,7 +51,7 @@ LISTED = Path(__file__).with_name("surviving_mutants.txt")
 MAPS = ROOT / ".mutants"
 TESTS = [
     *(f"tests/unit/{package}" for package in ("controllers", "scheduler", "informers", "kube", "tracing", "kubeloop")),
-    *("tests/oracle/controllers", "tests/oracle/scheduler", "tests/integration", "tests/simulation"),
+    *("tests/oracle/controllers", "tests/oracle/scheduler", "tests/integration"),
 ]
 EXCLUDED_TESTS = ["test_fault_suite_detection.py"]  # puts in defects itself
 SECONDS = 60.0  # of tests per mutant, as measured without it

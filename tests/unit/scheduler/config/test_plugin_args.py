@@ -52,3 +52,24 @@ def test_with_defaults_replaces_empty_fields(args: Any, expected: Any) -> None:
 
 def test_every_in_tree_plugin_has_arguments() -> None:
     assert ARGS_TYPES.keys() == IN_TREE_PLUGINS.keys()
+
+
+@pytest.mark.parametrize(
+    ("plugin", "defaults"),
+    [
+        ("DefaultPreemption", {"min_candidate_nodes_percentage": 10, "min_candidate_nodes_absolute": 100}),
+        ("DynamicResources", {"filter_timeout": "10s", "binding_timeout": "10m0s"}),
+        ("InterPodAffinity", {"hard_pod_affinity_weight": 1, "ignore_preferred_terms_of_existing_pods": False}),
+        ("PodTopologySpread", {"default_constraints": (), "defaulting_type": "System"}),
+        ("VolumeBinding", {"bind_timeout_seconds": 600, "shape": ()}),
+    ],
+)
+def test_defaults_are_those_of_kube_scheduler(plugin: str, defaults: dict[str, Any]) -> None:
+    args = with_defaults(ARGS_TYPES[plugin](), DEFAULT_FEATURE_GATES)
+    assert {field: getattr(args, field) for field in args.__struct_fields__} == defaults
+
+
+def test_default_strategy_of_node_resources_fit_is_least_allocated() -> None:
+    strategy = ScoringStrategy(type="LeastAllocated", resources=(ResourceSpec("cpu", 1), ResourceSpec("memory", 1)))
+    args = with_defaults(NodeResourcesFitArgs(), DEFAULT_FEATURE_GATES)
+    assert args == NodeResourcesFitArgs(scoring_strategy=strategy)
