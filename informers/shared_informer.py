@@ -35,7 +35,7 @@ class ResourceEventHandler(Protocol[T_contra]):
         ...
 
     def on_update(self, old: T_contra, new: T_contra) -> None:
-        """Handle a changed object, of the same UID; on a resync `old is new`."""
+        """Handle a changed object; on a resync `old is new`."""
         ...
 
     def on_delete(self, obj: T_contra, final_state_unknown: bool) -> None:

@@ -92,7 +92,10 @@ class PodEvents:
         if is_terminated(new):
             self.on_delete(old, False)
             return
-        if old.spec.node_name:
+        if old.metadata.uid != new.metadata.uid:  # deleted and created again between two events
+            self.on_delete(old, True)
+            self.on_add(new, False)
+        elif old.spec.node_name:
             self._update_assigned(old, new)
         elif new.spec.node_name:
             self._add_assigned(new, pending=old)

@@ -156,6 +156,8 @@ class DaemonSetController:
         self.queue.add(daemon_set.key, "initial list" if initial else "DaemonSet added")
 
     def on_daemon_set_update(self, old: DaemonSet, new: DaemonSet) -> None:
+        if old.metadata.uid != new.metadata.uid:
+            self.on_daemon_set_delete(old, False)  # deleted and created again between two events
         self.queue.add(new.key, "DaemonSet changed")
 
     def on_daemon_set_delete(self, daemon_set: DaemonSet, final_state_unknown: bool) -> None:

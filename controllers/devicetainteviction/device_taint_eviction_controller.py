@@ -121,13 +121,13 @@ class DeviceTaintEvictionController:
                 self._update_eviction(key, claim)
 
     def on_rule(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
-        if old is not None and new is not None and old.spec == new.spec:
+        if old is not None and new is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec:
             return
         if new is not None:
             self._queue.add(f"rule:{new.metadata.name}")
         if old is not None:
             self._evicting_rules.pop(old.metadata.name, None)
-            if new is None:
+            if new is None or new.metadata.uid != old.metadata.uid:
                 self._evicted_pods.pop(reference_to_rule(old), None)
         if new is not None and new.spec.taint.effect == NO_EXECUTE:
             self._evicting_rules[new.metadata.name] = new
@@ -177,11 +177,14 @@ class DeviceTaintEvictionController:
             return
         if old.metadata.deletion_timestamp is None and new.metadata.deletion_timestamp is not None:
             self._update_status_of(new)
-        if (
-            old.spec.node_name != new.spec.node_name
-            or old.status.resource_claim_statuses != new.status.resource_claim_statuses
+        if old.metadata.uid != new.metadata.uid:
+            self.on_pod_delete(old)
+        elif (
+            old.spec.node_name == new.spec.node_name
+            and old.status.resource_claim_statuses == new.status.resource_claim_statuses
         ):
-            self._plan(new)
+            return
+        self._plan(new)
 
     def on_pod_delete(self, pod: Pod) -> None:
         self._update_status_of(pod)

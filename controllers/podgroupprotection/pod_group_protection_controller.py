@@ -42,7 +42,7 @@ class PodGroupProtectionController:
             pods.add_handler(
                 ResourceEventHandlerFuncs(
                     on_add=lambda pod, _initial: self._on_pod(pod),
-                    on_update=lambda _old, pod: self._on_pod(pod),
+                    on_update=self._on_pod_update,
                     on_delete=lambda pod, _unknown: self._add_group_of(pod),
                 )
             ),
@@ -59,6 +59,11 @@ class PodGroupProtectionController:
     def _on_pod(self, pod: Pod) -> None:
         if is_finished(pod):
             self._add_group_of(pod)
+
+    def _on_pod_update(self, old: Pod, new: Pod) -> None:
+        self._on_pod(new)
+        if old.metadata.uid != new.metadata.uid:
+            self._add_group_of(old)  # deleted and created again between two events
 
     def _add_group_of(self, pod: Pod) -> None:
         if (key := pod_group_key(pod)) is not None:

@@ -131,6 +131,8 @@ class ReplicaSetController:
         self.queue.add(owner.key, "initial list" if initial else f"{self._variant.kind} added")
 
     def on_owner_update(self, old: Object, new: Object) -> None:
+        if old.metadata.uid != new.metadata.uid:
+            self.on_owner_delete(old, False)  # deleted and created again between two events
         self.queue.add(new.key, f"{self._variant.kind} changed")
 
     def on_owner_delete(self, owner: Object, final_state_unknown: bool) -> None:

@@ -91,6 +91,8 @@ class PodGroupRecorder:
 
     def group_observed(self, pod_group: PodGroup) -> None:
         group = self._groups.setdefault(pod_group.key, _Group())
+        if group.pod_group is not None and group.pod_group.metadata.uid != pod_group.metadata.uid:
+            self._end(group, "deleted", self._time_ns(), "deleted and created again")
         group.pod_group = pod_group
         self._update(group, self._time_ns())
 

@@ -149,6 +149,13 @@ def test_terminated_pod_is_handled_as_deleted_once(handlers: HandledEvents) -> N
     assert [is_terminated(bound), is_terminated(done)] == [False, True]
 
 
+def test_recreated_pod_replaces_old_one_in_cache(handlers: HandledEvents) -> None:
+    old = handlers.add(handlers.pod("p", "n", uid="old"))
+    handlers.update(old, handlers.pod("p", uid="new"))
+    assert handlers.cache.pods() == {}
+    assert handlers.queue_of("p") == "active"
+
+
 def test_repeated_event_does_not_queue_finished_pod_again(handlers: HandledEvents) -> None:
     pending = handlers.add(handlers.pod("p"))
     queued = handlers.queue.pop()

@@ -141,6 +141,11 @@ async def test_gang_below_its_quorum_is_not_complete(tracing, group, exporter):
         pytest.param(
             lambda group: group.delete(0, 1), "its pods were deleted or ended before all of them were bound", id="pods"
         ),
+        pytest.param(
+            lambda group: group.tracing.groups.group_observed(pod_group(uid="other")),
+            "deleted and created again",
+            id="group created again",
+        ),
     ],
 )
 async def test_deletion_ends_the_trace_with_error(end, reason, tracing, group, exporter):
@@ -292,7 +297,7 @@ def test_any_sequence_of_events_gives_valid_traces(steps, min_count, make_tracin
         clock, exporter = make_clock(), make_exporter()
         tracing = make_tracing(clock, exporter)
         group = TracedGroup(tracing, pod, clock)
-        bound, uid = set(), ""
+        bound = set()
         for step, number in steps:
             clock.pass_ms(1)
             match step:
@@ -307,13 +312,9 @@ def test_any_sequence_of_events_gives_valid_traces(steps, min_count, make_tracin
                 case "finish":
                     group.observe(number, node="n1", phase="Succeeded")
                 case "group":
-                    if uid not in ("", f"uid-{number}"):
-                        tracing.groups.group_deleted(pod_group(uid=uid))
-                    uid = f"uid-{number}"
-                    tracing.groups.group_observed(pod_group(min_count=min_count, uid=uid))
+                    tracing.groups.group_observed(pod_group(min_count=min_count, uid=f"uid-{number}"))
                 case "no group":
                     tracing.groups.group_deleted(pod_group())
-                    uid = ""
                 case "attempt":
                     group.attempt(["scheduled", "unschedulable", "preempting", "error"][number], pods=1)
                 case "permit":
