@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 MAX_TURNS = 8  # of the event loop that a reconcile waits while pods wait for the scheduler: usually some ms
-FEWEST = 3  # concurrent reconciles while the API server is busy
+FEWEST = 4  # concurrent reconciles while the API server is busy
 MAX_WAIT_SECONDS = 0.05  # for other reconciles to end
 _DECREASE, _INCREASE = 0.95, 1.02  # of the limit per reconcile
 
