@@ -1,4 +1,4 @@
-"""How long bind requests take: whether they wait in a busy API server. Imports the standard library only."""
+"""Durations of bind requests: whether they wait in a busy API server. Imports the standard library only."""
 
 from __future__ import annotations
 
