@@ -53,6 +53,9 @@ def decode_continue_token(token: str) -> tuple[int, str]:
         version, revision, start = decoded.get("v", ""), decoded.get("rv", 0), decoded.get("start", "")
         if type(revision) is not int or type(start) is not str:
             raise ValueError(": json: cannot unmarshal")
+        if not -(2**63) <= revision < 2**63:
+            field = "Go struct field continueToken.rv of type int64"
+            raise ValueError(f": json: cannot unmarshal number {revision} into {field}")
         if version != "meta.k8s.io/v1":
             raise ValueError(f": server does not recognize this encoded version {version}")
         if not revision:

@@ -44,6 +44,11 @@ def test_token_has_the_format_of_kube_apiserver():
             id="no revision",
         ),
         pytest.param(
+            token(f'{{"v":"meta.k8s.io/v1","rv":{2**63},"start":"a"}}'),
+            ": json: cannot unmarshal number 9223372036854775808 into Go struct field continueToken.rv of type int64",
+            id="revision of more than 63 bits",
+        ),
+        pytest.param(
             token('{"v":"meta.k8s.io/v1","rv":1}'),
             ": encoded start key empty (version meta.k8s.io/v1)",
             id="no key",
