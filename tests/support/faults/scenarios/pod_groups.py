@@ -98,7 +98,7 @@ def _cpus(cluster: Cluster) -> int:
 
 
 class Gangs:
-    """What holds when a pod of a gang is bound, and of its PodGroup.
+    """Invariants of the bound pods of a gang, and of its PodGroup.
 
     minCount pods of the gang exist and are bound, or the nodes have room for them, each of which takes a whole CPU.
     With a topology constraint, all are bound in one domain. The condition of a scheduled group stays True. A PodGroup
@@ -222,7 +222,7 @@ def _all_have_ended(cluster: Cluster) -> list[str]:
 
 
 class _Evictions:
-    """As many pods as the urgent gang needs have been evicted when it is bound, and of the low gang all or none."""
+    """Invariant: all evictions that the urgent gang needs precede its binding; the low gang loses all or no pods."""
 
     def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
         self._cluster = cluster
