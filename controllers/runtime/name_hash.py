@@ -1,5 +1,7 @@
 """Hashes in names and labels: FNV with 32 bits, in an alphabet without vowels; FNV with 128 bits orders lists.
 
+fnv_hash_fast has FNV-1a with 32 bits.
+
 Source: Go's hash/fnv, SafeEncodeString in k8s.io/apimachinery/pkg/util/rand.
 """
 
@@ -14,13 +16,6 @@ def fnv1_32(data: bytes) -> int:
     hashed = _FNV_OFFSET
     for byte in data:
         hashed = ((hashed * _FNV_PRIME) & 0xFFFFFFFF) ^ byte
-    return hashed
-
-
-def fnv1a_32(data: bytes) -> int:
-    hashed = _FNV_OFFSET
-    for byte in data:
-        hashed = ((hashed ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
     return hashed
 
 

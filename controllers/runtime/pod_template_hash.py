@@ -14,7 +14,9 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from kubeloop.controllers.runtime.name_hash import fnv1a_32, safe_encode
+from fnv_hash_fast import fnv1a_32
+
+from kubeloop.controllers.runtime.name_hash import safe_encode
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.object_fields import POD_TEMPLATE_HASH_LABEL
 from kubeloop.kube.quantities import Quantity, QuantityError, parse_quantity
@@ -186,10 +188,24 @@ def _dump(ref: TypeRef, value: JSONValue) -> Iterable[str]:
 
 def _dump_struct(type_: StructType, value: Mapping[str, JSONValue]) -> Iterable[str]:
     yield "{"
-    for position, field in enumerate(type_.fields):
-        yield f"{' ' if position else ''}{field.go_name}:({_go_type(field.type.go_type)})"
-        yield from _dump(field.type, _member(field, value))
+    for field, head, absent in _heads(type_):
+        member = _member(field, value)
+        if member is None:
+            yield absent
+        else:
+            yield head
+            yield from _dump(field.type, member)
     yield "}"
+
+
+@cache
+def _heads(type_: StructType) -> list[tuple[Field, str, str]]:
+    """Return the fields with the text before their values, and with the whole text of an absent value."""
+    heads = []
+    for position, field in enumerate(type_.fields):
+        head = f"{' ' if position else ''}{field.go_name}:({_go_type(field.type.go_type)})"
+        heads.append((field, head, head + "".join(_dump(field.type, None))))
+    return heads
 
 
 def _member(field: Field, value: Mapping[str, JSONValue]) -> JSONValue:

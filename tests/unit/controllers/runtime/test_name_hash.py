@@ -1,6 +1,8 @@
 """Hashes in names and labels."""
 
-from kubeloop.controllers.runtime.name_hash import fnv1_32, fnv1a_32, fnv1a_128, safe_encode
+from fnv_hash_fast import fnv1a_32
+
+from kubeloop.controllers.runtime.name_hash import fnv1_32, fnv1a_128, safe_encode
 
 
 def test_hashes_are_those_of_the_published_vectors():
