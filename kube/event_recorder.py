@@ -1,7 +1,8 @@
 """Event recorder: Kubernetes Events about objects, written in the background without delaying the caller.
 
 `event()` only queues. A background task correlates each event as in client-go's tools/record (`event_aggregation`) and
-sends it in the lane "events". The queue is bounded: events that do not fit are dropped and counted.
+sends it in the lane "events". The queue is bounded: events that do not fit are dropped and counted. While the server is
+busy, some events are sent later, because pods start later otherwise.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import random
 import zlib
 from collections import deque
+from collections.abc import Callable
 from typing import Literal, Protocol
 
 from kubeloop.kube.client.api_client import Client, PatchType
@@ -29,6 +31,8 @@ EventType = Literal["Normal", "Warning"]
 _TRIES = 12
 _SLEEP_SECONDS = 10.0
 _SENDERS = 4
+_SENDERS_TO_BUSY_SERVER = 2  # without a pause
+_PAUSE_SECONDS = 0.1  # before each event of the other senders
 _QUEUE_LIMIT = 10_000  # waiting events
 _FLUSH_SECONDS = 3.0  # for sending after run() was cancelled
 
@@ -74,10 +78,19 @@ class EventRecorder:
     rejected   events that the server rejected, or that were not sent
     """
 
-    def __init__(self, client: Client, *, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        server_is_busy: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """server_is_busy: returns True while requests that are more important than events wait in the API server."""
         self._client = client
         self._clock = clock
         self._rng = rng
+        self._server_is_busy = server_is_busy
         self._correlator = EventCorrelator()
         self._queues: tuple[deque[PendingEvent], ...] = tuple(deque() for _ in range(_SENDERS))
         self._wake: tuple[asyncio.Event, ...] = tuple(asyncio.Event() for _ in range(_SENDERS))
@@ -160,6 +173,8 @@ class EventRecorder:
             while queue:
                 correlated = self._correlator.correlate(queue[0])
                 if correlated is not None:
+                    if index >= _SENDERS_TO_BUSY_SERVER and self._server_is_busy() and not self._stopping:
+                        await asyncio.sleep(_PAUSE_SECONDS)
                     await self._write(correlated)
                 queue.popleft()
                 self._waiting -= 1

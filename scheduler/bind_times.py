@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _BUSY_FACTOR = 3.0  # times as long as the fastest bind request
+_SHORT_NS = 4_000_000  # users do not notice such a delay, and throughput counts more
 _FEW_REQUESTS = 4.0  # in flight; more of them wait for each other
 _SHARE = 0.125  # of a new value in the recent one
 _RECENT_NS = 100_000_000  # after the last bind request
@@ -22,7 +23,7 @@ class BindTimes:
 
     def server_is_busy(self, now_ns: int) -> bool:
         """Return True if few bind requests are in flight, but take far longer than in an idle API server."""
-        slow_ns = _BUSY_FACTOR * min(self._fastest_ns, self._last_fastest_ns)
+        slow_ns = max(_SHORT_NS, _BUSY_FACTOR * min(self._fastest_ns, self._last_fastest_ns))
         is_slow = self._recent_ns > slow_ns and now_ns - self._last_ns < _RECENT_NS
         return is_slow and self._recent_in_flight <= _FEW_REQUESTS
 

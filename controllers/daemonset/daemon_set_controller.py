@@ -111,7 +111,7 @@ class DaemonSetController:
         self._owners = OwnerQueue[DaemonSet](
             self._daemon_sets, DAEMON_SETS.kind, self.queue, lambda daemon_set: daemon_set.spec.selector
         )
-        self._controller = Controller(NAME, self.reconcile, self.queue, context.workers, context)
+        self._controller = Controller(NAME, self.reconcile, self.queue, context.workers, context, creates_pods=True)
         self._registrations = (
             daemon_sets.add_handler(
                 ResourceEventHandlerFuncs(

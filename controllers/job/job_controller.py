@@ -62,7 +62,7 @@ class JobController:
         self._owners = OwnerQueue[Job](
             self._jobs, JOBS.kind, self.queue, lambda job: job.spec.selector, batch_seconds=BATCH_SECONDS
         )
-        self._controller = Controller("job", self.reconcile, self.queue, context.workers, context)
+        self._controller = Controller("job", self.reconcile, self.queue, context.workers, context, creates_pods=True)
         self._scheduling = JobScheduling(context) if context.feature_gates.enabled("WorkloadWithJob") else None
         self._orphans = OrphanPods(context, self._jobs, self._pods, _limiter())
         self._registrations = (

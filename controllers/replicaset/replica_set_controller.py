@@ -102,7 +102,9 @@ class ReplicaSetController:
             self._owners, variant.kind, self.queue, lambda owner: variant.to_replica_set(owner).spec.selector
         )
         self._status_delay = StatusDelay(self.queue, context.status_delay_seconds)
-        self._controller = Controller(variant.name, self.reconcile, self.queue, context.workers, context)
+        self._controller = Controller(
+            variant.name, self.reconcile, self.queue, context.workers, context, creates_pods=True
+        )
         self._registrations = (
             owners.add_handler(
                 ResourceEventHandlerFuncs(

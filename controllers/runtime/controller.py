@@ -63,9 +63,11 @@ class Controller:
         *,
         max_requeues: int | None = None,
         is_terminal: Callable[[Exception], bool] = never_terminal,
+        creates_pods: bool = False,
     ) -> None:
         """max_requeues: a key with this many failures in a row is dropped (None: never). is_terminal: returns True for
         an error that no retry can fix; the key is dropped without a log entry above debug level until its next event.
+        creates_pods: while the API server is busy, these reconciles go before those of other controllers.
         """
         self.name = name
         self._reconcile = reconcile
@@ -73,6 +75,7 @@ class Controller:
         self._workers = workers
         self._max_requeues = max_requeues
         self._is_terminal = is_terminal
+        self._creates_pods = creates_pods
         self._metrics = context.metrics
         self._seconds = context.seconds
         self._pace = context.pace
@@ -99,7 +102,7 @@ class Controller:
             except QueueShutDown:
                 return
             # The key is taken afterwards: events that arrive meanwhile need no further reconcile.
-            await self._pace.begin()
+            await self._pace.begin(creates_pods=self._creates_pods)
             try:
                 if self._queue:  # else another worker has taken the key
                     key = self._queue.take()

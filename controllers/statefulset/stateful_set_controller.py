@@ -107,7 +107,7 @@ class StatefulSetController:
         self._owners = OwnerQueue[StatefulSet](
             self._sets, STATEFUL_SETS.kind, self.queue, lambda sts: sts.spec.selector
         )
-        self._controller = Controller(_NAME, self.reconcile, self.queue, context.workers, context)
+        self._controller = Controller(_NAME, self.reconcile, self.queue, context.workers, context, creates_pods=True)
         self._registrations = (
             sets.add_handler(
                 ResourceEventHandlerFuncs(

@@ -180,7 +180,7 @@ class ControlPlane:
         self._clock = clock
         self._rng = rng
         self._registry = registry
-        self._recorder = EventRecorder(client, clock=clock, rng=rng)
+        self._recorder = EventRecorder(client, clock=clock, rng=rng, server_is_busy=self._server_is_busy)
         self._pace = ReconcilePace(self._has_urgent_work, self._server_is_busy)
         self._controller_metrics = PrometheusControllerMetrics(registry)
         registry.register(FeatureGateCollector(settings.feature_gates))

@@ -63,12 +63,12 @@ def server():
 
 @pytest.fixture
 def recording(server, clock, rng):
-    """`async with recording() as recorder`: an EventRecorder that runs; leaving it flushes."""
+    """`async with recording(**options) as recorder`: an EventRecorder that runs; leaving it flushes."""
 
     @asynccontextmanager
-    async def run():
+    async def run(**options):
         client = Client(server, clock=clock, rng=rng)
-        recorder = EventRecorder(client, clock=clock, rng=random.Random(3))
+        recorder = EventRecorder(client, clock=clock, rng=random.Random(3), **options)
         task = asyncio.ensure_future(recorder.run())
         await asyncio.sleep(0)
         try:
@@ -256,6 +256,35 @@ async def test_stopping_flushes_queue_within_time_limit(server, recording, caplo
         stopped_at = loop.time()
     assert loop.time() - stopped_at <= 3.1
     assert "stopped before all events were sent" in caplog.text
+
+
+def record_for_objects(recorder, count):
+    for number in range(count):
+        metadata = api_types.ObjectMeta(name=f"web-{number}", namespace="n")
+        recorder.record("kubeloop", api_types.Pod(metadata=metadata), "Normal", "R", "m")
+
+
+async def test_half_of_the_senders_pause_while_server_is_busy(server, recording):
+    busy = True
+    async with recording(server_is_busy=lambda: busy) as recorder:
+        record_for_objects(recorder, 100)
+        await asyncio.sleep(0.09)
+        assert 30 < len(server.events) < 70
+        await asyncio.sleep(0.1)
+        paused = 100 - len(server.events)
+        assert 30 < paused < 70  # each of their senders has sent one event or two
+        busy = False
+        await asyncio.sleep(0.2)
+        assert len(server.events) == 100
+
+
+async def test_events_do_not_pause_when_the_process_ends(server, recording):
+    loop = asyncio.get_running_loop()
+    async with recording(server_is_busy=lambda: True) as recorder:
+        record_for_objects(recorder, 100)
+        stopped_at = loop.time()
+    assert len(server.events) == 100
+    assert loop.time() - stopped_at < 0.5  # 2.5 s with a pause before each event
 
 
 async def test_event_name_for_long_object_name(server, clock, rng):

@@ -39,6 +39,14 @@ def test_server_is_busy_when_requests_take_longer_than_the_fastest(times):
     assert not is_busy(times)
 
 
+def test_short_requests_do_not_wait_for_a_busy_server(times):
+    add(times, 0.5)
+    add(times, 3.5)
+    assert not is_busy(times)
+    add(times, 6)
+    assert is_busy(times)
+
+
 def test_many_bind_requests_wait_for_each_other(times):
     add(times, 2)
     add(times, 12, in_flight=10)

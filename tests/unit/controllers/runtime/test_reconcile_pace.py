@@ -12,9 +12,9 @@ from kubeloop.controllers.runtime.reconcile_pace import FEWEST, MAX_TURNS, MAX_W
 pytestmark = pytest.mark.virtual_time
 
 
-async def begun(pace: ReconcilePace, count: int) -> list[asyncio.Task[None]]:
+async def begun(pace: ReconcilePace, count: int, *, creates_pods: bool = False) -> list[asyncio.Task[None]]:
     """Return the tasks of `count` calls of begin(), after they have run as far as they can."""
-    tasks = [asyncio.create_task(pace.begin()) for _ in range(count)]
+    tasks = [asyncio.create_task(pace.begin(creates_pods=creates_pods)) for _ in range(count)]
     await settle()
     return tasks
 
@@ -63,6 +63,29 @@ async def test_reconcile_waits_for_others_for_limited_time(busy_pace):
     assert states(await begun(busy_pace, 1)) == [False]
     busy_pace.end()
     assert states(await begun(busy_pace, 1)) == [False]  # after the one that has waited
+
+
+async def test_waiting_reconciles_that_create_pods_begin_first(busy_pace):
+    await begun(busy_pace, FEWEST)
+    others = await begun(busy_pace, 2)
+    creating = await begun(busy_pace, 2, creates_pods=True)
+    for expected in ([True, False, False, False], [True, True, False, False], [True, True, True, False]):
+        busy_pace.end()
+        await settle()
+        assert states(creating + others) == expected
+
+
+async def test_reconcile_does_not_overtake_waiting_ones_that_create_pods():
+    busy = True
+    pace = ReconcilePace(server_is_busy=lambda: busy)
+    await begun(pace, FEWEST)
+    creating = await begun(pace, 1, creates_pods=True)
+    busy = False
+    assert states(await begun(pace, 1)) == [False]
+    pace.end()
+    pace.end()
+    await settle()
+    assert states(creating) == [True]
 
 
 async def test_reconciles_that_run_when_server_becomes_busy_are_replaced_by_fewer():
