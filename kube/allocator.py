@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
+from collections.abc import Callable
 
 MAPPED_BYTES = 256 << 10
 """uvloop's buffer of a TLS connection."""
@@ -20,7 +20,7 @@ def map_large_blocks() -> None:
     takes later ones from the heap, where over hours they hold pages that other objects have filled before. Blocks for
     which the heap has free space remain in it.
     """
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    set_option = _c_function("mallopt")
     if set_option is not None:
         set_option(_M_MMAP_THRESHOLD, MAPPED_BYTES)
         set_option(_M_TRIM_THRESHOLD, _FREE_END_BYTES)
@@ -31,6 +31,14 @@ def return_freed_memory() -> None:
 
     By itself, glibc returns only what is free at the end of the heap.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = _c_function("malloc_trim")
     if trim is not None:
         trim(0)
+
+
+def _c_function(name: str) -> Callable[..., int] | None:
+    """Return a function of the C library, None if it has none of this name."""
+    import ctypes  # 1 ms, which a process that only starts and ends does not need
+
+    function: Callable[..., int] | None = getattr(ctypes.CDLL(None), name, None)
+    return function
