@@ -16,7 +16,10 @@ from kubeloop.devcluster.handlers.continue_token import (
 )
 from kubeloop.devcluster.handlers.list_options import ListOptions
 from kubeloop.devcluster.storage.store import StoredObject, Table
+from kubeloop.kube.allocator import keep_large_blocks
 from kubeloop.kube.json_object import JSON
+
+_LARGE_BYTES = 128 << 10
 
 _encode = msgspec.json.Encoder().encode
 
@@ -110,6 +113,13 @@ def _first_page_of(items: list[StoredObject], revision: int, options: ListOption
 
 def list_json(served: ServedResource, page: Page) -> bytes:
     """Encode a page as a JSON list; items lack kind and apiVersion, as in Go's typed lists."""
+    body = _list_json(served, page)
+    if len(body) >= _LARGE_BYTES:
+        keep_large_blocks()
+    return body
+
+
+def _list_json(served: ServedResource, page: Page) -> bytes:
     resource = served.resource
     if served.crd_version is not None:
         metadata = {"continue": "", **page.metadata}  # untyped lists include an empty token

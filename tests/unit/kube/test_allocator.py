@@ -1,4 +1,4 @@
-"""Freed memory below a used block is returned to the system."""
+"""Settings of glibc's allocator: which freed memory is returned to the system, and which is kept."""
 
 from __future__ import annotations
 
@@ -28,6 +28,20 @@ taken = resident_pages() - before
 del blocks
 print(taken, resident_pages() - before)
 """
+KEPT_BLOCKS = """
+import resource
+from kubeloop.kube.allocator import keep_large_blocks
+
+def use_large_blocks():
+    [b"x" * (7 << 19) for _ in range(2)]
+
+keep_large_blocks()
+use_large_blocks()  # by itself, glibc maps them at first
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    use_large_blocks()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
 
 needs_glibc = pytest.mark.skipif(
     not hasattr(ctypes.CDLL(None), "malloc_trim") or not STATM.exists(), reason="needs glibc and /proc"
@@ -55,3 +69,9 @@ def test_mapped_blocks_are_returned_when_they_are_freed():
     output = subprocess.run([sys.executable, "-c", LARGE_BLOCKS], capture_output=True, text=True, check=True).stdout
     taken, remaining = map(int, output.split())
     assert remaining < taken // 4
+
+
+@needs_glibc
+def test_large_blocks_are_kept_for_the_next_ones():
+    output = subprocess.run([sys.executable, "-c", KEPT_BLOCKS], capture_output=True, text=True, check=True).stdout
+    assert int(output) < 7 << 7  # the pages of one block
