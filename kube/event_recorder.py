@@ -173,7 +173,7 @@ class EventRecorder:
             while queue:
                 correlated = self._correlator.correlate(queue[0])
                 if correlated is not None:
-                    if index >= _SENDERS_TO_BUSY_SERVER and self._server_is_busy() and not self._stopping:
+                    if index >= _SENDERS_TO_BUSY_SERVER and self._may_wait():
                         await asyncio.sleep(_PAUSE_SECONDS)
                     await self._write(correlated)
                 queue.popleft()
@@ -182,6 +182,10 @@ class EventRecorder:
                 return
             wake.clear()
             await wake.wait()
+
+    def _may_wait(self) -> bool:
+        """Return True while other requests are more important, and there is room for more events."""
+        return self._waiting < _QUEUE_LIMIT / 2 and not self._stopping and self._server_is_busy()
 
     async def _write(self, event: PendingEvent) -> None:
         """Write one event; while the server cannot be reached, later events wait. Source: recordToSink."""

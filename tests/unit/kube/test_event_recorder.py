@@ -278,6 +278,14 @@ async def test_half_of_the_senders_pause_while_server_is_busy(server, recording)
         assert len(server.events) == 100
 
 
+async def test_senders_do_not_pause_while_half_of_the_queue_is_full(server, recording, monkeypatch):
+    monkeypatch.setattr(event_recorder, "_QUEUE_LIMIT", 100)
+    async with recording(server_is_busy=lambda: True) as recorder:
+        record_for_objects(recorder, 100)
+        await asyncio.sleep(0.09)
+        assert len(server.events) > 70  # with a pause from the start, half of the senders would have sent nothing
+
+
 async def test_events_do_not_pause_when_the_process_ends(server, recording):
     loop = asyncio.get_running_loop()
     async with recording(server_is_busy=lambda: True) as recorder:

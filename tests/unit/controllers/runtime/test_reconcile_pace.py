@@ -124,3 +124,20 @@ async def test_cancelled_wait_does_not_take_the_turn_of_another(busy_pace):
     await settle()
     assert tasks[FEWEST].cancelled()
     assert tasks[FEWEST + 1].done()
+
+
+async def test_reconcile_cancelled_when_it_may_begin_leaves_its_place_to_the_next(busy_pace):
+    tasks = await begun(busy_pace, FEWEST + 2)
+    busy_pace.end()
+    tasks[FEWEST].cancel()  # before it continues
+    await settle()
+    assert tasks[FEWEST].cancelled()
+    assert tasks[FEWEST + 1].done()
+
+
+async def test_no_other_reconcile_takes_the_place_of_the_one_that_may_begin(busy_pace):
+    tasks = await begun(busy_pace, FEWEST + 1)
+    busy_pace.end()
+    (other,) = await begun(busy_pace, 1, creates_pods=True)
+    assert tasks[FEWEST].done()
+    assert not other.done()
