@@ -30,7 +30,7 @@ from kubeloop.controllers.runtime.status_patch import versioned_merge_patch
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.clock import rfc3339
-from kubeloop.kube.errors import Conflict, NotFound
+from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
 from kubeloop.kube.objects.resources import POD_DISRUPTION_BUDGETS, PODS
 from kubeloop.kube.selectors import Selector, selector_from, selector_text
@@ -142,7 +142,9 @@ class DisruptionController:
             raise
         except Exception as error:  # a status that may be wrong must not allow evictions
             log.warning("could not count the pods of disruption budget %s: %s", key, error)
-            await self._write_status(budget, failed_status(budget, str(error), now.replace(microsecond=0)))
+            written = await self._write_status(budget, failed_status(budget, str(error), now.replace(microsecond=0)))
+            if not written and isinstance(error, ApiError | ServerUnreachable):
+                raise  # the event of a write enqueues the budget again, but nothing was written
             return None
 
     async def _sync(self, budget: PodDisruptionBudget) -> float | None:
@@ -184,14 +186,16 @@ class DisruptionController:
             return None
         return (min(disrupted.values()) + DELETION_TIMEOUT - now).total_seconds() + 1.0  # times are whole seconds
 
-    async def _write_status(self, budget: PodDisruptionBudget, status: PodDisruptionBudgetStatus) -> None:
+    async def _write_status(self, budget: PodDisruptionBudget, status: PodDisruptionBudgetStatus) -> bool:
+        """Write the status if it changed, and return whether it did."""
         if status == budget.status:
-            return
+            return False
         metadata = budget.metadata
         body = versioned_merge_patch(metadata.resource_version, status=status_json(budget.status, status))
         await self._client.patch(
             POD_DISRUPTION_BUDGETS, metadata.name, body, PatchType.MERGE, metadata.namespace, subresource="status"
         )
+        return True
 
     async def reset_condition(self, key: str) -> float | None:
         """Set the condition DisruptionTarget of a pod to False if it is stale, else return the seconds until then."""

@@ -14,7 +14,7 @@ from kubeloop.controllers.disruption.disruption_controller import DisruptionCont
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
 from support.fake_apiserver import FakeApiServer
-from support.faulty_transport import SentRequest
+from support.faulty_transport import SentRequest, injected_error
 from support.recorded_events import RecordedEvents
 
 pytestmark = pytest.mark.virtual_time
@@ -192,6 +192,25 @@ async def test_pods_of_controller_without_scale_fail_sync():
         assert condition["message"] == "jobs.batch does not implement the scale subresource"
         assert cluster.status()["disruptionsAllowed"] == 0
         assert set(cluster.events()) == {"CalculateExpectedPodCountFailed"}
+
+
+async def test_status_is_written_after_repeated_failures():
+    async with running() as cluster:
+        cluster.workload(3)
+        cluster.budget(minAvailable=2)
+        await asyncio.sleep(0.1)
+
+        async def reject(request: SentRequest) -> None:
+            if request.method == "PATCH" and b"SyncFailed" not in request.body:
+                raise injected_error(500)
+
+        cluster.server.transport.before_request = reject
+        cluster.store.delete(PODS, "default", "web-0")
+        await asyncio.sleep(30)
+        assert cluster.status()["conditions"][0]["reason"] == "SyncFailed"
+        cluster.server.transport.before_request = None
+        await asyncio.sleep(60)
+        assert cluster.counts() == (0, 2, 2, 2)
 
 
 async def test_pod_that_is_no_longer_selected_does_not_count():
