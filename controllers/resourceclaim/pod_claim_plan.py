@@ -100,7 +100,7 @@ def created_claims(owner: Pod | PodGroup) -> list[str]:
     names = []
     for entry in owner.spec.resource_claims:
         try:
-            name = _recorded_name(owner, entry)
+            name = recorded_name(owner, entry)
         except ClaimNotCreated:
             continue
         if name is not None:
@@ -108,8 +108,8 @@ def created_claims(owner: Pod | PodGroup) -> list[str]:
     return names
 
 
-def _recorded_name(owner: Pod | PodGroup, entry: Any) -> str | None:
-    """Return claim_name() or group_claim_name()."""
+def recorded_name(owner: Pod | PodGroup, entry: Any) -> str | None:
+    """Return claim_name() or group_claim_name(). Raises ClaimNotCreated."""
     return claim_name(owner, entry) if isinstance(owner, Pod) else group_claim_name(owner, entry)
 
 
@@ -131,7 +131,7 @@ def group_needs_work(pod_group: PodGroup, find: FindClaim) -> bool:
 def _lacks_claim(owner: Pod | PodGroup, find: FindClaim, membership: Membership) -> bool:
     for entry in owner.spec.resource_claims:
         try:
-            name = _recorded_name(owner, entry)
+            name = recorded_name(owner, entry)
         except ClaimNotCreated:
             return True
         if name is None or entry.resource_claim_template_name is None or find(name) is not None:
@@ -222,7 +222,7 @@ def _plan(
         if entry.resource_claim_template_name is None:
             continue
         try:
-            recorded = _recorded_name(owner, entry)
+            recorded = recorded_name(owner, entry)
         except ClaimNotCreated:
             recorded = ""
         if recorded is None:

@@ -36,6 +36,7 @@ from kubeloop.controllers.resourceclaim.pod_claim_plan import (
     needs_work,
     plan_group_claims,
     plan_pod_claims,
+    recorded_name,
     used_claims,
     uses_prioritized_list,
 )
@@ -48,7 +49,7 @@ from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Object, Pod, to_json
 from kubeloop.kube.objects.device_types import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate
-from kubeloop.kube.objects.pod_claims import FINALIZER
+from kubeloop.kube.objects.pod_claims import FINALIZER, ClaimNotCreated, is_owned_by
 from kubeloop.kube.objects.resources import POD_GROUPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
 from kubeloop.kube.objects.workload_types import PodGroup
 
@@ -178,12 +179,12 @@ class ResourceClaimController:
             return
         await self._carry_out(POD_GROUPS, group, plan_group_claims(group, find, self._claims_of(group.metadata.uid)))
 
-    async def _carry_out(self, resource: Resource[Any], owner: Object, plan: ClaimPlan) -> None:
+    async def _carry_out(self, resource: Resource[Any], owner: Pod | PodGroup, plan: ClaimPlan) -> None:
         """Create the missing claims of a Pod or PodGroup, and record the names of all in its status."""
         names = dict(plan.names)
         for entry in plan.missing:
             try:
-                claim = await self._create_claim(resource, owner, entry)
+                claim = await self._recorded_claim(owner, entry) or await self._create_claim(resource, owner, entry)
             except (ApiError, ServerUnreachable, ReconcileError) as error:
                 message = f"{resource.kind}ResourceClaim {entry.name}: {error}"
                 self._events.event(owner, "Warning", "FailedResourceClaimCreation", message)
@@ -191,6 +192,24 @@ class ResourceClaimController:
             names[entry.name] = claim.metadata.name
         if not plan.is_recorded:
             await self._record_names(resource, owner, names)
+
+    async def _recorded_claim(self, owner: Pod | PodGroup, entry: ClaimEntry) -> ResourceClaim | None:
+        """Return the claim that the owner's status names, although the cache does not show it.
+
+        After a restart, the cache may be older than the status. v1.36 then creates a second claim, which stays
+        unreserved if the Pod is bound.
+        """
+        try:
+            name = recorded_name(owner, entry)
+        except ClaimNotCreated:
+            return None
+        if name is None:
+            return None
+        try:
+            claim = await self._client.get(RESOURCE_CLAIMS, name, owner.metadata.namespace)
+        except NotFound:
+            return None
+        return claim if is_owned_by(claim, owner) else None
 
     async def _create_claim(self, resource: Resource[Any], owner: Object, entry: ClaimEntry) -> ResourceClaim:
         namespace, name = owner.metadata.namespace, entry.resource_claim_template_name

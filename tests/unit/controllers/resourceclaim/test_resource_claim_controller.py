@@ -114,6 +114,18 @@ async def test_deleted_claim_is_created_again_and_the_others_stay_recorded(fake_
     assert sorted(after.values()) == sorted(fake_apiserver.names(RESOURCE_CLAIMS))
 
 
+async def test_claim_that_only_the_cache_lacks_is_not_created_again(fake_apiserver, controller):
+    await create(fake_apiserver, template_body(), pod_body())
+    claim = the_claim(fake_apiserver)["metadata"]
+    fake_apiserver.informers.informer(RESOURCE_CLAIMS).store.remove(f"ns/{claim['name']}")  # as after an old list
+    pod = fake_apiserver.store.get(PODS, "ns", "web")
+    fake_apiserver.store.update(PODS, {**pod, "metadata": {**pod["metadata"], "labels": {"changed": "yes"}}})
+    await asyncio.sleep(1)
+    assert the_claim(fake_apiserver)["metadata"]["uid"] == claim["uid"]
+    (recorded,) = pod_status(fake_apiserver)["resourceClaimStatuses"]
+    assert recorded["resourceClaimName"] == claim["name"]
+
+
 async def test_finished_pod_releases_and_deletes_its_claim(fake_apiserver, controller):
     await create(fake_apiserver, template_body(), pod_body("web", nodeName="n"))
     claim = the_claim(fake_apiserver)
