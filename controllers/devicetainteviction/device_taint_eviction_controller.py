@@ -122,6 +122,9 @@ class DeviceTaintEvictionController:
 
     def on_rule(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
         if old is not None and new is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec:
+            if new.status != old.status and new.spec.taint.effect == NO_EXECUTE:
+                # Perhaps written by the former leader, with its counts. v1.36 waits for the next change of a Pod.
+                self._queue.add(f"rule:{new.metadata.name}")
             return
         if new is not None:
             self._queue.add(f"rule:{new.metadata.name}")

@@ -243,6 +243,19 @@ async def test_status_counts_the_pods_that_will_be_evicted(rule_server):
     assert rule_condition(rule_server)[1:] == ("Completed", "2 pods evicted since starting the controller.")
 
 
+async def test_late_status_of_a_former_leader_is_corrected(rule_server):
+    publish(rule_server)
+    create_rule(rule_server)
+    await asyncio.sleep(1)
+    current = rule_condition(rule_server)
+    rule = rule_server.store.get(DEVICE_TAINT_RULES, "", "rule")
+    (condition,) = rule["status"]["conditions"]
+    late = {**condition, "status": "True", "reason": "PodsPendingEviction", "message": "1 pod"}
+    rule_server.store.update(DEVICE_TAINT_RULES, {**rule, "status": {"conditions": [late]}})
+    await asyncio.sleep(20)
+    assert rule_condition(rule_server) == current
+
+
 async def test_status_of_a_rule_is_written_at_most_every_10_seconds(rule_server):
     publish(rule_server)
     create_rule(rule_server)
