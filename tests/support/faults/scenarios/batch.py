@@ -68,7 +68,8 @@ class CountedOnce:
     def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
         self._cluster = cluster
         self._checks = not plan.of_kind("old-lists")  # a pod may be released and counted, but not in an old list
-        self._checks_release = caches_are_current(plan)
+        # a throttled write is decided long before it is sent
+        self._checks_release = caches_are_current(plan) and not plan.of_kind("throttle")
         # "succeeded" or "failed", by UID of the Job and UID of the pod
         self._listed: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._ended_at: dict[str, datetime] = {}  # by UID of the pod
