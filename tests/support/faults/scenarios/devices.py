@@ -103,7 +103,8 @@ class _Allocations:
     def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
         self._cluster = cluster
         self._allocates_once = binds_once(plan)  # the scheduler knows the allocated devices from its cache
-        self._checks_release = not plan.of_kind("old-lists")  # the scheduler may release the claims of a bound pod
+        # with old lists of all resources, the scheduler may release the claims of a bound pod
+        self._checks_release = all(fault.resource for fault in plan.of_kind("old-lists"))
         self._removes_claims = bool(plan.of_kind("delete-object", "replace-object"))
         cluster.store.subscribe(RESOURCE_CLAIMS, self._on_claim)
         cluster.store.subscribe(PODS, self._on_pod)
