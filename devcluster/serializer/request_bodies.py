@@ -92,25 +92,39 @@ class Body(msgspec.Struct):
 
 def _merge_duplicate_fields(text: bytes) -> tuple[Any, list[str]]:
     """Parse a body with duplicate fields: as in Go's decoder, objects merge, other values replace. See parse_json()."""
-    duplicates: list[str] = []
+    duplicates: list[_Path] = []
 
-    def walk(value: Any, path: str, into: Any = None) -> Any:
+    def walk(value: Any, path: _Path | None, into: Any = None) -> Any:
         if isinstance(value, _Pairs):
             result = into if isinstance(into, dict) else {}
-            keys = set()
+            keys, repeated = set[str](), set[str]()
             for key, member in value.pairs:
-                inner_path = f"{path}.{key}" if path else key
-                if key in keys:
-                    duplicates.append(f'duplicate field "{inner_path}"')
+                inner_path = path, key
+                if key in keys and key not in repeated and len(duplicates) < _MAX_DUPLICATES:
+                    duplicates.append(inner_path)
+                    repeated.add(key)
                 keys.add(key)
                 result[key] = walk(member, inner_path, result.get(key))
             return result
         if isinstance(value, list):
-            return [walk(item, f"{path}[{index}]") for index, item in enumerate(value)]
+            return [walk(item, (path, index)) for index, item in enumerate(value)]
         return value
 
-    merged = walk(json.loads(text, object_pairs_hook=_Pairs), "")
-    return merged, list(dict.fromkeys(duplicates))
+    merged = walk(json.loads(text, object_pairs_hook=_Pairs), None)
+    return merged, list(dict.fromkeys(f'duplicate field "{_path_text(path)}"' for path in duplicates))
+
+
+_MAX_DUPLICATES = 100  # source: saveStrictError in sigs.k8s.io/json
+_Path = tuple[Any, str | int]
+"""The path of the parent (None: the root), and a field or index. As text only when it is reported: it may be long."""
+
+
+def _path_text(path: _Path | None) -> str:
+    parts = []
+    while path is not None:
+        path, part = path
+        parts.append(f"[{part}]" if isinstance(part, int) else part if path is None else f".{part}")
+    return "".join(reversed(parts))
 
 
 TYPE_META_ERROR = "couldn't get version/kind; json parse error"

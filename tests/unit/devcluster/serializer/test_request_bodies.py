@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -21,6 +22,22 @@ def test_duplicate_fields_are_merged_and_reported():
     value, errors = parse_json(b'{"a": {"b": 1}, "c": [{"d": 1, "d": 2}], "a": {"e": 2}}')
     assert value == {"a": {"b": 1, "e": 2}, "c": [{"d": 2}]}
     assert sorted(errors) == ['duplicate field "a"', 'duplicate field "c[0].d"']
+
+
+def test_at_most_100_duplicate_fields_are_reported():
+    fields = ",".join(f'"{number}":1,"{number}":2' for number in range(150))
+    assert parse_json(f"{{{fields}}}".encode())[1] == [f'duplicate field "{number}"' for number in range(100)]
+
+
+def test_duplicate_fields_below_a_long_name_take_little_memory():
+    name, repeated = "a" * 100_000, ",".join(['"b":1'] * 5_000)
+    tracemalloc.start()
+    try:
+        _, errors = parse_json(f'{{"{name}":{{{repeated}}}}}'.encode())
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20  # a text of the path for each would be 500 MB
+    finally:
+        tracemalloc.stop()
+    assert errors == [f'duplicate field "{name}.b"']
 
 
 def test_unknown_fields_are_not_reported_as_duplicates():
