@@ -1,4 +1,4 @@
-"""Settings of glibc's allocator: which freed memory is returned to the system, and which is kept."""
+"""Settings of glibc's allocator: which freed memory is returned to the system, and which stays in the heap."""
 
 from __future__ import annotations
 
