@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,22 @@ def test_docstring_lists_all_modules(package: str) -> None:
     modules = [file.name for file in folder.glob("*.py") if file.name != "__init__.py"]
     folders = [f"{file.parent.name}/" for file in folder.glob("*/__init__.py")]
     assert sorted(listed) == sorted(modules + folders)
+
+
+def test_contributing_names_existing_files_and_targets():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    paths = re.findall(r"`((?:tests|controllers|scheduler|devcluster|kube|kubeloop|deploy|docs)/[\w/.-]*)`", text)
+    paths += re.findall(r"\]\(([\w/.-]+)", text)
+    targets = re.findall(r"(?:^    |`)make (\w+)", text, re.MULTILINE)
+    assert len(paths) > 15
+    assert len(targets) > 4
+    assert [path for path in paths if "NAME" not in path and not (ROOT / path).exists()] == []
+    makefile = (ROOT / "Makefile").read_text()
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
+
+
+def test_architecture_states_the_layers_of_the_import_contract():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["id"] == "packages")
+    section = (ROOT / "docs/architecture.md").read_text().partition("## What may import what")[2]
+    assert section.partition("```text\n")[2].partition("\n```")[0].split("\n") == layers
