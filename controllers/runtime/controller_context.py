@@ -12,6 +12,7 @@ from kubeloop.controllers.runtime.rate_limiter import RateLimiter
 from kubeloop.controllers.runtime.reconcile_pace import ReconcilePace
 from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
+from kubeloop.kube.auth.token_signer import SignToken
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.event_recorder import EventSink
@@ -33,6 +34,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     status_delay_seconds: limit of the delay of obsolete status writes (see StatusDelay); 0 for none.
     pace: begins the reconciles of all controllers of this process.
     root_ca: certificates that verify the API server, in PEM (--root-ca-file, or those of the kubeconfig).
+    sign_token: signs tokens of ServiceAccounts; None without a key (--service-account-private-key-file).
     """
 
     client: Client
@@ -49,6 +51,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     status_delay_seconds: float = 0.0
     pace: ReconcilePace = msgspec.field(default_factory=ReconcilePace)
     root_ca: str = ""
+    sign_token: SignToken | None = None
 
     def new_queue(self, name: str, limiter: RateLimiter | None = None) -> WorkQueue:
         """Return a work queue with metrics; without a limiter it has the default one."""

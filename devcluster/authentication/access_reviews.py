@@ -29,8 +29,11 @@ from kubeloop.kube.objects.resources import Resource
 _RESOURCE_ATTRIBUTES = "spec.resourceAttributes"
 
 
-def review(resource: Resource[Any], obj: JSON, user: JSON, authentication: Authenticator) -> JSON:
-    """Return a review with its status; `user` is the requester. Raises StatusError 400, 422."""
+def review(resource: Resource[Any], obj: JSON, user: JSON, authentication: Authenticator, warnings: list[str]) -> JSON:
+    """Return a review with its status; `user` is the requester. Raises StatusError 400, 422.
+
+    warnings: the warning about a reviewed token is added to this list.
+    """
     if resource is SELF_SUBJECT_REVIEWS:
         metadata = {name: value for name, value in obj["metadata"].items() if name == "creationTimestamp"}
         return {**obj, "metadata": metadata, "status": {"userInfo": user}}
@@ -38,7 +41,8 @@ def review(resource: Resource[Any], obj: JSON, user: JSON, authentication: Authe
         spec = obj.get("spec", {})
         if not spec.get("token"):
             raise errors.bad_request("token is required for TokenReview in authentication")
-        return {**obj, "status": authentication.token_review_status(spec["token"], spec.get("audiences") or ())}
+        status = authentication.token_review_status(spec["token"], spec.get("audiences") or (), warnings)
+        return {**obj, "status": status}
     if resource is SELF_SUBJECT_RULES_REVIEWS:
         if not obj.get("spec", {}).get("namespace"):
             raise errors.bad_request("no namespace on request")

@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.authentication.legacy_tokens import LEGACY_ISSUER, InvalidToken, check_legacy_token
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
 
 ADMINISTRATOR: JSON = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
 _LEEWAY_SECONDS = 60.0  # allowed clock difference; jwt.DefaultLeeway
-_BOUND_KINDS: tuple[tuple[str, Resource[Any]], ...] = (("secret", SECRETS), ("pod", PODS))
+_BOUND_KINDS: tuple[tuple[str, Resource[Any]], ...] = (("secret", SECRETS), ("pod", PODS), ("node", NODES))
 
 
 class Authenticator:
@@ -38,63 +40,94 @@ class Authenticator:
         self.key = key
         self.checks_account_uid = checks_account_uid
 
-    def user(self, authorization: str) -> JSON:
-        """Return the user (username, uid, groups, extra) of an Authorization header. Raises StatusError 401."""
+    def user(self, authorization: str, warnings: list[str]) -> JSON:
+        """Return the user (username, uid, groups, extra) of an Authorization header. Raises StatusError 401.
+
+        warnings: the warning about the token is added to this list, if there is one.
+        """
         if self._header is None or hmac.compare_digest(authorization.encode(), self._header):
             return ADMINISTRATOR
         scheme, _, token = authorization.partition(" ")
-        account = self._service_account_user(token.strip(), (ISSUER,)) if scheme.lower() == "bearer" else None
-        if account is None:
+        if scheme.lower() != "bearer":
             raise errors.unauthorized()
-        return {**account[0], "groups": [*account[0]["groups"], "system:authenticated"]}
+        try:
+            user, _ = self._service_account_user(token.strip(), (ISSUER,), warnings)
+        except InvalidToken:
+            raise errors.unauthorized() from None
+        return {**user, "groups": [*user["groups"], "system:authenticated"]}
 
-    def token_review_status(self, token: str, audiences: Sequence[str]) -> JSON:
-        """Return the status of a TokenReview."""
+    def token_review_status(self, token: str, audiences: Sequence[str], warnings: list[str]) -> JSON:
+        """Return the status of a TokenReview. warnings: see user()."""
         if self._token is None or hmac.compare_digest(token.encode(), self._token.encode()):
             return {"authenticated": True, "user": ADMINISTRATOR}
-        account = self._service_account_user(token, audiences or (ISSUER,))
-        if account is None:
-            return {"user": {}, "error": "invalid bearer token"}
-        user, token_audiences = account
+        try:
+            user, token_audiences = self._service_account_user(token, audiences or (ISSUER,), warnings)
+        except InvalidToken as error:
+            message = "invalid bearer token"
+            return {"user": {}, "error": f"[{message}, {error}]" if str(error) else message}
         return {
             "authenticated": True,
             "user": {**user, "groups": [*user["groups"], "system:authenticated"]},
             "audiences": token_audiences,
         }
 
-    def _service_account_user(self, token: str, audiences: Sequence[str]) -> tuple[JSON, list[str]] | None:
-        """Return the user of a service account token and its audiences among `audiences`; None if it is not valid."""
+    def _service_account_user(
+        self, token: str, audiences: Sequence[str], warnings: list[str]
+    ) -> tuple[JSON, list[str]]:
+        """Return the user of a service account token and its audiences among `audiences`. Raises InvalidToken."""
         claims = self.key.claims(token)
         if claims is None:
-            return None
-        token_audiences = [audience for audience in audiences if audience in claims["aud"]]
-        now = self._clock.now().timestamp()
-        if not token_audiences or not claims["nbf"] - _LEEWAY_SECONDS <= now <= claims["exp"] + _LEEWAY_SECONDS:
-            return None
+            raise InvalidToken
+        accepted = claims.get("aud") or (ISSUER,)  # tokens of Secrets have no audience
+        token_audiences = [audience for audience in audiences if audience in accepted]
+        if not token_audiences:
+            raise InvalidToken(
+                f"token audiences {_go_list(accepted)} is invalid for the target audiences {_go_list(audiences)}"
+            )
+        now = self._clock.now()
+        if claims.get("iss") == LEGACY_ISSUER:
+            return check_legacy_token(self._store, token, claims, now, warnings), token_audiences
+        return self._bound_token_user(claims, now.timestamp()), token_audiences
+
+    def _bound_token_user(self, claims: JSON, now: float) -> JSON:
+        """Return the user of a token from a TokenRequest. now: seconds since 1970. Raises InvalidToken."""
+        if now < claims["nbf"] - _LEEWAY_SECONDS:
+            raise InvalidToken("service account token is not valid yet")
+        if now > claims["exp"] + _LEEWAY_SECONDS:
+            raise InvalidToken("service account token has expired")
         bound_claims = claims["kubernetes.io"]
         namespace, account = bound_claims["namespace"], bound_claims["serviceaccount"]
-        if not self._exists(SERVICE_ACCOUNTS, namespace, account):
-            return None
-        if not all(
-            self._exists(resource, namespace, bound_claims[kind])
-            for kind, resource in _BOUND_KINDS
-            if kind in bound_claims
-        ):
-            return None
-        if "node" in bound_claims and "pod" not in bound_claims and not self._exists(NODES, "", bound_claims["node"]):
-            return None
+        name = account["name"]
+        stored = self._store.get(SERVICE_ACCOUNTS, namespace, name)
+        if stored is None:
+            raise InvalidToken(f'serviceaccounts "{name}" not found')
+        if (uid := stored["metadata"]["uid"]) != account["uid"]:
+            raise InvalidToken(f"service account UID ({uid}) does not match claim ({account['uid']})")
+        for kind, resource in _BOUND_KINDS:
+            if kind in bound_claims and not (kind == "node" and "pod" in bound_claims):
+                self._check_bound_object(kind, resource, namespace, bound_claims[kind])
         extra = {"authentication.kubernetes.io/credential-id": [f"JTI={claims['jti']}"]}
         for kind in ("node", "pod"):
             for claim, text in bound_claims.get(kind, {}).items():
                 extra[f"authentication.kubernetes.io/{kind}-{claim}"] = [text]
-        user = {
+        return {
             "username": claims["sub"],
             "uid": account["uid"],
             "groups": ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"],
             "extra": extra,
         }
-        return user, token_audiences
 
-    def _exists(self, resource: Resource[Any], namespace: str, identity: JSON) -> bool:
-        obj = self._store.get(resource, namespace, identity["name"])
-        return obj is not None and obj["metadata"]["uid"] == identity["uid"]
+    def _check_bound_object(self, kind: str, resource: Resource[Any], namespace: str, identity: JSON) -> None:
+        """Raise InvalidToken unless the object to which a token is bound exists."""
+        obj = self._store.get(resource, namespace if resource.namespaced else "", identity["name"])
+        if obj is None:
+            raise InvalidToken("service account token has been invalidated")
+        if (uid := obj["metadata"]["uid"]) != identity["uid"]:
+            raise InvalidToken(
+                f"{kind} UID ({uid}) does not match service account {kind} ref claim ({identity['uid']})"
+            )
+
+
+def _go_list(texts: Sequence[str]) -> str:
+    """Return strings as Go's %q writes a slice of them."""
+    return f"[{' '.join(map(quoted, texts))}]"

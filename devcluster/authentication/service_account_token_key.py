@@ -1,14 +1,12 @@
 """Signing key of service account tokens: JSON Web Tokens with ES256, as kube-apiserver issues with an EC key.
 
 The key comes from the operating system's random source, not from the seed: the seed determines UIDs, which clients see,
-and must not determine the key. It is created on first use and lives as long as the server or its data directory.
+and must not determine the key. It is created on first use and lives as long as the server or its file.
 PyJWT signs and verifies. Sources: kubernetes pkg/serviceaccount/jwt.go, openidmetadata.go.
 """
 
 from __future__ import annotations
 
-import hashlib
-from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kubeloop.devcluster.storage.private_files import read_or_create
+from kubeloop.kube.auth.token_signer import TokenSigner
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-_encode = msgspec.json.Encoder(order="sorted").encode
 _ALGORITHM = "ES256"
 
 
 class TokenKey:
     """Key that signs service account tokens and verifies its own signatures."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """folder: where the key is stored; None: it is lost with the process."""
-        self._path = folder / "service-account.key" if folder is not None else None
+    def __init__(self, path: Path | None = None) -> None:
+        """path: file of the key, which other processes may share; None: it is lost with the process."""
+        self._path = path
         # verifying a signature takes 0.1 ms, and a client sends the same token with every request
         self.claims = lru_cache(maxsize=1024)(self._claims)
 
@@ -59,12 +57,12 @@ class TokenKey:
         return key_from_file
 
     @cached_property
-    def key_id(self) -> str:
-        from cryptography.hazmat.primitives import serialization
+    def _signer(self) -> TokenSigner:
+        return TokenSigner(self._private)
 
-        der, public_format = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-        digest = hashlib.sha256(self._private.public_key().public_bytes(der, public_format)).digest()
-        return urlsafe_b64encode(digest).rstrip(b"=").decode()
+    @property
+    def key_id(self) -> str:
+        return self._signer.key_id
 
     def web_key(self) -> JSON:
         """Return the public key as a JSON Web Key."""
@@ -76,10 +74,7 @@ class TokenKey:
 
     def sign(self, claims: Mapping[str, Any]) -> str:
         """Return a signed token with these claims."""
-        from jwt import PyJWS
-
-        headers = {"typ": "", "kid": self.key_id}  # an empty type is omitted, as kube-apiserver does
-        return PyJWS().encode(_encode(claims), self._private, _ALGORITHM, headers)
+        return self._signer.sign(claims)
 
     def _claims(self, token: str) -> JSON | None:
         """Return the claims of a token, or None if this key did not sign it; expiry is not checked."""

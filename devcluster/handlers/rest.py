@@ -195,7 +195,7 @@ class Rest:
         body = self._read(context, "CreateOptions")
         set_namespace(target, body.obj["metadata"], context.info.namespace)
         track_create(target, body.obj, writer_of(request), context.now)
-        obj = review(target.resource, body.obj, request.user, self._authentication)
+        obj = review(target.resource, body.obj, request.user, self._authentication, request.warnings)
         if target.resource is SELF_SUBJECT_REVIEWS:
             obj["metadata"]["creationTimestamp"] = context.now()
         return object_response(context, 201, obj)

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from ipaddress import IPv4Network
+from pathlib import Path
 from time import perf_counter
 
 import msgspec
@@ -62,6 +63,7 @@ from kubeloop.devcluster.server.bootstrap import Bootstrap, Identity
 from kubeloop.devcluster.server.faults import AnswerLost, Fault, Faults, FaultSource
 from kubeloop.devcluster.server.metrics import RequestMetrics
 from kubeloop.devcluster.storage.data_directory import DataDirectory
+from kubeloop.devcluster.storage.private_files import SERVICE_ACCOUNT_KEY
 from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.durations import duration_text
@@ -91,7 +93,9 @@ class ServingSettings(msgspec.Struct, frozen=True):
     or the start. service_range: cluster IPs. identity: name and addresses. container_answers: answers to logs, exec and
     the like for simulated containers. root_ca: certificates in PEM by which clients verify the server, "" without TLS:
     every namespace has them in a ConfigMap, and a ServiceAccount that pods use by default; None: like kube-apiserver
-    without kube-controller-manager and ServiceAccount plugin. serves_metrics: serve the metrics API for simulated pods.
+    without kube-controller-manager and ServiceAccount plugin. service_account_key: file of the key that signs service
+    account tokens, created on first use; None: in the data directory, else in memory. serves_metrics: serve the metrics
+    API for simulated pods.
     """
 
     compaction_seconds: float = 300.0
@@ -102,12 +106,14 @@ class ServingSettings(msgspec.Struct, frozen=True):
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     container_answers: ContainerAnswers = msgspec.field(default_factory=ContainerAnswers)
     root_ca: str | None = None
+    service_account_key: Path | None = None
     serves_metrics: bool = False
 
 
 class ApiServer:
     """One API server with its store; created and used on a running event loop.
 
+    root_ca, token_key: certificates in PEM by which clients verify the server, and the key of service account tokens.
     token: bearer token of the administrator, None to accept every request. faults: faults to inject. data_directory:
     makes the store durable; the caller closes it.
     """
@@ -128,6 +134,7 @@ class ApiServer:
         )
         self._data_directory = data_directory
         self.clock = clock
+        self.root_ca = settings.root_ca or ""
         self.feature_gates = gates = settings.feature_gates
         self._api_gates = api_gates(gates)
         self._bootstrap = Bootstrap(
@@ -135,12 +142,15 @@ class ApiServer:
         )
         self._local_services = self._bootstrap.local_services
         self._namespace_defaults = self._bootstrap.namespace_defaults
-        self._keys = TokenKey(data_directory.folder if data_directory is not None else None)
+        key_path = settings.service_account_key
+        if key_path is None and data_directory is not None:
+            key_path = data_directory.folder / SERVICE_ACCOUNT_KEY
+        self.token_key = TokenKey(key_path)
         self._authentication = Authenticator(
             self.store,
             clock,
             token,
-            self._keys,
+            self.token_key,
             checks_account_uid=gates.enabled("TokenRequestServiceAccountUIDValidation"),
         )
         self._faults = None if faults is None else FaultSource(faults)
@@ -317,7 +327,7 @@ class ApiServer:
 
     def _authenticate(self, request: Request) -> None:
         if request.path.rstrip("/") not in _OPEN_PATHS:
-            user = self._authentication.user(request.headers.get("authorization", ""))
+            user = self._authentication.user(request.headers.get("authorization", ""), request.warnings)
             request.user = impersonated_user(user, request.headers)
 
     def _non_resource(self, request: Request) -> Response:
@@ -330,7 +340,7 @@ class ApiServer:
             return metrics_response(request, self._metrics, self.store, self._rest.reader.watched(), gates, began)
         if (document := self._documents.response(request)) is not None:
             return document
-        response = health_paths.openid(request, self._keys) or health_paths.health(request, self._health_checks)
+        response = health_paths.openid(request, self.token_key) or health_paths.health(request, self._health_checks)
         if response is not None:
             return response
         if path in ("", "/index.html"):

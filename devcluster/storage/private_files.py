@@ -6,6 +6,7 @@ restarts.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from pathlib import Path
 from kubeloop.kube.errors import UserError
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
+SERVICE_ACCOUNT_KEY = "service-account.key"
 
 
 def check_owner(path: Path) -> None:
@@ -23,8 +25,10 @@ def check_owner(path: Path) -> None:
         raise UserError(f"{path} belongs to another user (uid {owner})", hint="name a folder of your own")
 
 
-def write_private_file(path: Path, content: bytes) -> None:
+def write_private_file(path: Path, content: bytes, *, replaces: bool = True) -> None:
     """Replace the file atomically by one with mode 0600. Raises OSError.
+
+    replaces: False leaves a file that another process has created meanwhile, where the file system has hard links.
 
     The draft is a new file under a random name: in a folder such as /tmp, another user can neither prepare nor open it.
     """
@@ -34,6 +38,12 @@ def write_private_file(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+        if not replaces:
+            with contextlib.suppress(OSError):
+                os.link(draft, path)
+            if path.exists():
+                Path(draft).unlink()
+                return
         Path(draft).replace(path)
     except BaseException:
         Path(draft).unlink(missing_ok=True)
@@ -48,16 +58,17 @@ def read_or_create(path: Path, create: Callable[[], bytes], is_good: Callable[[b
     try:
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         check_owner(path.parent)
-        if path.exists() and is_good(content := path.read_bytes()):
+        exists = path.exists()
+        if exists and is_good(content := path.read_bytes()):
             return content
         content = create()
-        write_private_file(path, content)
+        write_private_file(path, content, replaces=exists)
+        return path.read_bytes()
     except OSError as error:
         raise UserError(
             f"cannot use the data directory {path.parent}: {path.name}: {error.strerror}",
             hint="name a folder you may write to",
         ) from None
-    return content
 
 
 def read_or_create_token(folder: Path | None) -> str:

@@ -13,7 +13,7 @@ from kubeloop.devcluster.registry.cluster_ip_allocation import SERVICE_CIDR
 from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
-from kubeloop.devcluster.storage.private_files import read_or_create_token
+from kubeloop.devcluster.storage.private_files import SERVICE_ACCOUNT_KEY, read_or_create_token
 from kubeloop.process.development_cluster import ApiServerSettings, serve_cluster
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.node_options import node_capacity, read_device_pools, zone_names
@@ -40,6 +40,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
     temporary_kubeconfig = cluster.kubeconfig is None
     path = cluster.kubeconfig or runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
     data_directory = None if cluster.data_dir is None else DataDirectory(cluster.data_dir)
+    temporary_key = runtime_directory() / f"service-account-{os.getpid()}.key"
     api = ApiServerSettings(
         port=cluster.port,
         kubeconfig=path,
@@ -51,6 +52,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
         supervised=options.supervised,
         feature_gates=gates,
         container_answers=answers,
+        service_account_key=temporary_key if cluster.data_dir is None else cluster.data_dir / SERVICE_ACCOUNT_KEY,
     )
     try:
         return run_until_interrupted(serve_cluster(settings, stages, api), interrupted=0)
@@ -59,6 +61,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
             data_directory.close()
         if temporary_kubeconfig:
             path.unlink(missing_ok=True)
+        temporary_key.unlink(missing_ok=True)
 
 
 def node_settings(cluster: DevClusterOptions, grace_seconds: float) -> NodeSettings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import random
 import signal
@@ -27,6 +28,7 @@ from kubeloop.cli.scheduler_options import (
 )
 from kubeloop.kube.allocator import map_large_blocks
 from kubeloop.kube.auth.credentials import certificate_authority, connect
+from kubeloop.kube.auth.token_signer import read_token_signer
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.errors import UserError
@@ -38,7 +40,7 @@ from kubeloop.process.control_plane import (
     initial_components,
     parse_controllers,
 )
-from kubeloop.process.controller_table import ROOT_CA_PUBLISHER, SCHEDULER
+from kubeloop.process.controller_table import ROOT_CA_PUBLISHER, SCHEDULER, SERVICE_ACCOUNT_TOKEN
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
 
     from kubeloop.cli.options import ElectionOptions, FeatureGateOptions, ProcessOptions, RunOptions, ServerOptions
     from kubeloop.process.metrics.metrics_registry import MetricsRegistry
+
+log = logging.getLogger(__name__)
 
 
 def run(
@@ -81,13 +85,32 @@ def run(
     settings = control_plane_settings(
         process, parse_controllers(server.controllers), scheduler, gates, controller_options=controllers
     )
-    if ROOT_CA_PUBLISHER in settings.controllers:
+    settings = _with_service_account_token(settings)
+    if settings.controllers & {ROOT_CA_PUBLISHER, SERVICE_ACCOUNT_TOKEN}:
         settings = structs.replace(settings, root_ca=_root_ca(settings.controller_options["root_ca_file"], server))
     if election.leader_elect:
         check_election(election)
         settings = settings_within_lease(settings, election)
     map_large_blocks()
     return run_until_interrupted(_run(settings, server, process, run_options, election), interrupted=0)
+
+
+def _with_service_account_token(settings: Settings) -> Settings:
+    """Return the settings with the key of serviceaccount-token; without a key, it does not run. Raises UserError."""
+    if SERVICE_ACCOUNT_TOKEN not in settings.controllers:
+        return settings
+    option = "--service-account-private-key-file"
+    path = settings.controller_options["service_account_private_key_file"]
+    if path:
+        try:
+            return structs.replace(settings, sign_token=read_token_signer(Path(path)).sign)
+        except UserError as error:
+            raise UserError(f"{option}: {error}", hint=error.hint) from None
+    others = settings.controllers - {SERVICE_ACCOUNT_TOKEN}
+    if not others:
+        raise UserError(f"{SERVICE_ACCOUNT_TOKEN} needs {option}", hint="it signs tokens with the key in this file")
+    log.info("%s does not run without %s", SERVICE_ACCOUNT_TOKEN, option)
+    return structs.replace(settings, controllers=others)
 
 
 def _root_ca(path: str, server: ServerOptions) -> str:

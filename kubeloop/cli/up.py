@@ -18,6 +18,7 @@ import msgspec
 
 from kubeloop.cli.gate_warnings import log_gate_warnings
 from kubeloop.cli.options import arguments_of
+from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.storage.private_files import read_or_create_token
 from kubeloop.kube.auth.credentials import connect_with_token
 from kubeloop.kube.client.api_client import Client
@@ -135,15 +136,22 @@ async def _up(
         registry = new_registry()
         endpoint = EndpointServer(registry, clock=clock)
         cluster = await starting.ready()
-        transport = MeasuredTransport(connect_with_token(cluster.plain_server, token), registry, clock.time_ns)
+        transport = MeasuredTransport(connect_with_token(cluster.ready.plain_server, token), registry, clock.time_ns)
         client = Client(transport, clock=clock, rng=rng)
         stack.push_async_callback(client.close)
+        settings = msgspec.structs.replace(
+            settings,
+            root_ca=cluster.ready.root_ca,
+            sign_token=TokenKey(Path(cluster.ready.service_account_key)).sign,
+        )
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
         add_process_pages(endpoint, plane)
         stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_requested.set))
         url = await stack.enter_async_context(endpoint.serving_on(listener))
         stack.enter_context(
-            process_file(ProcessRecord(os.getpid(), url, cluster.server, cluster.kubeconfig, clock.time_ns()))
+            process_file(
+                ProcessRecord(os.getpid(), url, cluster.ready.server, cluster.ready.kubeconfig, clock.time_ns())
+            )
         )
         async with asyncio.TaskGroup() as group:
             control_plane_task = group.create_task(plane.run(), name="control-plane")
@@ -192,9 +200,9 @@ class UpSession:
         loop = asyncio.get_running_loop()
         await self._plane.synced.wait()
         self._print(
-            f"development cluster with {len(self._nodes)} nodes at {self._cluster.server}; endpoint {self._url}"
+            f"development cluster with {len(self._nodes)} nodes at {self._cluster.ready.server}; endpoint {self._url}"
         )
-        self._print(f"  export KUBECONFIG={self._cluster.kubeconfig}")
+        self._print(f"  export KUBECONFIG={self._cluster.ready.kubeconfig}")
         self._print(f"  in a browser: {self._url}{TRACES_PAGE_PATH}")
         started_at = loop.time()
         outcomes = await apply(self._plane.client, self._manifests, trace=self._plane.tracing.apply())

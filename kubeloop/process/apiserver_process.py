@@ -17,19 +17,23 @@ _STOP_SECONDS = 5.0
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """Readiness message of the process: one line of JSON on its stdout."""
+    """Readiness message of the process: one line of JSON on its stdout.
+
+    root_ca: certificates in PEM that verify the server. service_account_key: file of the key that signs service account
+    tokens.
+    """
 
     server: str
     plain_server: str
     kubeconfig: str
+    root_ca: str
+    service_account_key: str
 
 
 class ApiServerProcess(msgspec.Struct, frozen=True):
-    """A running development cluster. `plain_server` is its URL without TLS, for this process alone."""
+    """A running development cluster. `plain_server` in `ready` is its URL without TLS, for this process alone."""
 
-    server: str
-    plain_server: str
-    kubeconfig: str
+    ready: Ready
     process: asyncio.subprocess.Process
 
     async def ended(self) -> None:
@@ -56,8 +60,7 @@ class StartingApiServer:
             ) from None
         if not line:
             raise ApiServerExited(await self._process.wait())
-        ready = msgspec.json.decode(line, type=Ready)
-        return ApiServerProcess(ready.server, ready.plain_server, ready.kubeconfig, self._process)
+        return ApiServerProcess(msgspec.json.decode(line, type=Ready), self._process)
 
 
 @contextlib.asynccontextmanager

@@ -19,6 +19,7 @@ import msgspec
 from kubeloop.controllers.runtime.reconcile_pace import ReconcilePace
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs
+from kubeloop.kube.auth.token_signer import SignToken
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
@@ -30,6 +31,7 @@ from kubeloop.process.controller_table import (
     CONTROLLERS,
     CONTROLLERS_BY_NAME,
     SCHEDULER,
+    SERVICE_ACCOUNT_TOKEN,
     ControllerDescriptor,
     default_options,
 )
@@ -61,16 +63,17 @@ class Settings(msgspec.Struct, frozen=True):
 
     controllers: names from CONTROLLERS; those of a feature gate that is off do not run. controller_options: values of
     the controllers' options by key, where they are not the default. development: the API server is kubeloop's own. It
-    is the only one, and controllers whose table row says so start with the first object of their resources. root_ca:
-    see ControllerContext. trace_tail_rules: rules for traces that are exported although the sampler rejected them.
-    trace_until_ready: a trace ends when the pod is Ready, else when it is bound. trace_annotate: workloads are
-    annotated with a trace context, as pods always are.
+    is the only one, and controllers whose table row says so start with the first object of their resources. root_ca,
+    sign_token: see ControllerContext; without sign_token, serviceaccount-token does not run. trace_tail_rules: rules
+    for traces that are exported although the sampler rejected them. trace_until_ready: a trace ends when the pod is
+    Ready, else when it is bound. trace_annotate: workloads are annotated with a trace context, as pods always are.
     """
 
     controllers: frozenset[str] = frozenset(CONTROLLERS)
     controller_options: Mapping[str, Any] = msgspec.field(default_factory=dict)
     development: bool = False
     root_ca: str = ""
+    sign_token: SignToken | None = None
     scheduler: SchedulerConfiguration = msgspec.field(default_factory=SchedulerConfiguration)
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     trace_tail_rules: TailRules = NO_TAIL_RULES
@@ -167,8 +170,9 @@ class ControlPlane:
         registry: Registerer,
     ) -> None:
         self.client = client
+        unable = frozenset() if settings.sign_token is not None else {SERVICE_ACCOUNT_TOKEN}
         self.settings = settings = msgspec.structs.replace(
-            settings, controllers=enabled_controllers(settings.controllers, settings.feature_gates)
+            settings, controllers=enabled_controllers(settings.controllers, settings.feature_gates) - unable
         )
         self.informers = InformerFactory(client, clock=clock, rng=rng)
         self.tracing = self._new_tracing(clock, rng, registry)
@@ -339,6 +343,7 @@ class ControlPlane:
             options=options,
             single_api_server=self.settings.development,
             root_ca=self.settings.root_ca,
+            sign_token=self.settings.sign_token,
             status_delay_seconds=STATUS_DELAY_SECONDS,
             pace=self._pace,
         )

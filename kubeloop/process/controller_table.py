@@ -5,7 +5,7 @@ Imports no controller: options, help and errors of the command line come from th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SCHEDULER = "scheduler"
 ROOT_CA_PUBLISHER = "root-ca-cert-publisher"
+SERVICE_ACCOUNT_TOKEN = "serviceaccount-token"
 
 
 class ControllerOption(msgspec.Struct, frozen=True):
@@ -83,6 +84,10 @@ def _needs_lifecycle(node: Node) -> bool:
         or any(taint.key.startswith("node.kubernetes.io/") for taint in node.spec.taints)
         or any(condition.status != str(condition.type == "Ready") for condition in node.status.conditions)
     )
+
+
+def _is_token_secret(secret: Mapping[str, Any]) -> bool:
+    return secret.get("type") == "kubernetes.io/service-account-token"
 
 
 def _has_claims(obj: Pod | PodGroup | ResourceClaim) -> bool:
@@ -173,6 +178,25 @@ CONTROLLER_TABLE = (
         development_server=True,
     ),
     ControllerDescriptor(
+        name=SERVICE_ACCOUNT_TOKEN,
+        kubernetes_name="serviceaccount-token-controller",
+        factory="serviceaccount.tokens_controller:TokensController",
+        watches="serviceaccounts secrets",
+        starts_with="secrets",
+        starts_when=_is_token_secret,
+        concurrency=ControllerOption(
+            "concurrent-serviceaccount-token-syncs", 5, "Number of concurrent reconciles of service account tokens."
+        ),
+        options=(
+            ControllerOption(
+                "service-account-private-key-file",
+                "",
+                "File of the private key, in PEM, that signs the tokens of Secrets; serviceaccount-token needs it.",
+                "text",
+            ),
+        ),
+    ),
+    ControllerDescriptor(
         name=ROOT_CA_PUBLISHER,
         kubernetes_name="root-ca-certificate-publisher-controller",
         factory="rootcacertpublisher.publisher:RootCACertificatePublisher",
@@ -182,7 +206,7 @@ CONTROLLER_TABLE = (
             ControllerOption(
                 "root-ca-file",
                 "",
-                "File of the certificates that kube-root-ca.crt publishes (default: those of the kubeconfig).",
+                "File of the certificates for kube-root-ca.crt and token Secrets (default: those of the kubeconfig).",
                 "text",
             ),
         ),

@@ -40,6 +40,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
 
     journal: storage of objects over restarts, None for memory only. supervised: print a Ready message on stdout, and
     end at the end of stdin. container_answers: answers to logs, exec and the like for simulated containers.
+    service_account_key: see ServingSettings.
     """
 
     port: int
@@ -52,6 +53,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     supervised: bool
     feature_gates: FeatureGates
     container_answers: ContainerAnswers
+    service_account_key: Path
 
 
 async def serve_cluster(settings: NodeSettings, stages: Sequence[Stage], server: ApiServerSettings) -> int:
@@ -96,10 +98,17 @@ async def _serve_on(
             feature_gates=server.feature_gates,
             container_answers=server.container_answers,
             root_ca=certificate.certificate_pem.decode(),
+            service_account_key=server.service_account_key,
             serves_metrics=settings.every_node,
         ),
     )
-    ready = Ready(f"https://127.0.0.1:{port}", f"http://127.0.0.1:{port}", str(path.absolute()))
+    ready = Ready(
+        server=f"https://127.0.0.1:{port}",
+        plain_server=f"http://127.0.0.1:{port}",
+        kubeconfig=str(path.absolute()),
+        root_ca=certificate.certificate_pem.decode(),
+        service_account_key=str(server.service_account_key.absolute()),
+    )
     write_kubeconfig(path, server=ready.server, token=server.token, certificate_pem=certificate.certificate_pem)
     async with (
         HttpServer(api, compress=api.compresses_responses) as http,

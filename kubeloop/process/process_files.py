@@ -83,11 +83,12 @@ def process_file(process: ProcessRecord) -> Iterator[None]:
 def list_processes() -> list[ProcessRecord]:
     """Return the running processes, newest first."""
     processes = []
-    for path in runtime_directory().glob("kubeconfig-*.yaml"):
-        pid = path.stem.removeprefix("kubeconfig-")
+    folder = runtime_directory()
+    for path in (*folder.glob("kubeconfig-*.yaml"), *folder.glob("service-account-*.key")):
+        pid = path.stem.rpartition("-")[2]
         if pid.isdecimal() and not process_exists(int(pid)):
             path.unlink(missing_ok=True)
-    for path in runtime_directory().glob("*.json"):
+    for path in folder.glob("*.json"):
         try:
             process = msgspec.json.decode(path.read_bytes(), type=ProcessRecord)
         except (FileNotFoundError, msgspec.DecodeError):

@@ -12,6 +12,8 @@ import random
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.kube.clock import Clock
 from kubeloop.process.cluster_assembly import running_cluster
@@ -73,6 +75,7 @@ async def run_control_plane(
         AuthorizedTransport(MemoryTransport(api.handle), authorization), clock=clock, rng=rng, user_agent=user_agent
     )
     registry = registry or MetricsRegistry()
+    settings = msgspec.structs.replace(settings, root_ca=api.root_ca, sign_token=api.token_key.sign)
     plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
     plane.informers.informer(DEPLOYMENTS)
     async with asyncio.TaskGroup() as group:

@@ -66,6 +66,7 @@ RARELY_USED: dict[Permission, str] = {
     ("", "nodes", "get"): "a write that conflicted",
     ("", "persistentvolumeclaims", "get"): "a claim that the cache does not show",
     ("", "configmaps", "patch"): "a changed ConfigMap kube-root-ca.crt",
+    ("", "serviceaccounts", "patch"): "a deleted token Secret that its account lists",
     **{
         ("scheduling.k8s.io", resource, verb): "feature gates of gang scheduling"
         for resource, verbs in (
@@ -111,6 +112,7 @@ class Scenario:
         self.create("/api/v1/nodes", "silent")
         self.create("/api/v1/namespaces", "x")
         wait(lambda: "default" in self.items(f"{CORE}/serviceaccounts"), "ServiceAccount")
+        self._tokens()
         self._volumes()
         self._devices()
         self._workloads()
@@ -125,6 +127,12 @@ class Scenario:
             time.sleep(0.2)
         self.server.request("DELETE", f"{CORE}/services/web")
         wait(lambda: "web" not in self.items(f"{CORE}/endpoints"), "deleted Endpoints")
+
+    def _tokens(self) -> None:
+        for name, account in (("token", "default"), ("token-of-nobody", "nobody")):
+            metadata = {"name": name, "annotations": {"kubernetes.io/service-account.name": account}}
+            body = {"metadata": metadata, "type": "kubernetes.io/service-account-token"}
+            self.server.request("POST", f"{CORE}/secrets", body)
 
     def _volumes(self) -> None:
         for name in ("first", "second", "unused"):
@@ -189,6 +197,8 @@ class Scenario:
             "scaled Deployment": self.items(f"{APPS}/deployments")["web"]["spec"]["replicas"] == 2,
             "lost node": any(it["type"] == "Ready" for it in silent["status"].get("conditions", ())),
             "root CA": "kube-root-ca.crt" in self.items(f"{CORE}/configmaps"),
+            "token": "data" in self.items(f"{CORE}/secrets")["token"],
+            "token of a missing account": "token-of-nobody" not in self.items(f"{CORE}/secrets"),
             "DaemonSet": "agent" in {name.partition("-")[0] for name in pods},
         }
         return [name for name, is_done in done.items() if not is_done]
@@ -256,6 +266,7 @@ def test_role_of_the_controllers_grants_exactly_the_needed_permissions(server, t
         "--node-startup-grace-period=1s",
         "--node-monitor-grace-period=10m",
         "--horizontal-pod-autoscaler-sync-period=1s",
+        f"--service-account-private-key-file={server.flags['service-account-signing-key-file']}",
     )
     granted = rules_of("kubeloop-controllers")
     unused = {it for it in granted if not any(covers(it, other) for other in used)}

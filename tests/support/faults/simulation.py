@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import JOBS, PODS, REPLICA_SETS
 from kubeloop.process.control_plane import Settings
@@ -34,6 +35,7 @@ QUIET_WINDOWS = 20
 EVENT_SECONDS = 1.0  # far longer than a watch event takes without faults
 RESTART_SECONDS = 1.0
 STEP_LIMIT_SECONDS = 600.0  # a user does not wait longer for the desired state
+_SIGNING_KEY = TokenKey()
 _WITHOUT_COMPARISON = {
     f"StaleControllerConsistency{kind}": False for kind in ("DaemonSet", "Job", "ReplicaSet", "StatefulSet")
 }
@@ -84,6 +86,7 @@ class _Run:
             controller_options=dict(scenario.options),
             scheduler=default_configuration(gates),
             feature_gates=gates,
+            sign_token=_SIGNING_KEY.sign,
         )
         self._processes: list[ControlProcess] = []
         self._tasks: list[asyncio.Task[None]] = []

@@ -121,6 +121,6 @@ def test_invalid_subject_access_review(spec: JSON, causes: list[str]):
     key, clock, store = TokenKey(), SetClock(datetime(2026, 1, 1, tzinfo=UTC)), ObjectStore(seconds=lambda: 0.0)
     authentication = Authenticator(store, clock, None, key)
     with pytest.raises(StatusError) as raised:
-        access_reviews.review(SUBJECT_ACCESS_REVIEWS, {"metadata": {}, "spec": spec}, {}, authentication)
+        access_reviews.review(SUBJECT_ACCESS_REVIEWS, {"metadata": {}, "spec": spec}, {}, authentication, [])
     assert raised.value.code == 422
     assert cause_texts((raised.value.details or {})["causes"]) == causes

@@ -85,15 +85,20 @@ def authenticator(clock: SetClock, key: TokenKey, token: str | None) -> Authenti
     [pytest.param("right", "Bearer right", id="token"), pytest.param(None, "", id="server without a token")],
 )
 def test_administrator_is_authenticated(token: str | None, header: str):
-    assert authenticator(SetClock(NOW), TokenKey(), token).user(header) == ADMINISTRATOR
+    assert authenticator(SetClock(NOW), TokenKey(), token).user(header, []) == ADMINISTRATOR
 
 
 @pytest.mark.parametrize(
-    ("offset_seconds", "uid", "is_valid"),
-    [(-61, "u", False), (-60, "u", True), (660, "u", True), (661, "u", False), (0, "other", False)],
-    ids=["before nbf", "within the leeway before nbf", "within the leeway after exp", "expired", "recreated account"],
+    ("offset_seconds", "uid", "error"),
+    [
+        pytest.param(-61, "u", "service account token is not valid yet", id="before nbf"),
+        pytest.param(-60, "u", "", id="within the leeway before nbf"),
+        pytest.param(660, "u", "", id="within the leeway after exp"),
+        pytest.param(661, "u", "service account token has expired", id="expired"),
+        pytest.param(0, "other", "service account UID (u) does not match claim (other)", id="recreated account"),
+    ],
 )
-def test_validity_of_a_service_account_token(offset_seconds: int, uid: str, is_valid: bool):
+def test_validity_of_a_service_account_token(offset_seconds: int, uid: str, error: str):
     clock, key = SetClock(NOW), TokenKey()
     begin = int(NOW.timestamp())
     claims = {
@@ -106,7 +111,7 @@ def test_validity_of_a_service_account_token(offset_seconds: int, uid: str, is_v
     }
     token = key.sign(claims)
     clock.moment = NOW + timedelta(seconds=offset_seconds)
-    status = authenticator(clock, key, "right").token_review_status(token, ())
-    assert status.get("authenticated", False) is is_valid
-    if not is_valid:
-        assert status == {"user": {}, "error": "invalid bearer token"}
+    status = authenticator(clock, key, "right").token_review_status(token, (), [])
+    assert status.get("authenticated", False) is not bool(error)
+    if error:
+        assert status == {"user": {}, "error": f"[invalid bearer token, {error}]"}

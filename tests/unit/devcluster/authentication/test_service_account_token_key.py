@@ -73,5 +73,5 @@ def test_token_of_others_is_refused(token: str):
 
 
 def test_key_that_signed_nothing_refuses_tokens_without_being_created(tmp_path):
-    assert TokenKey(tmp_path).claims(TokenKey().sign(CLAIMS)) is None
+    assert TokenKey(tmp_path / "key").claims(TokenKey().sign(CLAIMS)) is None
     assert not list(tmp_path.iterdir())

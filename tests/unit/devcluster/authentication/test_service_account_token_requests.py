@@ -152,17 +152,28 @@ def malformed(_api: TokenApi, _token: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "invalidate",
-    [with_bad_signature, account_deleted, expired, other_audience, bound_secret_deleted, malformed],
+    ("invalidate", "error"),
+    [
+        (with_bad_signature, ""),
+        (account_deleted, 'serviceaccounts "robot" not found'),
+        (expired, "service account token has expired"),
+        (
+            other_audience,
+            'token audiences ["vault"] is invalid for the target audiences ["https://kubernetes.default.svc"]',
+        ),
+        (bound_secret_deleted, "service account token has been invalidated"),
+        (malformed, ""),
+    ],
 )
-async def test_invalid_token_authenticates_nobody(api: TokenApi, invalidate: Callable[[TokenApi, str], str]):
+async def test_invalid_token_is_rejected(api: TokenApi, invalidate: Callable[[TokenApi, str], str], error: str):
     token = api.token()
     assert api.user(token) is not None
     invalid = invalidate(api, token)
     assert api.user(invalid) is None
     review = {"spec": {"token": invalid}}
     status = api("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)[1]["status"]
-    assert status == {"user": {}, "error": "invalid bearer token"}
+    message = "invalid bearer token"
+    assert status == {"user": {}, "error": f"[{message}, {error}]" if error else message}
 
 
 async def test_token_review_returns_the_matching_audiences(api: TokenApi):

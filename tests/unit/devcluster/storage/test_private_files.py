@@ -12,7 +12,12 @@ import pytest
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.server.tls import stored_certificate
 from kubeloop.devcluster.storage.data_directory import DataDirectory
-from kubeloop.devcluster.storage.private_files import check_owner, read_or_create_token, write_private_file
+from kubeloop.devcluster.storage.private_files import (
+    SERVICE_ACCOUNT_KEY,
+    check_owner,
+    read_or_create_token,
+    write_private_file,
+)
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 
@@ -25,10 +30,10 @@ class LaterClock(SystemClock):
 def test_private_files_survive_restarts_with_mode_0600(tmp_path: Path):
     folder, clock = tmp_path / "data", SystemClock()
     token, certificate = read_or_create_token(folder), stored_certificate(folder, clock).certificate_pem
-    signed = TokenKey(folder).sign({"sub": "a"})
+    signed = TokenKey(folder / SERVICE_ACCOUNT_KEY).sign({"sub": "a"})
     assert read_or_create_token(folder) == token
     assert stored_certificate(folder, clock).certificate_pem == certificate
-    assert TokenKey(folder).claims(signed) == {"sub": "a"}
+    assert TokenKey(folder / SERVICE_ACCOUNT_KEY).claims(signed) == {"sub": "a"}
     files = sorted(folder.iterdir())
     assert [file.name for file in files] == ["server.pem", "service-account.key", "token"]
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
@@ -46,7 +51,7 @@ def test_expiring_or_invalid_certificate_is_replaced(tmp_path: Path):
 def test_invalid_signing_key_is_an_error(tmp_path: Path):
     (tmp_path / "service-account.key").write_text("spoilt")
     with pytest.raises(UserError, match="holds no P-256 key"):
-        TokenKey(tmp_path).sign({})
+        TokenKey(tmp_path / SERVICE_ACCOUNT_KEY).sign({})
 
 
 def test_private_file_ignores_the_umask_and_prepared_drafts(tmp_path: Path):

@@ -18,3 +18,27 @@ def test_inconsistent_election_options_are_rejected():
     election = ElectionOptions(leader_elect=True, leader_elect_resource_name="")
     with pytest.raises(UserError, match="--leader-elect-resource-name is empty"):
         run(ServerOptions(), ProcessOptions(), ControllerOptions(), RunOptions(), election, FeatureGateOptions())
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        pytest.param({}, "serviceaccount-token needs --service-account-private-key-file", id="no key"),
+        pytest.param(
+            {"service_account_private_key_file": "/nonexistent"},
+            "--service-account-private-key-file: cannot read /nonexistent",
+            id="missing file",
+        ),
+    ],
+)
+def test_token_controller_alone_needs_a_key(options, problem):
+    server = ServerOptions(controllers="serviceaccount-token-controller")
+    with pytest.raises(UserError, match=problem):
+        run(
+            server,
+            ProcessOptions(),
+            ControllerOptions(**options),
+            RunOptions(),
+            ElectionOptions(),
+            FeatureGateOptions(),
+        )

@@ -10,8 +10,8 @@ async def test_child_reports_its_addresses_and_its_end(tmp_path):
     arguments = ["--nodes", "1", "--port", "0", "--kubeconfig", str(tmp_path / "kubeconfig.yaml")]
     async with starting_api_server(arguments, token="secret") as starting:
         server = await starting.ready()
-        assert server.server.startswith("https://")
-        assert server.plain_server.startswith("http://")
+        assert server.ready.server.startswith("https://")
+        assert server.ready.plain_server.startswith("http://")
         assert "secret" in (tmp_path / "kubeconfig.yaml").read_text()
         server.process.kill()
         with pytest.raises(UserError, match="the development cluster ended"):
