@@ -169,6 +169,10 @@ def _resource_health(status: JSON) -> Iterator[JSON]:
             yield from resource_status.get("resources") or ()
 
 
+def _conditions(status: JSON) -> Iterable[JSON]:
+    return status.get("conditions") or ()
+
+
 _TERMINATING_REPLICAS = (("DeploymentReplicaSetTerminatingReplicas", drop_fields((_itself, ("terminatingReplicas",)))),)
 _STATUSES: dict[str, tuple[tuple[str, Drop], ...]] = {
     "pods": (
@@ -178,6 +182,12 @@ _STATUSES: dict[str, tuple[tuple[str, Drop], ...]] = {
         ("ResourceHealthStatus", drop_fields((_container_statuses, ("allocatedResourcesStatus",)))),
         ("ResourceHealthStatusMessage", drop_fields((_resource_health, ("message",)))),
         ("InPlacePodLevelResourcesVerticalScaling", drop_fields((_itself, ("resources", "allocatedResources")))),
+    ),
+    "customresourcedefinitions.apiextensions.k8s.io": (
+        (
+            "CRDObservedGenerationTracking",
+            drop_fields((_itself, ("observedGeneration",)), (_conditions, ("observedGeneration",))),
+        ),
     ),
     "nodes": (("NodeDeclaredFeatures", drop_fields((_itself, ("declaredFeatures",)))),),
     "deployments.apps": _TERMINATING_REPLICAS,
@@ -260,6 +270,12 @@ _OBJECTS: dict[str, tuple[tuple[str, Drop], ...]] = {
     "csidrivers.storage.k8s.io": (("VolumeLimitScaling", drop_fields((_spec, ("preventPodSchedulingIfMissing",)))),),
     "horizontalpodautoscalers.autoscaling": (
         ("HPAConfigurableTolerance", drop_fields((_scaling_rules, ("tolerance",)))),
+    ),
+    "customresourcedefinitions.apiextensions.k8s.io": (
+        (
+            "CRDObservedGenerationTracking",
+            drop_fields((_itself, ("observedGeneration",)), (_conditions, ("observedGeneration",))),
+        ),
     ),
     "nodes": (("NodeDeclaredFeatures", drop_fields((_status, ("declaredFeatures",)))),),
     "persistentvolumeclaims": (("CrossNamespaceVolumeDataSource", _drop_cross_namespace_source),),

@@ -18,7 +18,7 @@ import pytest
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.feature_gates import GATES, OBEYED, FeatureGates, known_features
+from kubeloop.kube.feature_gates import GATES, FeatureGates
 from support.api_requests import InProcessApi
 from support.real_apiserver import RealApiServer, find_binary, needs_binaries, real_apiserver
 from support.validation_causes import pod, pod_with_container
@@ -27,6 +27,8 @@ JSON = dict[str, Any]
 
 _DISTRIBUTION = {"MinimumKubeletVersion", "RouteExternalCertificate", "StoragePerformantSecurityPolicy"}
 """Gates that OpenShift's builds of the binaries have in addition."""
+_DIFFERENT_DEFAULT = {"CRDObservedGenerationTracking"}
+"""Gates whose default OpenShift's builds change."""
 _OF_CONTROLLER_MANAGER = {"ControllerManagerReleaseLeaderElectionLockOnExit"}
 
 
@@ -43,10 +45,18 @@ def gate_lines(lines: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["kube-apiserver", "kube-scheduler", "kube-controller-manager"])
-def test_help_lists_the_gates_of_kubernetes(name):
+def test_table_has_the_alpha_and_beta_gates_of_kubernetes(name):
     lines = {line for line in gate_lines(run(name, "--help")) if line[5:].partition("=")[0] not in _DISTRIBUTION}
-    other = {line for line in known_features() if line[5:].partition("=")[0] in _OF_CONTROLLER_MANAGER}
-    assert lines | other == set(known_features())
+    gates = {
+        f"kube:{name}=true|false ({gate.stage} - default={str(gate.default).lower()})"
+        for name, gate in GATES.items()
+        if gate.stage in ("ALPHA", "BETA")
+        and not gate.locked
+        and name not in _OF_CONTROLLER_MANAGER | _DIFFERENT_DEFAULT
+    }
+    assert {
+        line for line in lines if line[5:].partition("=")[0] not in _OF_CONTROLLER_MANAGER | _DIFFERENT_DEFAULT
+    } == gates
 
 
 @pytest.mark.parametrize(
@@ -82,7 +92,11 @@ def test_locked_gates_are_those_of_kubernetes():
 
 # UserNamespacesHostNetworkSupport, which is switched on, depends on NodeDeclaredFeatures; DRADeviceTaintRules, which is
 # compared in test_device_taints, on DRADeviceTaints
-SWITCHED = {name: not GATES[name].default for name in sorted(OBEYED - {"NodeDeclaredFeatures", "DRADeviceTaintRules"})}
+SWITCHED = {
+    name: not gate.default
+    for name, gate in GATES.items()
+    if gate.obeyed and name not in ("NodeDeclaredFeatures", "DRADeviceTaintRules")
+}
 PATHS = {
     "Pod": "/api/v1/namespaces/default/pods",
     "Service": "/api/v1/namespaces/default/services",

@@ -9,10 +9,7 @@ import pytest
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import (
     DEFAULT_FEATURE_GATES,
-    DEPENDENCIES,
     GATES,
-    OBEYED,
-    REFUSED,
     FeatureGates,
     known_features,
 )
@@ -99,7 +96,7 @@ def test_all_gates_of_a_stage_are_set_except_those_refused(name, stage, value):
     expected = value == "true"
     for gate_name, gate in GATES.items():
         if gate.stage == stage and not gate.locked and gate_name != name:
-            refused = gate_name in REFUSED and gate.default != expected
+            refused = gate.refused != "" and gate.default != expected
             assert gates.enabled(gate_name) == (gate.default if refused else expected), gate_name
             assert refused == any(gate_name in warning for warning in gates.warnings), gate_name
 
@@ -108,30 +105,36 @@ def test_a_gate_that_is_set_keeps_its_value_with_all_alpha():
     assert not FeatureGates.parse(["AllAlpha=true,MemoryQoS=false"]).enabled("MemoryQoS")
 
 
-def test_tables_name_gates_that_can_be_set():
-    for name in OBEYED | set(REFUSED):
-        assert not GATES[name].locked, name
-    for name in REFUSED:
-        assert not GATES[name].default, f"{name} switches something off"
-    assert not OBEYED & set(REFUSED)
+def test_gates_with_an_effect_can_be_set():
+    for name, gate in GATES.items():
+        assert not (gate.locked and (gate.obeyed or gate.refused)), name
+        assert not (gate.default and gate.refused), f"{name} switches something off"
+        assert not (gate.obeyed and gate.refused), name
 
 
 def test_dependencies_hold_for_the_defaults():
-    for name, dependencies in DEPENDENCIES.items():
-        assert not GATES[name].default or all(GATES[dependency].default for dependency in dependencies), name
+    assert any(gate.depends for gate in GATES.values())
+    for name, gate in GATES.items():
+        assert not gate.default or all(GATES[dependency].default for dependency in gate.depends), name
 
 
-def test_help_lists_alpha_and_beta_gates_as_kube_scheduler_does():
+def test_gates_are_in_alphabetical_order():
+    assert list(GATES) == sorted(GATES)
+
+
+def test_help_lists_only_gates_with_an_effect():
     lines = known_features()
     assert "kube:PodDeletionCost=true|false (BETA - default=true)" in lines
     assert "kube:AllAlpha=true|false (ALPHA - default=false)" in lines
-    assert not any("SidecarContainers" in line for line in lines)
+    assert not any("SidecarContainers" in line or "MemoryQoS" in line for line in lines)
+    assert len(lines) == 2 + sum(gate.obeyed for gate in GATES.values())
 
 
 def test_documentation_lists_the_gates_that_have_an_effect():
     text = (Path(__file__).parents[3] / "docs/feature-gates.md").read_text()
     rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in text.splitlines() if line[:1] == "|"]
     assert rows[2:] == [
-        (name, GATES[name].stage, str(GATES[name].default).lower(), REFUSED.get(name, "**yes**"))
-        for name in sorted(OBEYED | set(REFUSED))
+        (name, gate.stage, str(gate.default).lower(), gate.refused or "**yes**")
+        for name, gate in GATES.items()
+        if gate.obeyed or gate.refused
     ]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.registry.disabled_fields import DEFAULT_FIELDS
+from kubeloop.devcluster.registry.disabled_fields import DEFAULT_FIELDS, DisabledFields
+from kubeloop.kube.feature_gates import FeatureGates
 from support.api_requests import InProcessApi
 from support.validation_causes import pod
 
@@ -76,3 +77,11 @@ def test_disabled_fields_of_a_pod_status_are_dropped():
     }
     DEFAULT_FIELDS.drop_status("pods", status, {})
     assert status == {"phase": "Running", "containerStatuses": [{"volumeMounts": [{"name": "v"}]}]}
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_observed_generation_of_a_definition_status_needs_its_gate(enabled: bool):
+    status: JSON = {"observedGeneration": 2, "conditions": [{"type": "Established", "observedGeneration": 2}]}
+    fields = DisabledFields(FeatureGates({"CRDObservedGenerationTracking": enabled}))
+    fields.drop_status("customresourcedefinitions.apiextensions.k8s.io", status, {})
+    assert ("observedGeneration" in status, "observedGeneration" in status["conditions"][0]) == (enabled, enabled)
