@@ -1,9 +1,11 @@
 """The development cluster: API server, storage, admission, simulated nodes.
 
 May import `kubeloop.kube` only: a server does not depend on the clients it serves. Its packages are layers; each one
-imports only those below it (pyproject.toml, contract "devcluster"):
+imports only those below it (pyproject.toml, contract "devcluster"). The strategies in `kinds` use what is below them;
+what is below finds a strategy by the kind's name (api.strategy) and imports nothing of `kinds`:
 
     server           API server, HTTP, TLS, health, metrics, start-up objects
+    kinds            behaviour of each kind: its strategy
     apiextensions    CustomResourceDefinitions and their objects
     handlers         verbs of the REST API and subresources
     kubelet          simulated nodes and pods, KWOK stages
@@ -11,13 +13,13 @@ imports only those below it (pyproject.toml, contract "devcluster"):
     simulation       timers, events and Node objects
     admission        admission plugins and policies
     printers         Tables
-    registry         strategies per kind
+    registry         steps of a write that all kinds share
     authentication   users of requests
     openapi          OpenAPI and discovery
-    validation       validation and warnings per kind
+    validation       validation and warnings, except those of one kind
     managedfields    field ownership, server-side apply
     storage          versioned store, watch, SQLite
     serializer       JSON, YAML, protobuf, defaults, conversion
     languages        CEL of policies, Go templates, jq, JSONPath
-    api              served resources, requests, errors
+    api              strategies, served resources, requests, errors
 """

@@ -9,7 +9,6 @@ from typing import Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.storage.store import ObjectStore
-from kubeloop.devcluster.validation.priority_class import SYSTEM_PRIORITY_CLASSES
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import POD_GROUPS, PODS, PRIORITY_CLASSES, Resource
 
@@ -80,3 +79,7 @@ def check_single_default(store: ObjectStore, priority_class: JSON, *, new: bool)
     if other is not None and (new or other["metadata"]["name"] != name):
         message = f"PriorityClass {other['metadata']['name']} is already marked as default. Only one default can exist"
         raise errors.forbidden(PRIORITY_CLASSES, name, message)
+
+
+SYSTEM_PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""Values of the built-in priority classes."""

@@ -20,7 +20,6 @@ from kubeloop.devcluster.registry.custom_resource_definitions import (
     is_protected_group,
 )
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.kind_validators import KindValidators
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_1035_label, dns_subdomain
 from kubeloop.kube.string_formats import is_known_format
@@ -409,12 +408,3 @@ def _format_warnings(obj: JSON) -> list[str]:
             if format_ and not is_known_format(schema.get("type") or "", format_):
                 warnings.append(f'unrecognized format "{format_}"')
     return list(dict.fromkeys(warnings))
-
-
-DEFINITION_VALIDATORS = KindValidators(
-    create=validate_definition_create,
-    update=validate_definition_update,
-    status=validate_definition_status,
-    core_finalizers=False,
-    warnings=definition_warnings,
-)

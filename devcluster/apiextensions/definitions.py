@@ -26,7 +26,6 @@ from kubeloop.devcluster.registry.custom_resource_definitions import (
     with_condition,
 )
 from kubeloop.devcluster.storage.store import Change, ObjectStore
-from kubeloop.devcluster.validation.kind_validators import KindValidators, register_group
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 
@@ -37,14 +36,6 @@ if TYPE_CHECKING:
 
 # The modules that check and serve definitions are imported for the first definition: most clusters have none.
 
-
-def _validators() -> dict[str, KindValidators]:
-    from kubeloop.devcluster.apiextensions.definition_validation import DEFINITION_VALIDATORS
-
-    return {CUSTOM_RESOURCE_DEFINITIONS.kind: DEFINITION_VALIDATORS}
-
-
-register_group(CUSTOM_RESOURCE_DEFINITIONS.group, _validators)
 
 _DEFINITIONS = get_served_resource(CUSTOM_RESOURCE_DEFINITIONS)
 _API_SERVER = Writer("kube-apiserver")

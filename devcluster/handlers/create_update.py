@@ -8,9 +8,9 @@ pkg/registry/generic/registry/store.go and pkg/registry/rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
@@ -21,7 +21,6 @@ from kubeloop.devcluster.api.slow_work import Outdated
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
 from kubeloop.devcluster.registry import strategies
-from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.registry.disabled_fields import DisabledFields
 from kubeloop.devcluster.registry.extension_strategies import unsupported_kind_warnings
 from kubeloop.devcluster.serializer.conversion import from_stored
@@ -49,6 +48,18 @@ _GENERATE_TRIES = 8
 Validate = Callable[..., list[JSON]]
 
 
+class Allocator(Protocol):
+    """Allocates what the objects of one kind share, such as addresses. Raises StatusError."""
+
+    def create(self, obj: JSON, /, *, dry_run: bool) -> None: ...
+
+    def update(self, obj: JSON, old: JSON, /, *, dry_run: bool) -> None: ...
+
+    def are_taken(self, obj: JSON, /) -> bool:
+        """Return True if another object has taken what create() or update() allocated to this one."""
+        ...
+
+
 class ObjectWriter:
     """Writes of one server.
 
@@ -60,7 +71,7 @@ class ObjectWriter:
         self,
         store: ObjectStore,
         policies: PolicyPlugin,
-        addresses: ServiceAllocator,
+        allocators: Mapping[Resource[Any], Allocator],
         gates: FeatureGates,
         admission: AdmissionChain,
     ) -> None:
@@ -69,7 +80,7 @@ class ObjectWriter:
         self._error_list = error_list_type(gates)
         self._admission = admission
         self._policies = policies
-        self._addresses = addresses
+        self._allocators = allocators
 
     async def create(self, context: RequestContext, body: Body, writer: Writer) -> JSON:
         """Store a new object and return it. Raises StatusError, Outdated.
@@ -105,9 +116,9 @@ class ObjectWriter:
             metadata["name"] = self._generated_name(context, served, metadata["generateName"])
         if not metadata.get("name") and resource.group_resource == "limitranges":
             metadata["name"] = context.new_uid()
-        allocates_addresses = resource.group_resource == "services" and not info.subresource
-        if allocates_addresses:
-            self._addresses.create(obj, dry_run=context.dry_run)
+        allocator = None if info.subresource else self._allocators.get(resource)
+        if allocator is not None:
+            allocator.create(obj, dry_run=context.dry_run)
         needs_rewrite = strategies.is_defaulted_on_read(served, obj)
         warnings += submitted_object_warnings(resource, obj)
         strategies.prepare_for_create(served, obj, metadata["creationTimestamp"], writer.user, self._fields)
@@ -115,7 +126,7 @@ class ObjectWriter:
             _validate(context, obj, None, body.sent, self._error_list)
         else:
             await _validate_custom(context, crd_version, obj, None)
-        strategies.default_on_read(resource.group_resource, obj)
+        strategies.default_on_read(resource, obj)
         warnings += _warnings(served, obj)
         self._admission.check_create(context, resource, obj)
         if self._policies.apply_to(context):
@@ -124,8 +135,8 @@ class ObjectWriter:
             await crd_version.prepare_write(context, obj)
         if self._store.revision != revision:
             self._admission.check_namespace_accepts_creates(resource, metadata["name"], namespace)
-            if allocates_addresses and self._are_taken(context, obj):
-                raise Outdated
+            if allocator is not None and not context.dry_run and allocator.are_taken(obj):
+                raise Outdated  # the object has waited for slow work
         with self._admission.charge_quota(context, resource, obj):
             table = self._store.table(resource)
             key = object_key(namespace if resource.namespaced else "", metadata["name"])
@@ -167,7 +178,7 @@ class ObjectWriter:
         self._admission.admit_update(resource, obj, old, subresource)
         if self._policies.apply_to(context):
             await self._mutate_by_policies(context, resource, obj, old)
-        allocates_addresses = False
+        allocator = None if subresource else self._allocators.get(resource)
         if subresource in ("status", "finalize", "approval"):
             obj = strategies.prepare_for_status_update(
                 served, obj, old, subresource, now=context.now, fields=self._fields
@@ -175,15 +186,14 @@ class ObjectWriter:
         elif subresource in ("ephemeralcontainers", "resize"):
             obj = strategies.prepare_for_pod_subresource_update(obj, old, subresource, self._fields)
         else:
-            if resource.group_resource == "services":
-                allocates_addresses = True
-                self._addresses.update(obj, old, dry_run=context.dry_run)
+            if allocator is not None:
+                allocator.update(obj, old, dry_run=context.dry_run)
             strategies.prepare_for_update(served, obj, old, sent, self._fields, now=context.now)
         if crd_version is None:
             _validate(context, obj, old, sent, self._error_list)
         else:
             await _validate_custom(context, crd_version, obj, old)
-        strategies.default_on_read(resource.group_resource, obj)
+        strategies.default_on_read(resource, obj)
         context.request.warnings += _warnings(served, obj, old, subresource)
         self._admission.check_update(context, resource, obj, old)
         if self._policies.apply_to(context):
@@ -193,7 +203,12 @@ class ObjectWriter:
         table = self._store.table(resource)
         if table.get(before.key) is not before:
             raise Outdated
-        if allocates_addresses and self._store.revision != revision and self._are_taken(context, obj):
+        if (
+            allocator is not None
+            and self._store.revision != revision
+            and not context.dry_run
+            and allocator.are_taken(obj)
+        ):
             raise Outdated
         with self._admission.charge_quota(context, resource, obj, old):
             return _replace(served, table, before, obj, dry_run=context.dry_run)
@@ -214,10 +229,6 @@ class ObjectWriter:
         else:
             self._admission.admit_update(resource, obj, old, context.info.subresource)
         await self._policies.mutate(context, operation, obj, old, reinvocations)
-
-    def _are_taken(self, context: RequestContext, service: JSON) -> bool:
-        """Return True if another object has taken an address or port of a Service that waited for slow work."""
-        return not context.dry_run and self._addresses.are_taken(service)
 
     def _generated_name(self, context: RequestContext, served: ServedResource, prefix: str) -> str:
         """Return a free name with a random suffix of five characters. Raises StatusError after some attempts."""

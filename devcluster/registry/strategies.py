@@ -11,17 +11,18 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from kubeloop.devcluster.api.served_resources import ServedResource
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.registry import extension_strategies
 from kubeloop.devcluster.registry.disabled_device_fields import drop_deallocated_devices
 from kubeloop.devcluster.registry.disabled_fields import DEFAULT_FIELDS, DisabledFields
 from kubeloop.devcluster.registry.match_label_keys import merge_match_label_keys
-from kubeloop.devcluster.registry.service_fields import drop_internal_traffic_policy, drop_type_dependent_fields
 from kubeloop.devcluster.serializer.empty_values import restore_empty_values
 from kubeloop.devcluster.validation.pod.security_profile_annotations import set_app_armor_from_annotations
 from kubeloop.kube import schema
 from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.qos import qos_class
+from kubeloop.kube.objects.resources import Resource
 
 PrepareCreate = Callable[[JSON, str], None]
 PrepareUpdate = Callable[[JSON, JSON], None]
@@ -210,12 +211,13 @@ def is_defaulted_on_read(served: ServedResource, obj: JSON) -> bool:
     return name == "persistentvolumeclaims" or (name == "jobs.batch" and not obj["metadata"].get("labels"))
 
 
-def default_on_read(name: str, obj: JSON) -> None:
-    """Default, in place, what kube-apiserver defaults in an object of this group resource when it reads it."""
-    if name == "podgroups.scheduling.k8s.io":
+def default_on_read(resource: Resource[Any], obj: JSON) -> None:
+    """Default, in place, what kube-apiserver defaults in an object of this resource when it reads it."""
+    name = resource.group_resource
+    if (default := strategy_of(resource).default_on_read) is not None:
+        default(obj)
+    elif name == "podgroups.scheduling.k8s.io":
         obj["spec"].setdefault("disruptionMode", "Pod")  # also without its gate, which drops the field before
-    elif name == "services":
-        drop_internal_traffic_policy(obj["spec"])
     elif name in ("jobs.batch", "replicationcontrollers"):
         labels = (obj["spec"].get("template") or {}).get("metadata", {}).get("labels")
         if labels and not obj["metadata"].get("labels"):
@@ -250,7 +252,6 @@ _UPDATE: dict[str, PrepareUpdate] = {
     "leases.coordination.k8s.io": _drop_coordinated_election_fields,
     "pods": _update_pod,
     "namespaces": _update_namespace,
-    "services": drop_type_dependent_fields,
     **extension_strategies.PREPARE_UPDATE,
 }
 
@@ -292,7 +293,7 @@ def prepare_for_update(
             obj.pop("status", None)
     name = served.resource.group_resource
     fields.drop(name, obj, old)
-    update = _UPDATE.get(name)
+    update = strategy_of(served.resource).prepare_update or _UPDATE.get(name)
     if update is not None:
         update(obj, old)
     if name == "devicetaintrules.resource.k8s.io":

@@ -53,9 +53,9 @@ from kubeloop.devcluster.handlers.create_update import ObjectWriter
 from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
 from kubeloop.devcluster.handlers.rest import Rest
 from kubeloop.devcluster.handlers.watch import WatchSettings
+from kubeloop.devcluster.kinds.core.cluster_ip_allocation import SERVICE_CIDR
+from kubeloop.devcluster.kinds.core.node_port_allocation import NODE_PORT_RANGE
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
-from kubeloop.devcluster.registry.cluster_ip_allocation import SERVICE_CIDR
-from kubeloop.devcluster.registry.node_port_allocation import NODE_PORT_RANGE
 from kubeloop.devcluster.serializer.responses import error_response
 from kubeloop.devcluster.server import health_paths
 from kubeloop.devcluster.server.api_documents import ApiDocuments
@@ -68,7 +68,7 @@ from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.durations import duration_text
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from kubeloop.kube.objects.resources import EVENTS
+from kubeloop.kube.objects.resources import EVENTS, SERVICES
 from kubeloop.kube.quantities import QuantityError
 
 log = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class ApiServer:
             clock=clock,
             policies=policies,
             authentication=self._authentication,
-            writer=ObjectWriter(self.store, policies, self._bootstrap.addresses, gates, admission),
+            writer=ObjectWriter(self.store, policies, {SERVICES: self._bootstrap.addresses}, gates, admission),
             pods=PodSubresources(self.store, clock=clock, policies=policies, streams=streams, gates=gates),
             watch_settings=msgspec.structs.replace(
                 settings.watches,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kubeloop.devcluster.api.strategy import Strategy, ValidateUpdate, strategy_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import (
     path_segment,
@@ -14,12 +15,6 @@ from kubeloop.devcluster.validation.common.object_meta import (
     validate_object_meta_update,
 )
 from kubeloop.devcluster.validation.common.required_fields import validate_required_fields
-from kubeloop.devcluster.validation.kind_validators import (
-    METADATA_ONLY,
-    KindValidators,
-    UpdateValidator,
-    validators_for,
-)
 from kubeloop.devcluster.validation.pod.pod_subresources import is_write_refused
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
@@ -28,19 +23,20 @@ from kubeloop.kube.objects.resources import Resource
 
 def validate_create(resource: Resource[Any], obj: JSON, *, error_list: type[ErrorList] = ErrorList) -> list[JSON]:
     """Return the causes against creating `obj`; an empty list if it is valid. error_list: with the feature gates."""
-    errors, validators = error_list(), validators_for(resource.group, resource.kind)
+    errors, strategy = error_list(), strategy_of(resource)
     metadata = obj["metadata"]
-    if validators.strategy_metadata:
-        name_check = validators.name_check
-        if validators.strict_name_check is not None and not errors.gates.enabled("RelaxedServiceNameValidation"):
-            name_check = validators.strict_name_check
+    if strategy.strategy_metadata:
+        name_check = strategy.name_check
+        if strategy.strict_name_check is not None and not errors.gates.enabled("RelaxedServiceNameValidation"):
+            name_check = strategy.strict_name_check
         validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=name_check)
-        if validators.core_finalizers and "finalizers" in metadata:
+        if strategy.core_finalizers and "finalizers" in metadata:
             validate_core_finalizers(errors, metadata)
-    validators.create(errors, obj)
-    if validators is METADATA_ONLY:
+    if strategy.validate is not None:
+        strategy.validate(errors, obj)
+    else:
         _validate_required(errors, resource, obj)
-    if not errors and not validators.strategy_metadata:
+    if not errors and not strategy.strategy_metadata:
         validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=path_segment)
     elif not errors and (problems := path_segment(metadata.get("name", ""))):
         errors.invalid_each("metadata.name", metadata["name"], problems)
@@ -59,16 +55,16 @@ def validate_update(
 
     Unchanged parts are not validated again: they were valid when they were stored.
     """
-    validators, update_errors = validators_for(resource.group, resource.kind), error_list()
+    strategy, update_errors = strategy_of(resource), error_list()
     metadata, before = obj["metadata"], old["metadata"]
     if not subresource:
-        validators.update(update_errors, obj, old)
-        if validators is METADATA_ONLY:
+        strategy.validate_update(update_errors, obj, old)
+        if strategy.validate is None:
             _validate_required(update_errors, resource, obj)
     elif subresource == "status":
-        validators.status(update_errors, obj, old)
+        strategy.validate_status(update_errors, obj, old)
     elif subresource in _SUBRESOURCE_VALIDATORS:
-        _SUBRESOURCE_VALIDATORS[subresource](validators)(update_errors, obj, old)
+        _SUBRESOURCE_VALIDATORS[subresource](strategy)(update_errors, obj, old)
     if metadata is before:
         return update_errors
     if all(metadata.get(name) == before.get(name) for name in _METADATA_FIELDS) and not _managed_fields_errors(
@@ -78,11 +74,11 @@ def validate_update(
     errors = ErrorList()
     validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=path_segment)
     validate_object_meta_update(errors, metadata, before)
-    sequence = validators.update_steps
+    sequence = strategy.update_steps
     if subresource:
         whole_object = subresource in ("resize", "ephemeralcontainers")
         sequence = (
-            "s" if is_write_refused(subresource, old) else sequence if whole_object else validators.subresource_steps
+            "s" if is_write_refused(subresource, old) else sequence if whole_object else strategy.subresource_steps
         )
     for step in sequence:
         if step == "s":
@@ -91,15 +87,15 @@ def validate_update(
         if step == "u":
             validate_object_meta_update(errors, metadata, before)
         else:
-            validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=validators.name_check)
-        if validators.core_finalizers and "finalizers" in metadata:
+            validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=strategy.name_check)
+        if strategy.core_finalizers and "finalizers" in metadata:
             validate_core_finalizers(errors, metadata)
     return errors
 
 
 def kind_validator_warnings(resource: Resource[Any], obj: JSON, old: JSON | None) -> list[str]:
-    """Return the warnings of the kind's validators, in addition to those of warnings_for(); old: None on create."""
-    return validators_for(resource.group, resource.kind).warnings(obj, old)
+    """Return the warnings of the kind's strategy, in addition to those of warnings_for(); old: None on create."""
+    return list(strategy_of(resource).warnings(obj, old))
 
 
 def _managed_fields_errors(metadata: JSON) -> ErrorList:
@@ -114,10 +110,10 @@ def _validate_required(errors: ErrorList, resource: Resource[Any], obj: JSON) ->
         validate_required_fields(errors, struct, obj)
 
 
-_SUBRESOURCE_VALIDATORS: dict[str, Callable[[KindValidators], UpdateValidator]] = {
-    "finalize": lambda validators: validators.finalize,
-    "ephemeralcontainers": lambda validators: validators.ephemeral_containers,
-    "resize": lambda validators: validators.resize,
+_SUBRESOURCE_VALIDATORS: dict[str, Callable[[Strategy], ValidateUpdate]] = {
+    "finalize": lambda strategy: strategy.validate_finalize,
+    "ephemeralcontainers": lambda strategy: strategy.validate_ephemeral_containers,
+    "resize": lambda strategy: strategy.validate_resize,
 }
 _METADATA_FIELDS = (
     "labels", "annotations", "ownerReferences", "finalizers", "name", "namespace", "uid", "generateName",

@@ -27,7 +27,7 @@ from typing import Any
 
 import yaml
 
-from kubeloop.devcluster.validation.admission_policies import validate_validating_policy
+from kubeloop.devcluster.kinds.admissionregistration.validating_admission_policy import validate_validating_policy
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from support.api_response import ApiResponse
 from support.custom_resource_requests import Step

@@ -27,8 +27,8 @@ from kubeloop.devcluster.api.served_resources import (
     get_served_resource,
 )
 from kubeloop.devcluster.api.writer import Writer
+from kubeloop.devcluster.kinds.core.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.managedfields.field_sets import track_update
-from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.registry.server_objects import ServerObject, object_template, stamp_object
 from kubeloop.devcluster.server.bootstrap import contents
 from kubeloop.devcluster.server.bootstrap.contents import Identity

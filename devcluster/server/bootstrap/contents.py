@@ -16,9 +16,9 @@ from ipaddress import IPv4Network
 
 import msgspec
 
+from kubeloop.devcluster.admission.priority import SYSTEM_PRIORITY_CLASSES
 from kubeloop.devcluster.api.served_resources import all_api_gates, api_gates, group_versions
 from kubeloop.devcluster.registry.server_objects import ServerObject
-from kubeloop.devcluster.validation.priority_class import SYSTEM_PRIORITY_CLASSES
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 

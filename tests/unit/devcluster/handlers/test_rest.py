@@ -22,11 +22,11 @@ from kubeloop.devcluster.handlers.create_update import ObjectWriter
 from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
 from kubeloop.devcluster.handlers.rest import Rest
 from kubeloop.devcluster.handlers.watch import WatchSettings
+from kubeloop.devcluster.kinds.core.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
-from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
-from kubeloop.kube.objects.resources import NAMESPACES
+from kubeloop.kube.objects.resources import NAMESPACES, SERVICES
 from support.request_contexts import request_context
 from support.set_clock import SetClock
 
@@ -50,7 +50,7 @@ class Api:
             clock=clock,
             policies=policies,
             authentication=Authenticator(store, clock, None, keys),
-            writer=ObjectWriter(store, policies, addresses, gates, AdmissionChain(store)),
+            writer=ObjectWriter(store, policies, {SERVICES: addresses}, gates, AdmissionChain(store)),
             pods=PodSubresources(store, clock=clock, policies=policies, streams=streams, gates=gates),
             watch_settings=WatchSettings(),
         )

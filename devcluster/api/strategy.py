@@ -1,0 +1,109 @@
+"""The strategy of a kind: everything in which one kind differs from the others, and the registry of strategies.
+
+A kind with behaviour has a module of its own, `kinds/GROUP/KIND.py` (kinds/scheduling/pod_group.py), with a STRATEGY. A
+kind without such a module follows the rules that all kinds share. Modules below `kinds` know a kind only by its
+strategy; strategy_of() imports it by name for the first request that needs it. Source: the strategies under
+pkg/registry of Kubernetes v1.36.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_subdomain
+from kubeloop.kube.objects.resources import Resource
+
+Default = Callable[[JSON], None]
+Validate = Callable[[Any, JSON], None]
+"""Adds the errors of a new object to the first argument, an ErrorList."""
+ValidateUpdate = Callable[[Any, JSON, JSON], None]
+"""Adds the errors of an update to the first argument, an ErrorList; last argument: the stored object."""
+Warn = Callable[[JSON, JSON | None], Iterable[str]]
+"""Returns warnings about an object, "" for none; second argument: the stored object, None on create."""
+
+
+def _accept_update(errors: Any, obj: JSON, old: JSON) -> None:
+    del errors, obj, old
+
+
+def _no_warnings(obj: JSON, old: JSON | None) -> Iterable[str]:
+    del obj, old
+    return ()
+
+
+class Strategy(msgspec.Struct, frozen=True, kw_only=True):
+    """The behaviour of one kind. Functions change objects in place: they belong to the request.
+
+    default: set unset fields. default_times: set unset times; second argument: returns the current time.
+
+    validate: None for kinds of which only metadata and required fields are checked. core_finalizers: unqualified
+    finalizers must be standard ones, as in kinds that use core's ValidateObjectMeta. strategy_metadata: on create, the
+    strategy validates metadata, too; otherwise only the store does. update_steps: steps of an update after the store's
+    own check of metadata, in order: "u", metadata against the stored version; "w", the new metadata alone; "s",
+    `validate_update`. subresource_steps: the same for writes to a subresource.
+    """
+
+    default: Default | None = None
+    default_times: Callable[[JSON, Callable[[], str]], None] | None = None
+
+    name_check: Callable[[str], Sequence[str]] = dns_subdomain
+    strict_name_check: Callable[[str], Sequence[str]] | None = None
+    validate: Validate | None = None
+    validate_update: ValidateUpdate = _accept_update
+    validate_status: ValidateUpdate = _accept_update
+    validate_finalize: ValidateUpdate = _accept_update
+    validate_ephemeral_containers: ValidateUpdate = _accept_update
+    validate_resize: ValidateUpdate = _accept_update
+    core_finalizers: bool = True
+    strategy_metadata: bool = True
+    update_steps: str = "us"
+    subresource_steps: str = "us"
+
+    prepare_update: Callable[[JSON, JSON], None] | None = None
+    default_on_read: Default | None = None
+
+    warnings: Warn = _no_warnings
+
+
+NO_BEHAVIOUR = Strategy()
+
+
+def update_as_create(validate: Validate) -> ValidateUpdate:
+    """Return an update validator that validates a changed object like a new one."""
+
+    def validate_update(errors: Any, obj: JSON, old: JSON) -> None:
+        if any(obj.get(name) != old.get(name) for name in {*obj, *old} - {"metadata", "status"}):
+            validate(errors, obj)
+
+    return validate_update
+
+
+def strategy_of(resource: Resource[Any]) -> Strategy:
+    """Return the strategy of a resource's kind: NO_BEHAVIOUR for a kind without its own."""
+    return _find(resource.group, resource.kind)
+
+
+@cache
+def _find(group: str, kind: str) -> Strategy:
+    if "." in group and not group.endswith(".k8s.io"):  # no group of Kubernetes
+        return NO_BEHAVIOUR
+    package = f"{_KINDS}.{group.partition('.')[0] or 'core'}"
+    module = f"{package}.{_WORD_START.sub('_', kind).lower()}"
+    try:
+        strategy: Strategy = import_module(module).STRATEGY
+    except ModuleNotFoundError as error:
+        if error.name not in (package, module):
+            raise
+        return NO_BEHAVIOUR
+    return strategy
+
+
+_KINDS = "kubeloop.devcluster.kinds"
+_WORD_START = re.compile("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

@@ -1,0 +1,1 @@
+"""Kinds of the group admissionregistration.k8s.io."""

@@ -1,0 +1,97 @@
+"""MutatingAdmissionPolicies. Source: pkg/apis/admissionregistration/validation of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.admissionregistration.policies import (
+    MUTABLE_OPERATIONS,
+    Expressions,
+    default_policy,
+    match_conditions_changed,
+    report_compile_errors,
+    validate_enum,
+    validate_policy_spec,
+)
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.kube.json_object import JSON
+
+_PATCHES = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
+
+_REINVOCATIONS = ("IfNeeded", "Never")
+
+
+def _validate_mutation(errors: ErrorList, path: str, mutation: JSON, expressions: Expressions) -> None:
+    patch_type = mutation.get("patchType", "")
+    if not patch_type:
+        errors.required(f"{path}.patchType")
+        return
+    if patch_type not in _PATCHES:
+        errors.not_supported(f"{path}.patchType", patch_type, _PATCHES)
+        return
+    patch_field = _PATCHES[patch_type]
+    other_field = next(patch for patch in _PATCHES.values() if patch != patch_field)
+    if mutation.get(patch_field) is None:
+        errors.required(f"{path}.{patch_field}", f"must be specified when patchType is {patch_type}")
+    else:
+        _validate_patch(
+            errors,
+            f"{path}.{patch_field}.expression",
+            mutation[patch_field].get("expression", "").strip(),
+            patch_type,
+            expressions,
+        )
+    if mutation.get(other_field) is not None:
+        errors.invalid(
+            f"{path}.{other_field}", f"{{{other_field}}}", f"must not be specified when patchType is {patch_type}"
+        )
+
+
+def _validate_patch(errors: ErrorList, path: str, text: str, patch_type: str, expressions: Expressions) -> None:
+    from kubeloop.devcluster.languages.policy_cel.mutation_objects import (
+        APPLY_CONFIGURATION_RESULT,
+        JSON_PATCH_RESULT,
+        MUTATION_LIBRARY,
+    )
+
+    if not text:
+        errors.required(path)
+        return
+    environment = replace(expressions.environment, library=MUTATION_LIBRARY)
+    report_compile_errors(
+        errors,
+        path,
+        environment.compile(text, JSON_PATCH_RESULT if patch_type == "JSONPatch" else APPLY_CONFIGURATION_RESULT),
+    )
+
+
+def _validate_mutating_policy_spec(errors: ErrorList, obj: JSON, *, with_match_conditions: bool = True) -> None:
+    spec = obj["spec"]
+    expressions = Expressions(spec, composed=True)
+    validate_policy_spec(
+        errors, spec, expressions, with_match_conditions=with_match_conditions, operations=MUTABLE_OPERATIONS
+    )
+    mutations = spec.get("mutations") or ()
+    if not mutations:
+        errors.required("spec.mutations", "mutations must contain at least one item")
+    for index, mutation in enumerate(mutations):
+        _validate_mutation(errors, f"spec.mutations[{index}]", mutation, expressions)
+    validate_enum(errors, "spec.reinvocationPolicy", spec.get("reinvocationPolicy") or None, _REINVOCATIONS)
+
+
+def validate_mutating_policy(errors: ErrorList, obj: JSON) -> None:
+    _validate_mutating_policy_spec(errors, obj)
+
+
+def validate_mutating_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    _validate_mutating_policy_spec(errors, obj, with_match_conditions=match_conditions_changed(obj, old))
+
+
+STRATEGY = Strategy(
+    default=default_policy,
+    validate=validate_mutating_policy,
+    validate_update=validate_mutating_policy_update,
+    core_finalizers=False,
+    update_steps="ws",
+)

@@ -1,0 +1,25 @@
+"""MutatingAdmissionPolicyBindings. Source: pkg/apis/admissionregistration/validation of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
+from kubeloop.devcluster.kinds.admissionregistration.policies import (
+    MUTABLE_OPERATIONS,
+    default_binding,
+    validate_binding,
+)
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.kube.json_object import JSON
+
+
+def validate_mutating_binding(errors: ErrorList, obj: JSON) -> None:
+    validate_binding(errors, obj, MUTABLE_OPERATIONS)
+
+
+STRATEGY = Strategy(
+    default=default_binding,
+    validate=validate_mutating_binding,
+    validate_update=update_as_create(validate_mutating_binding),
+    core_finalizers=False,
+    update_steps="ws",
+)

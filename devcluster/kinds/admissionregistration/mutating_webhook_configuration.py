@@ -1,0 +1,19 @@
+"""MutatingWebhookConfigurations, which this server stores: it calls no webhooks.
+
+Source: pkg/apis/admissionregistration/v1/defaults.go of Kubernetes v1.36.
+"""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.admissionregistration.validating_webhook_configuration import default_webhooks
+from kubeloop.kube.json_object import JSON
+
+
+def _default(obj: JSON) -> None:
+    default_webhooks(obj)
+    for webhook in obj.get("webhooks") or ():
+        webhook.setdefault("reinvocationPolicy", "Never")
+
+
+STRATEGY = Strategy(default=_default)

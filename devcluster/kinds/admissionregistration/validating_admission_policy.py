@@ -1,0 +1,123 @@
+"""ValidatingAdmissionPolicies. Source: pkg/apis/admissionregistration/validation of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.admissionregistration.policies import (
+    NOT_SPECIFIED,
+    Expressions,
+    default_policy,
+    match_conditions_changed,
+    report_compile_errors,
+    validate_enum,
+    validate_policy_spec,
+)
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import qualified_name
+
+_REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
+
+_MAX_ANNOTATIONS, _MAX_VALUE_BYTES = 20, 5 * 1024
+
+
+def _validate_validation(errors: ErrorList, path: str, validation: JSON, expressions: Expressions) -> None:
+    from kubeloop.devcluster.languages.policy_cel.environment import BOOL_RESULT, STRING_RESULT
+
+    text, message_expression, message = (
+        validation.get(name, "") for name in ("expression", "messageExpression", "message")
+    )
+    if not text.strip():
+        errors.required(f"{path}.expression", NOT_SPECIFIED)
+    else:
+        report_compile_errors(errors, f"{path}.expression", expressions.environment.compile(text, BOOL_RESULT))
+    if message_expression and not message_expression.strip():
+        errors.invalid(f"{path}.messageExpression", message_expression, "must be non-empty if specified")
+    elif message_expression:
+        compiled = expressions.environment.compile(message_expression, STRING_RESULT, authorizer=False)
+        report_compile_errors(errors, f"{path}.messageExpression", compiled)
+    if message and not message.strip():
+        errors.invalid(f"{path}.message", message, "must be non-empty if specified")
+    elif re.search(r"[\n\r]", message.strip()):
+        errors.invalid(f"{path}.message", message, "must not contain line breaks")
+    if validation.get("reason") is not None:
+        validate_enum(errors, f"{path}.reason", validation["reason"], _REASONS)
+
+
+def _validate_audit_annotations(
+    errors: ErrorList, path: str, annotations: Sequence[JSON], owner: str, expressions: Expressions
+) -> None:
+    from kubeloop.devcluster.languages.policy_cel.environment import STRING_OR_NULL_RESULT
+
+    if len(annotations) > _MAX_ANNOTATIONS:
+        detail = f"must not have more than {_MAX_ANNOTATIONS} auditAnnotations"
+        errors.invalid(path, annotations, detail, "admissionregistration/v1.AuditAnnotation")
+    seen: set[str] = set()
+    for index, annotation in enumerate(annotations):
+        where, key, text = f"{path}[{index}]", annotation.get("key", ""), annotation.get("valueExpression", "")
+        if owner:
+            errors.invalid_each(f"{where}.key", f"{owner}/{key}", qualified_name(f"{owner}/{key}"))
+        else:
+            errors.invalid(f"{where}.key", key, "requires metadata.name be non-empty")
+        trimmed = text.strip()
+        if not trimmed:
+            errors.required(f"{where}.valueExpression", "valueExpression is not specified")
+        elif len(trimmed.encode()) > _MAX_VALUE_BYTES:
+            errors.required(f"{where}.valueExpression", f"must not exceed {_MAX_VALUE_BYTES} bytes in length")
+        else:
+            compiled = expressions.environment.compile(trimmed, STRING_OR_NULL_RESULT)
+            report_compile_errors(errors, f"{where}.valueExpression", compiled, text)
+        if key in seen:
+            errors.duplicate(f"{where}.key", key)
+        seen.add(key)
+
+
+def _validate_validating_policy_spec(errors: ErrorList, obj: JSON, *, with_match_conditions: bool = True) -> None:
+    spec = obj["spec"]
+    expressions = Expressions(spec, composed=bool(spec.get("variables")))
+    validate_policy_spec(errors, spec, expressions, with_match_conditions=with_match_conditions)
+    validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
+    if not validations and not annotations:
+        detail = "validations or auditAnnotations must contain at least one item"
+        errors.required("spec.validations", detail)
+        errors.required("spec.auditAnnotations", detail)
+    for index, validation in enumerate(validations):
+        _validate_validation(errors, f"spec.validations[{index}]", validation, expressions)
+    name = obj["metadata"].get("name", "")
+    _validate_audit_annotations(errors, "spec.auditAnnotations", annotations, name, expressions)
+
+
+def validate_validating_policy(errors: ErrorList, obj: JSON) -> None:
+    _validate_validating_policy_spec(errors, obj)
+
+
+def validate_validating_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    _validate_validating_policy_spec(errors, obj, with_match_conditions=match_conditions_changed(obj, old))
+
+
+def validate_validating_policy_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    del old
+    status = obj.get("status") or {}
+    warnings = (status.get("typeChecking") or {}).get("expressionWarnings") or ()
+    for index, warning in enumerate(warnings):
+        where = f"status.typeChecking.expressionWarnings[{index}]"
+        if not warning.get("warning"):
+            errors.required(f"{where}.warning")
+        if not warning.get("fieldRef", "").strip():
+            errors.required(f"{where}.fieldRef")
+    validate_conditions(errors, "status.conditions", status.get("conditions") or ())
+
+
+STRATEGY = Strategy(
+    default=default_policy,
+    validate=validate_validating_policy,
+    validate_update=validate_validating_policy_update,
+    validate_status=validate_validating_policy_status_update,
+    core_finalizers=False,
+    update_steps="ws",
+    subresource_steps="s",
+)

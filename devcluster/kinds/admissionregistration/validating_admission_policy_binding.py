@@ -1,0 +1,37 @@
+"""ValidatingAdmissionPolicyBindings. Source: pkg/apis/admissionregistration/validation of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
+from kubeloop.devcluster.kinds.admissionregistration.policies import default_binding, validate_binding, validate_enum
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.kube.json_object import JSON
+
+_ACTIONS = ("Audit", "Deny", "Warn")
+
+
+def validate_validating_binding(errors: ErrorList, obj: JSON) -> None:
+    path, seen = "spec.validationActions", set[str]()
+    actions = validate_binding(errors, obj).get("validationActions") or ()
+    for index, action in enumerate(actions):
+        validate_enum(errors, f"{path}[{index}]", action, _ACTIONS)
+        if action in seen:
+            errors.duplicate(f"{path}[{index}]", action)
+        seen.add(action)
+    if "Deny" in seen and "Warn" in seen:
+        detail = (
+            "must not contain both Deny and Warn (repeating the same validation failure information in the API "
+            "response and headers serves no purpose)"
+        )
+        errors.invalid(path, actions, detail)
+    if not actions:
+        errors.required(path, "at least one validation action is required")
+
+
+STRATEGY = Strategy(
+    default=default_binding,
+    validate=validate_validating_binding,
+    validate_update=update_as_create(validate_validating_binding),
+    core_finalizers=False,
+    update_steps="ws",
+)

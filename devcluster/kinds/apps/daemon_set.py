@@ -1,0 +1,97 @@
+"""Validation of DaemonSets. Source: pkg/apis/apps/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.serializer.defaulting import default_template
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.field_checks import (
+    is_valid_selector,
+    is_zero_int_or_percent,
+    selector_matches,
+    validate_at_most_100_percent,
+    validate_label_selector,
+    validate_positive_int_or_percent,
+)
+from kubeloop.devcluster.validation.common.workload_status import validate_collision_count
+from kubeloop.devcluster.validation.pod.pod_spec import template_before, validate_pod_template_spec
+from kubeloop.devcluster.validation.pod.workload_template import (
+    LABEL_SELECTOR,
+    SELECTOR_MISMATCH,
+    validate_restart_policy_always,
+)
+from kubeloop.kube.json_object import JSON
+
+
+def validate_daemon_set(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
+    spec = obj["spec"]
+    selector, template = spec.get("selector"), spec.get("template", {})
+    validate_label_selector(errors, "spec.selector", selector)
+    template_labels = template.get("metadata", {}).get("labels")
+    if is_valid_selector(selector) and selector != {} and not selector_matches(selector, template_labels or {}):
+        errors.invalid("spec.template.metadata.labels", template_labels, SELECTOR_MISMATCH)
+    if selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        errors.invalid("spec.selector", selector, "empty selector is invalid for daemonset", LABEL_SELECTOR)
+    validate_pod_template_spec(errors, "spec.template", template, template_before(old))
+    validate_restart_policy_always(errors, "spec.template.spec", template.get("spec", {}), "DaemonSet")
+    errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    _validate_daemon_set_strategy(errors, "spec.updateStrategy", spec.get("updateStrategy", {}))
+    errors.not_negative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
+
+
+def _validate_daemon_set_strategy(errors: ErrorList, path: str, strategy: JSON) -> None:
+    kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
+    if kind == "OnDelete":
+        return
+    if kind != "RollingUpdate":
+        errors.not_supported(path, strategy, ("RollingUpdate", "OnDelete"), "apps/v1.DaemonSetUpdateStrategy")
+        return
+    where = f"{path}.rollingUpdate"
+    if rolling is None:
+        errors.required(where)
+        return
+    unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
+    for check in (validate_positive_int_or_percent, validate_at_most_100_percent):
+        check(errors, f"{where}.maxUnavailable", unavailable)
+        check(errors, f"{where}.maxSurge", surge)
+    if not is_zero_int_or_percent(unavailable) and not is_zero_int_or_percent(surge):
+        errors.invalid(f"{where}.maxSurge", surge, "may not be set when maxUnavailable is non-zero")
+    elif is_zero_int_or_percent(unavailable) and is_zero_int_or_percent(surge):
+        errors.required(f"{where}.maxUnavailable", "cannot be 0 when maxSurge is 0")
+
+
+def validate_daemon_set_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    status = obj.get("status", {})
+    for name in ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady",
+                 "observedGeneration", "updatedNumberScheduled", "numberAvailable", "numberUnavailable",
+                 "collisionCount"):  # fmt: skip
+        errors.not_negative(f"status.{name}", status.get(name))
+    validate_collision_count(errors, obj, old)
+
+
+def validate_daemon_set_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), LABEL_SELECTOR)
+        validate_daemon_set(errors, obj, old)
+
+
+def _default(obj: JSON) -> None:
+    spec = obj["spec"]
+    obj["metadata"].setdefault("annotations", {}).setdefault("deprecated.daemonset.template.generation", "0")
+    default_template(spec)
+    strategy = spec.setdefault("updateStrategy", {})
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        rolling_update = strategy.setdefault("rollingUpdate", {})
+        rolling_update.setdefault("maxUnavailable", 1)
+        rolling_update.setdefault("maxSurge", 0)
+    elif "rollingUpdate" in strategy:  # non-pointer fields in Go, which are always encoded
+        strategy["rollingUpdate"] = {"maxUnavailable": 0, "maxSurge": 0, **strategy["rollingUpdate"]}
+    spec.setdefault("revisionHistoryLimit", 10)
+
+
+STRATEGY = Strategy(
+    default=_default,
+    validate=validate_daemon_set,
+    validate_update=validate_daemon_set_update,
+    validate_status=validate_daemon_set_status_update,
+)

@@ -1,0 +1,52 @@
+"""Validation of ReplicaSets. Source: pkg/apis/apps/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.serializer.defaulting import default_template
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.workload_status import validate_replica_counts
+from kubeloop.devcluster.validation.pod.workload_template import (
+    LABEL_SELECTOR,
+    validate_workload_selector,
+    validate_workload_template,
+)
+from kubeloop.kube.json_object import JSON
+
+
+def validate_replica_set(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
+    spec = obj["spec"]
+    errors.not_negative("spec.replicas", spec.get("replicas"))
+    errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    validate_workload_selector(
+        errors, "spec.selector", spec.get("selector"), "empty selector is invalid for deployment"
+    )
+    validate_workload_template(errors, "spec", spec, "ReplicaSet", old)
+
+
+def validate_replica_set_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        validate_replica_set(errors, obj, old)
+        errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), LABEL_SELECTOR)
+
+
+def validate_replica_set_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    del old
+    status = obj.get("status", {})
+    for name in ("replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "terminatingReplicas",
+                 "observedGeneration"):  # fmt: skip
+        errors.not_negative(f"status.{name}", status.get(name))
+    validate_replica_counts(errors, status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
+
+
+def _default(obj: JSON) -> None:
+    default_template(obj["spec"])
+    obj["spec"].setdefault("replicas", 1)
+
+
+STRATEGY = Strategy(
+    default=_default,
+    validate=validate_replica_set,
+    validate_update=validate_replica_set_update,
+    validate_status=validate_replica_set_status_update,
+)

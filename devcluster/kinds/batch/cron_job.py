@@ -1,0 +1,96 @@
+"""Validation of CronJobs. Source: pkg/apis/batch/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+import re
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.batch.job import LABEL_SELECTOR, validate_job_spec
+from kubeloop.devcluster.serializer.defaulting import default_template
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.pod.pod_spec import template_before
+from kubeloop.kube.cron_schedule import is_time_zone, schedule_error
+from kubeloop.kube.json_object import JSON
+
+_NAME_LENGTH = 52
+_ZONE = re.compile(r"[A-Za-z.\-_0-9+]{1,14}")
+_TEMPLATE_SPEC = "spec.jobTemplate.spec"
+
+
+def validate_cron_job(errors: ErrorList, obj: JSON) -> None:
+    name = obj["metadata"].get("name", "")
+    _validate_cron_job_spec(errors, obj["spec"])
+    if len(name) > _NAME_LENGTH:
+        errors.invalid("metadata.name", name, f"must be no more than {_NAME_LENGTH} characters")
+
+
+def validate_cron_job_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        _validate_cron_job_spec(errors, obj["spec"], old["spec"])
+
+
+def _validate_cron_job_spec(errors: ErrorList, spec: JSON, old: JSON | None = None) -> None:
+    before = old or {}
+    schedule, zone = spec.get("schedule", ""), spec.get("timeZone")
+    if not schedule:
+        errors.required("spec.schedule")
+    else:
+        _validate_schedule(errors, schedule, zone, had_zone="TZ" in before.get("schedule", ""))
+    errors.not_negative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
+    if zone is not None and zone != before.get("timeZone"):
+        _validate_time_zone(errors, zone)
+    policy = spec.get("concurrencyPolicy", "")
+    if not policy:
+        errors.required("spec.concurrencyPolicy")
+    elif policy not in ("Allow", "Forbid", "Replace"):
+        errors.not_supported("spec.concurrencyPolicy", policy, ("Allow", "Forbid", "Replace"))
+    job = spec.get("jobTemplate", {}).get("spec", {})
+    validate_job_spec(errors, _TEMPLATE_SPEC, job, template_before(before.get("jobTemplate")))
+    if job.get("selector") is not None:
+        detail = "`selector` will be auto-generated"
+        errors.invalid(f"{_TEMPLATE_SPEC}.selector", job["selector"], detail, LABEL_SELECTOR)
+    if job.get("manualSelector"):
+        errors.not_supported(f"{_TEMPLATE_SPEC}.manualSelector", True, ("nil", "false"))
+    for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
+        errors.not_negative(f"spec.{name}", spec.get(name))
+
+
+def _validate_schedule(errors: ErrorList, schedule: str, zone: str | None, *, had_zone: bool) -> None:
+    if detail := schedule_error(schedule):
+        errors.invalid("spec.schedule", schedule, detail)
+    if "TZ" not in schedule:
+        return
+    if not had_zone:
+        errors.invalid("spec.schedule", schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
+    elif zone is not None:
+        errors.invalid("spec.schedule", schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
+
+
+def _validate_time_zone(errors: ErrorList, zone: str) -> None:
+    path = "spec.timeZone"
+    if not zone:
+        errors.invalid(path, zone, "timeZone must be nil or non-empty string")
+        return
+    for part in zone.split("/"):
+        if part in (".", "..") or part.startswith("-") or not _ZONE.fullmatch(part):
+            errors.invalid(path, zone, f"unknown time zone {zone}")
+            return
+    if zone.lower() == "local":
+        detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        errors.invalid(path, zone, detail)
+    if zone != "Local" and not is_time_zone(zone):
+        errors.invalid(path, zone, f"unknown time zone {zone}")
+
+
+def _default(obj: JSON) -> None:
+    spec = obj["spec"]
+    default_template(spec.get("jobTemplate", {}).get("spec", {}))
+    spec.setdefault("concurrencyPolicy", "Allow")
+    spec.setdefault("suspend", False)
+    spec.setdefault("successfulJobsHistoryLimit", 3)
+    spec.setdefault("failedJobsHistoryLimit", 1)
+
+
+STRATEGY = Strategy(
+    default=_default, validate=validate_cron_job, validate_update=validate_cron_job_update, subresource_steps=""
+)

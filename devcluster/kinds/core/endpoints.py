@@ -1,0 +1,64 @@
+"""Validation of Endpoints. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.core.service import validate_reachable_ip
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS
+from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label, dns_subdomain, port_number, qualified_name
+
+
+def validate_endpoints(errors: ErrorList, obj: JSON) -> None:
+    for i, subset in enumerate(obj.get("subsets", ())):
+        where, ports = f"subsets[{i}]", subset.get("ports", ())
+        if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+            errors.required(where, "must specify `addresses` or `notReadyAddresses`")
+        for name in ("addresses", "notReadyAddresses"):
+            for j, address in enumerate(subset.get(name, ())):
+                _validate_endpoint_address(errors, f"{where}.{name}[{j}]", address)
+        for j, port in enumerate(ports):
+            _validate_endpoint_port(errors, f"{where}.ports[{j}]", port, needs_name=len(ports) > 1)
+
+
+def validate_endpoints_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    if obj.get("subsets") != old.get("subsets"):
+        validate_endpoints(errors, obj)
+
+
+def _validate_endpoint_address(errors: ErrorList, where: str, address: JSON) -> None:
+    ip = address.get("ip", "")
+    validate_ip(errors, f"{where}.ip", ip)
+    if address.get("hostname"):
+        errors.invalid_each(f"{where}.hostname", address["hostname"], dns_label(address["hostname"]))
+    if "nodeName" in address:
+        errors.invalid_each(f"{where}.nodeName", address["nodeName"], dns_subdomain(address["nodeName"]))
+    validate_reachable_ip(errors, f"{where}.ip", ip)
+
+
+def _validate_endpoint_port(errors: ErrorList, where: str, port: JSON, *, needs_name: bool) -> None:
+    name, number, protocol = port.get("name", ""), port.get("port", 0), port.get("protocol", "")
+    if name:
+        errors.invalid_each(f"{where}.name", name, dns_label(name))
+    elif needs_name:
+        errors.required(f"{where}.name")
+    errors.invalid_each(f"{where}.port", number, port_number(number))
+    if not protocol:
+        errors.required(f"{where}.protocol")
+    elif protocol not in PROTOCOLS:
+        errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
+    if "appProtocol" in port:
+        errors.invalid_each(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))
+
+
+def _default(obj: JSON) -> None:
+    for subset in obj.get("subsets", ()):
+        for port in subset.get("ports", ()):
+            port.setdefault("protocol", "TCP")
+
+
+STRATEGY = Strategy(
+    default=_default, validate=validate_endpoints, validate_update=validate_endpoints_update, update_steps="uws"
+)

@@ -1,0 +1,52 @@
+"""Validation of Events of the core group and of events.k8s.io. Source: pkg/apis/core/validation/events.go."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.field_checks import validate_label_name
+from kubeloop.kube.json_object import JSON
+
+
+def validate_event(errors: ErrorList, obj: JSON) -> None:
+    """Validate a core/v1 event; one without eventTime comes from an older recorder and has few rules."""
+    validate_event_fields(errors, obj, obj.get("involvedObject", {}), "reportingComponent")
+
+
+def validate_event_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    del old
+    validate_event(errors, obj)
+
+
+def validate_event_fields(errors: ErrorList, obj: JSON, involved: JSON, controller_field: str) -> None:
+    involved_namespace, namespace = involved.get("namespace", ""), obj["metadata"].get("namespace", "")
+    has_event_time = obj.get("eventTime") is not None
+    if involved_namespace:
+        mismatch = not has_event_time and involved_namespace != namespace
+    else:
+        mismatch = namespace not in (("default", "kube-system") if has_event_time else ("", "default"))
+    if mismatch:
+        errors.invalid("involvedObject.namespace", involved_namespace, "does not match event.namespace")
+    if not has_event_time:
+        return
+    controller = obj.get(controller_field, "")
+    if not controller:
+        errors.required(controller_field)
+    validate_label_name(errors, controller_field, controller)
+    for name in ("reportingInstance", "action", "reason"):
+        text = obj.get(name, "")
+        if not text:
+            errors.required(name)
+        elif len(text.encode()) > 128:
+            errors.invalid(name, "", "can have at most 128 characters")
+    if len((obj.get("message") or obj.get("note") or "").encode()) > 1024:  # the message says characters, as upstream's
+        errors.invalid("message", "", "can have at most 1024 characters")
+
+
+STRATEGY = Strategy(
+    validate=validate_event,
+    validate_update=validate_event_update,
+    core_finalizers=False,
+    strategy_metadata=False,
+    update_steps="s",
+)

@@ -1,0 +1,56 @@
+"""Validation of Namespaces. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.object_meta import (
+    NOT_STANDARD,
+    STANDARD_FINALIZERS,
+    validate_core_finalizers,
+)
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label, qualified_name
+
+
+def validate_namespace(errors: ErrorList, obj: JSON) -> None:
+    names = obj.get("spec", {}).get("finalizers", ())
+    for name in names:
+        errors.invalid_each("spec.finalizers", name, qualified_name(name))
+        if "/" not in name and name not in STANDARD_FINALIZERS:
+            errors.invalid("spec.finalizers", name, NOT_STANDARD)
+
+
+def validate_namespace_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    del old
+    phase = obj.get("status", {}).get("phase", "")
+    if "deletionTimestamp" not in obj["metadata"]:
+        if phase != "Active":
+            errors.invalid("status.Phase", phase, "may only be 'Active' if `deletionTimestamp` is empty")
+    elif phase != "Terminating":
+        errors.invalid("status.Phase", phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")
+
+
+def validate_namespace_finalize_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    del old
+    names = obj.get("spec", {}).get("finalizers", ())
+    for i, name in enumerate(names):
+        errors.invalid_each(f"spec.finalizers[{i}]", name, qualified_name(name))
+    validate_core_finalizers(errors, {"finalizers": names}, "spec")
+
+
+def _default(obj: JSON) -> None:
+    metadata = obj["metadata"]
+    if metadata.get("name"):
+        metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = metadata["name"]
+    obj.setdefault("status", {}).setdefault("phase", "Active")
+
+
+STRATEGY = Strategy(
+    default=_default,
+    name_check=dns_label,
+    validate=validate_namespace,
+    validate_status=validate_namespace_status_update,
+    validate_finalize=validate_namespace_finalize_update,
+    update_steps="wus",
+)

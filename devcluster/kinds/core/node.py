@@ -1,0 +1,154 @@
+"""Validation of Nodes. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.serializer.go_json_errors import go_json_error
+from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
+from kubeloop.devcluster.validation.common.field_checks import validate_label_name
+from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network, validate_cidr
+from kubeloop.devcluster.validation.pod.containers import validate_resource_quantity
+from kubeloop.devcluster.validation.pod.scheduling import TAINT_EFFECTS
+from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import label_value
+
+
+def validate_node(errors: ErrorList, obj: JSON) -> None:
+    spec = obj.get("spec", {})
+    _validate_avoid_pods_annotation(errors, obj)
+    _validate_taints(errors, spec.get("taints", ()))
+    _validate_node_resources(errors, obj)
+    swap = obj.get("status", {}).get("nodeInfo", {}).get("swap", {}).get("capacity")
+    if swap is not None and swap <= 0:
+        errors.invalid("metadata.nodeSwapStatus.capacity", swap, NOT_POSITIVE)
+    _validate_declared_features(errors, obj)
+    ranges = spec.get("podCIDRs", [])
+    for i, range_ in enumerate(ranges):
+        validate_cidr(errors, f"spec.podCIDRs[{i}]", range_)
+    invalid_index = next((i for i, range_ in enumerate(ranges) if sloppy_network(range_) is None), None)
+    if len(ranges) > 1 and invalid_index is not None:
+        reason = f"invalid CIDR[{invalid_index}]: <nil> (invalid CIDR address: {ranges[invalid_index]})"
+        errors.internal("spec.podCIDRs", f"invalid PodCIDRs. failed to check with dual stack with error:{reason}")
+        errors.invalid("spec.podCIDRs", ranges, _ONE_CIDR_PER_FAMILY)
+    elif len(ranges) > 2 or (len(ranges) == 2 and len({":" in range_ for range_ in ranges}) == 1):
+        errors.invalid("spec.podCIDRs", ranges, _ONE_CIDR_PER_FAMILY)
+
+
+_ONE_CIDR_PER_FAMILY = "may specify no more than one CIDR for each IP family"
+
+
+def _validate_avoid_pods_annotation(errors: ErrorList, obj: JSON) -> None:
+    avoided = obj["metadata"].get("annotations", {}).get(_AVOID_PODS_ANNOTATION)
+    if avoided and (detail := go_json_error(avoided.encode())):
+        errors.invalid("metadata.annotations.AvoidPods", _AVOID_PODS_ANNOTATION, detail)
+
+
+_AVOID_PODS_ANNOTATION = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+_FEATURE = re.compile(r"[A-Z][a-zA-Z0-9]*(?:/[a-zA-Z0-9]+)*")
+_NO_FEATURE = (
+    "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "
+    "MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+)
+
+
+def _validate_declared_features(errors: ErrorList, obj: JSON) -> None:
+    names = obj.get("status", {}).get("declaredFeatures", ())
+    for i, name in enumerate(names):
+        where = f"status.declaredFeatures[{i}]"
+        if len(name) > 253:
+            detail = "must be no more than 253 characters"
+            errors.invalid(where, name, f"invalid feature name {quoted(name)}: {detail}")
+        elif not _FEATURE.fullmatch(name):
+            errors.invalid(where, name, f"invalid feature name {quoted(name)}: {_NO_FEATURE}")
+        after = names[i + 1] if i + 1 < len(names) else None
+        if after == name:
+            errors.duplicate(f"status.declaredFeatures[{i + 1}]", after)
+        elif after is not None and name > after:
+            errors.invalid("status.declaredFeatures", list(names), "list must be sorted in lexicographical order")
+
+
+def _validate_taints(errors: ErrorList, taints: Sequence[JSON]) -> None:
+    seen = set()
+    for i, taint in enumerate(taints):
+        where, key, effect = f"metadata.taints[{i}]", taint.get("key", ""), taint.get("effect", "")
+        validate_label_name(errors, f"{where}.key", key)
+        if bad := label_value(taint.get("value", "")):
+            errors.invalid(f"{where}.value", taint.get("value", ""), ";".join(bad))
+        if not effect:
+            errors.required(f"{where}.effect")
+        elif effect not in TAINT_EFFECTS:
+            errors.not_supported(f"{where}.effect", effect, TAINT_EFFECTS)
+        if (key, effect) in seen:
+            errors.duplicate(where, taint, "taints must be unique by key and effect pair", "core/v1.Taint")
+        seen.add((key, effect))
+
+
+def _validate_node_resources(errors: ErrorList, obj: JSON) -> None:
+    for kind in ("capacity", "allocatable"):
+        for name, quantity in sorted(obj.get("status", {}).get(kind, {}).items()):
+            validate_resource_quantity(errors, f"status.{kind}.{name}", name, quantity)
+
+
+_CIDR_CHANGE = 'node updates may not change podCIDR except from "" to valid'
+_PROVIDER_CHANGE = 'node updates may not change providerID except from "" to valid'
+
+
+def validate_node_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    """Validate the whole node, and then the changes, as the strategy of nodes does."""
+    if all(obj.get(part) == old.get(part) for part in ("spec", "status")) and obj["metadata"] is old["metadata"]:
+        return
+    validate_node(errors, obj)
+    validate_node_status_update(errors, obj, old)
+
+
+def validate_node_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    spec, before = obj.get("spec", {}), old.get("spec", {})
+    status, status_before = obj.get("status", {}), old.get("status", {})
+    _validate_avoid_pods_annotation(errors, obj)
+    if any(status.get(kind) != status_before.get(kind) for kind in ("capacity", "allocatable")):
+        _validate_node_resources(errors, obj)
+    if status.get("declaredFeatures") != status_before.get("declaredFeatures"):
+        _validate_declared_features(errors, obj)
+    addresses = status.get("addresses", ())
+    if addresses and addresses != status_before.get("addresses"):
+        for i, address in enumerate(addresses):
+            if address in addresses[:i]:
+                errors.duplicate(f"status.addresses[{i}]", address, type_name="core/v1.NodeAddress")
+    if spec == before:
+        return
+    cidrs, old_cidrs = spec.get("podCIDRs", ()), before.get("podCIDRs", ())
+    if old_cidrs and len(cidrs) != len(old_cidrs):
+        errors.forbidden("spec.podCIDRs", _CIDR_CHANGE)
+    elif old_cidrs:
+        for new, previous in zip(cidrs, old_cidrs, strict=True):
+            if new != previous:
+                errors.forbidden("spec.podCIDRs", _CIDR_CHANGE)
+    if before.get("providerID") and spec.get("providerID") != before["providerID"]:
+        errors.forbidden("spec.providerID", _PROVIDER_CHANGE)
+    _validate_taints(errors, spec.get("taints", ()))
+    if before.get("externalID") != spec.get("externalID"):
+        errors.forbidden("spec.externalID", "may not be updated")
+
+
+def _default(obj: JSON) -> None:
+    status, spec = obj.setdefault("status", {}), obj.setdefault("spec", {})
+    if "allocatable" not in status and "capacity" in status:
+        status["allocatable"] = dict(status["capacity"])
+    first, several = spec.get("podCIDR"), spec.get("podCIDRs")
+    if first and (not several or several[0] != first):
+        spec["podCIDRs"] = [first]
+    elif several and not first:
+        spec["podCIDR"] = several[0]
+
+
+STRATEGY = Strategy(
+    default=_default,
+    validate=validate_node,
+    validate_update=validate_node_update,
+    validate_status=validate_node_status_update,
+    update_steps="wus",
+)

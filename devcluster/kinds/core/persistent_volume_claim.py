@@ -1,0 +1,120 @@
+"""Validation of PersistentVolumeClaims. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.serializer.defaulting import default_persistent_volume_claim
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.go_values import struct_differences
+from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
+    validate_basic_quantity,
+    validate_claim_spec,
+)
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import qualified_name
+from kubeloop.kube.quantities import parse_quantity
+
+_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+
+
+def validate_persistent_volume_claim(errors: ErrorList, obj: JSON) -> None:
+    validate_claim_spec(errors, "spec", obj["spec"])
+
+
+def validate_persistent_volume_claim_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    spec, before = obj["spec"], old["spec"]
+    if spec == before:
+        return
+    validate_claim_spec(errors, "spec", spec, before)
+    _validate_class_annotation(errors, obj, old)
+    munged = _spec_with_mutable_fields_restored(obj, old)
+    if not before.get("volumeName") and spec.get("volumeName"):
+        before = {**before, "volumeName": spec["volumeName"]}  # the message shows it on both sides
+    if munged != before:
+        reason = (
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+        )
+        difference = struct_differences(before, munged, "core/v1.PersistentVolumeClaimSpec")
+        errors.forbidden("spec", f"{reason}\n{difference}")
+    _validate_size_change(errors, spec, old)
+    errors.immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
+    class_name = spec.get("volumeAttributesClassName")
+    applied = old.get("status", {}).get("currentVolumeAttributesClassName")
+    if applied is not None and class_name != before.get("volumeAttributesClassName") and not class_name:
+        shown_value = "nil" if class_name is None else "empty string"
+        detail = f"update to {shown_value} is forbidden when status.currentVolumeAttributesClassName is not nil"
+        errors.forbidden("spec.volumeAttributesClassName", detail)
+
+
+def _validate_class_annotation(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    new_class = obj["metadata"].get("annotations", {}).get(_CLASS_ANNOTATION, "")
+    old_class = old["metadata"].get("annotations", {}).get(_CLASS_ANNOTATION, "")
+    if new_class != old_class and obj["spec"].get("storageClassName") != old_class:
+        errors.immutable(f"metadata.annotations[{_CLASS_ANNOTATION}]", new_class, old_class)
+
+
+def _spec_with_mutable_fields_restored(obj: JSON, old: JSON) -> JSON:
+    """Return the new spec with the old values of all fields that may change."""
+    munged, before = dict(obj["spec"]), old["spec"]
+    restored = ["storageClassName"] if before.get("storageClassName") is None else []
+    if obj.get("status", {}).get("phase") == "Bound":
+        restored.append("volumeAttributesClassName")
+        requests = munged.get("resources", {}).get("requests")
+        if requests is not None:
+            old_requests = {**requests, "storage": before.get("resources", {}).get("requests", {}).get("storage")}
+            munged["resources"] = {**munged["resources"], "requests": old_requests}
+    for name in restored:
+        if name in before:
+            munged[name] = before[name]
+        elif munged.get(name) is not None:
+            munged.pop(name)
+    return munged
+
+
+def _validate_size_change(errors: ErrorList, spec: JSON, old: JSON) -> None:
+    """Allow a smaller request, to recover from a failed expansion, but only above the current capacity."""
+    zero = parse_quantity(0)
+    new = parse_quantity(spec.get("resources", {}).get("requests", {}).get("storage", 0))
+    before = parse_quantity(old["spec"].get("resources", {}).get("requests", {}).get("storage", 0))
+    capacity = old.get("status", {}).get("capacity", {}).get("storage")
+    if new.compare(before) < 0 and new.compare(parse_quantity(capacity) if capacity is not None else zero) <= 0:
+        errors.forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")
+
+
+_RESIZE_STATES = (
+    "ControllerResizeInProgress", "ControllerResizeInfeasible", "NodeResizePending", "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+)  # fmt: skip
+
+
+def validate_persistent_volume_claim_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    del old
+    status = obj.get("status", {})
+    for name, quantity in sorted(status.get("capacity", {}).items()):
+        validate_basic_quantity(errors, f"status.capacity[{name}]", quantity)
+    for name, state in sorted(status.get("allocatedResourceStatuses", {}).items()):
+        _validate_claim_resource(errors, "status.allocatedResourceStatuses", name)
+        if state not in _RESIZE_STATES:
+            errors.not_supported("status.allocatedResourceStatus", name, sorted(_RESIZE_STATES))
+    for name, quantity in sorted(status.get("allocatedResources", {}).items()):
+        if _validate_claim_resource(errors, "status.allocatedResources", name):
+            validate_basic_quantity(errors, f"status.allocatedResources[{name}]", quantity)
+
+
+def _validate_claim_resource(errors: ErrorList, path: str, name: str) -> bool:
+    if problems := qualified_name(name):
+        errors.invalid_each(path, name, problems)
+        return False
+    if name != "storage" and ("/" not in name or "kubernetes.io/" in name):
+        errors.not_supported(path, name, ("storage",))
+        return False
+    return True
+
+
+STRATEGY = Strategy(
+    default=default_persistent_volume_claim,
+    validate=validate_persistent_volume_claim,
+    validate_update=validate_persistent_volume_claim_update,
+    validate_status=validate_persistent_volume_claim_status_update,
+    update_steps="uws",
+)

@@ -1,0 +1,25 @@
+"""Validation of PodTemplates. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.serializer.defaulting import default_template
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.pod.pod_spec import validate_pod_template_spec
+from kubeloop.kube.json_object import JSON
+
+
+def validate_pod_template(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
+    validate_pod_template_spec(
+        errors, "template", obj.get("template", {}), None if old is None else old.get("template", {})
+    )
+
+
+def validate_pod_template_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    if obj.get("template") != old.get("template"):
+        validate_pod_template(errors, obj, old)
+
+
+STRATEGY = Strategy(
+    default=default_template, validate=validate_pod_template, validate_update=validate_pod_template_update
+)

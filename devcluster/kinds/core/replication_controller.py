@@ -1,0 +1,55 @@
+"""Validation of ReplicationControllers. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.apps.replica_set import validate_replica_set_status_update
+from kubeloop.devcluster.serializer.defaulting import default_template
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.pod.pod_spec import template_before, validate_pod_template_spec
+from kubeloop.devcluster.validation.pod.workload_template import SELECTOR_MISMATCH, validate_restart_policy_always
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import long_name
+
+
+def validate_replication_controller(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
+    spec = obj["spec"]
+    selector, template = spec.get("selector", {}), spec.get("template")
+    errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    if not selector:
+        errors.required("spec.selector")
+    errors.not_negative("spec.replicas", spec.get("replicas"))
+    if template is None:
+        errors.required("spec.template")
+        return
+    template_labels = template.get("metadata", {}).get("labels")
+    if selector and any((template_labels or {}).get(key) != value for key, value in selector.items()):
+        errors.invalid("spec.template.metadata.labels", template_labels, SELECTOR_MISMATCH)
+    validate_pod_template_spec(errors, "spec.template", template, template_before(old))
+    validate_restart_policy_always(errors, "spec.template.spec", template.get("spec", {}), "ReplicationController")
+
+
+def validate_replication_controller_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        validate_replication_controller(errors, obj, old)
+
+
+def _default(obj: JSON) -> None:
+    spec = obj["spec"]
+    default_template(spec)
+    labels = spec.get("template", {}).get("metadata", {}).get("labels")
+    if labels:
+        if not spec.get("selector"):
+            spec["selector"] = dict(labels)
+        if not obj["metadata"].get("labels"):
+            obj["metadata"]["labels"] = dict(labels)
+    spec.setdefault("replicas", 1)
+
+
+STRATEGY = Strategy(
+    default=_default,
+    name_check=long_name,
+    validate=validate_replication_controller,
+    validate_update=validate_replication_controller_update,
+    validate_status=validate_replica_set_status_update,
+)

@@ -1,0 +1,138 @@
+"""Validation of EndpointSlices. Source: pkg/apis/discovery/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.core.service import validate_reachable_ip
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_labels
+from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, validate_ip, validate_strict_ip
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label, dns_subdomain, label_value, qualified_name
+
+_ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
+_MAX_PORTS, _MAX_ENDPOINTS, _MAX_ADDRESSES, _MAX_TOPOLOGY, _MAX_HINTS = 20_000, 1_000, 100, 16, 8
+
+
+def validate_endpoint_slice(errors: ErrorList, obj: JSON) -> None:
+    kind = obj.get("addressType", "")
+    if not kind:
+        errors.required("addressType")
+    elif kind not in _ADDRESS_TYPES:
+        errors.not_supported("addressType", kind, _ADDRESS_TYPES)
+    _validate_slice_ports(errors, obj.get("ports") or ())
+    _validate_slice_endpoints(errors, obj.get("endpoints") or (), kind)
+
+
+def validate_endpoint_slice_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    if all(obj.get(name) == old.get(name) for name in ("endpoints", "ports", "addressType")):
+        return
+    whole = obj if obj.get("endpoints") != old.get("endpoints") else {**obj, "endpoints": []}
+    validate_endpoint_slice(errors, whole)
+    errors.immutable("addressType", obj.get("addressType", ""), old.get("addressType", ""))
+
+
+def _validate_slice_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
+    if len(ports) > _MAX_PORTS:
+        errors.too_many("ports", len(ports), _MAX_PORTS)
+        return
+    names = set()
+    for i, port in enumerate(ports):
+        where, name, protocol = f"ports[{i}]", port.get("name", ""), port.get("protocol")
+        if name:
+            errors.invalid_each(f"{where}.name", name, dns_label(name))
+        if name in names:
+            errors.duplicate(f"{where}.name", name)
+        names.add(name)
+        if protocol is None:
+            errors.required(f"{where}.protocol")
+        elif protocol not in PROTOCOLS:
+            errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
+        if "appProtocol" in port:
+            errors.invalid_each(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))
+
+
+def _validate_slice_endpoints(errors: ErrorList, endpoints: Sequence[JSON], kind: str) -> None:
+    if len(endpoints) > _MAX_ENDPOINTS:
+        errors.too_many("endpoints", len(endpoints), _MAX_ENDPOINTS)
+        return
+    for i, endpoint in enumerate(endpoints):
+        where, addresses = f"endpoints[{i}]", endpoint.get("addresses") or ()
+        if not addresses:
+            errors.required(f"{where}.addresses", "must contain at least 1 address")
+        elif len(addresses) > _MAX_ADDRESSES:
+            errors.too_many(f"{where}.addresses", len(addresses), _MAX_ADDRESSES)
+        for j, address in enumerate(addresses):
+            _validate_slice_address(errors, f"{where}.addresses", j, address, kind)
+        if "nodeName" in endpoint:
+            errors.invalid_each(f"{where}.nodeName", endpoint["nodeName"], dns_subdomain(endpoint["nodeName"]))
+        topology = endpoint.get("deprecatedTopology", {})
+        if len(topology) > _MAX_TOPOLOGY:
+            errors.too_many(f"{where}.deprecatedTopology", len(topology), _MAX_TOPOLOGY)
+        validate_labels(errors, f"{where}.deprecatedTopology", topology)
+        if "hostname" in endpoint:
+            errors.invalid_each(f"{where}.hostname", endpoint["hostname"], dns_label(endpoint["hostname"]))
+        _validate_endpoint_hints(errors, f"{where}.hints", endpoint.get("hints") or {})
+
+
+def _validate_slice_address(errors: ErrorList, path: str, index: int, address: str, kind: str) -> None:
+    where = f"{path}[{index}]"
+    if kind == "FQDN":
+        validate_fully_qualified_domain_name(errors, where, address)
+        return
+    if kind not in ("IPv4", "IPv6"):
+        return
+    problems = type(errors)()
+    (validate_ip if kind == "IPv4" else validate_strict_ip)(problems, where, address)
+    if problems:
+        errors.extend(problems)
+        return
+    if isinstance(sloppy_ip(address), IPv4Address) != (kind == "IPv4"):
+        errors.invalid(path, address, f"must be an {kind} address")
+    validate_reachable_ip(errors, where, address)
+
+
+def validate_fully_qualified_domain_name(errors: ErrorList, path: str, name: str) -> None:
+    """Validate a fully qualified domain name. Source: validation.IsFullyQualifiedDomainName."""
+    plain = name.removesuffix(".")
+    if not name:
+        errors.required(path)
+    elif problems := dns_subdomain(plain):
+        errors.invalid_each(path, plain, problems)
+    elif "." not in plain:
+        errors.invalid(path, plain, "should be a domain with at least two segments separated by dots")
+    else:
+        for label in plain.split("."):
+            if len(label) > 63:
+                errors.invalid(path, label, "must be no more than 63 characters")
+
+
+def _validate_endpoint_hints(errors: ErrorList, path: str, hints: JSON) -> None:
+    for name in ("forZones", "forNodes"):
+        entries, seen = hints.get(name, ()), set()
+        if len(entries) > _MAX_HINTS:
+            errors.too_many(f"{path}.{name}", len(entries), _MAX_HINTS)
+            return
+        for i, entry in enumerate(entries):
+            where, text = f"{path}.{name}[{i}].name", entry.get("name", "")
+            if text in seen:
+                errors.duplicate(where, text)
+            seen.add(text)
+            errors.invalid_each(where, text, label_value(text) if name == "forZones" else dns_subdomain(text))
+
+
+def _default(obj: JSON) -> None:
+    for port in obj.get("ports") or ():
+        port.setdefault("name", "")
+        port.setdefault("protocol", "TCP")
+
+
+STRATEGY = Strategy(
+    default=_default,
+    validate=validate_endpoint_slice,
+    validate_update=validate_endpoint_slice_update,
+    update_steps="ws",
+)

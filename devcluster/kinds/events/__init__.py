@@ -1,0 +1,1 @@
+"""Kinds of the group events.k8s.io."""

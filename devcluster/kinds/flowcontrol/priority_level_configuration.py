@@ -1,0 +1,21 @@
+"""PriorityLevelConfigurations. Source: pkg/apis/flowcontrol/v1/defaults.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.kube.json_object import JSON
+
+
+def _default(obj: JSON) -> None:
+    limited = obj["spec"].get("limited")
+    if limited is not None:
+        limited.setdefault("nominalConcurrencyShares", 30)
+        limited.setdefault("lendablePercent", 0)
+        queuing = limited.get("limitResponse", {}).get("queuing")
+        if queuing is not None:
+            for name, value in (("queues", 64), ("handSize", 8), ("queueLengthLimit", 50)):
+                if not queuing.get(name):
+                    queuing[name] = value
+
+
+STRATEGY = Strategy(default=_default)

@@ -1,0 +1,77 @@
+"""IngressClasses. Source: pkg/apis/networking/validation of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+import re
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.networking.ingress import validate_typed_reference
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label, dns_subdomain, regex_error
+
+_CONTROLLER_LENGTH = 250
+
+_SCOPES = ("Cluster", "Namespace")
+
+_HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
+
+_PATH_ERROR = regex_error("Invalid path", _HTTP_PATH)
+
+
+def validate_ingress_class(errors: ErrorList, obj: JSON) -> None:
+    spec = obj.get("spec", {})
+    controller, parameters = spec.get("controller", ""), spec.get("parameters")
+    if len(controller.encode()) > _CONTROLLER_LENGTH:
+        errors.too_long("spec.controller", _CONTROLLER_LENGTH)
+    validate_domain_prefixed_path(errors, "spec.controller", controller)
+    if parameters is not None:
+        _validate_class_parameters(errors, "spec.parameters", parameters)
+
+
+def validate_domain_prefixed_path(errors: ErrorList, path: str, text: str) -> None:
+    """Validate a domain-prefixed path such as example.com/ingress. Source: validation.IsDomainPrefixedPath."""
+    if not text:
+        errors.required(path)
+        return
+    domain, slash, rest = text.partition("/")
+    if not slash or not domain or not rest:
+        errors.invalid(path, text, 'must be a domain-prefixed path (such as "acme.io/foo")')
+        return
+    for detail in dns_subdomain(domain):
+        errors.invalid(path, domain, detail)
+    if not re.fullmatch(_HTTP_PATH, rest):
+        errors.invalid(path, rest, _PATH_ERROR)
+
+
+def _validate_class_parameters(errors: ErrorList, path: str, parameters: JSON) -> None:
+    validate_typed_reference(errors, path, parameters)
+    scope, namespace = parameters.get("scope"), parameters.get("namespace")
+    if scope is None:
+        errors.required(f"{path}.scope")
+    elif scope not in _SCOPES:
+        errors.not_supported(f"{path}.scope", scope, _SCOPES)
+    elif scope == "Namespace":
+        if namespace is None:
+            errors.required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")
+        else:
+            errors.invalid_each(f"{path}.namespace", namespace, dns_label(namespace))
+    elif namespace is not None:
+        errors.forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
+
+
+def validate_ingress_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    new, before = obj.get("spec", {}), old.get("spec", {})
+    errors.immutable("spec.controller", new.get("controller", ""), before.get("controller", ""))
+    validate_ingress_class(errors, obj)
+
+
+def _default(obj: JSON) -> None:
+    parameters = obj.get("spec", {}).get("parameters")
+    if parameters is not None and parameters.get("scope") is None:
+        parameters["scope"] = "Cluster"
+
+
+STRATEGY = Strategy(
+    default=_default, validate=validate_ingress_class, validate_update=validate_ingress_class_update, update_steps="usw"
+)

@@ -1,0 +1,43 @@
+"""Validation of IPAddresses. Source: pkg/apis/networking/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.ip_addresses import validate_strict_ip
+from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_subdomain
+
+
+def ip_address_name(name: str) -> tuple[str, ...]:
+    problems = ErrorList()
+    validate_strict_ip(problems, "", name)
+    return tuple(problem["message"].partition(": ")[2].partition(": ")[2] for problem in problems)
+
+
+def validate_ip_address(errors: ErrorList, obj: JSON) -> None:
+    parent = obj.get("spec", {}).get("parentRef")
+    if parent is None:
+        errors.required("spec.parentRef")
+        return
+    path = "spec.parentRef"
+    if parent.get("group"):
+        errors.invalid_each(f"{path}.group", parent["group"], dns_subdomain(parent["group"]))
+    validate_path_segment(errors, f"{path}.resource", parent.get("resource", ""))
+    validate_path_segment(errors, f"{path}.name", parent.get("name", ""))
+    validate_path_segment(errors, f"{path}.namespace", parent.get("namespace", ""), needed=False)
+
+
+def validate_ip_address_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    validate_ip_address(errors, obj)
+    new, before = (version.get("spec", {}).get("parentRef") for version in (obj, old))
+    errors.immutable("spec.parentRef", new, before, "networking/v1.ParentReference")
+
+
+STRATEGY = Strategy(
+    name_check=ip_address_name,
+    validate=validate_ip_address,
+    validate_update=validate_ip_address_update,
+    update_steps="wus",
+)

@@ -1,0 +1,43 @@
+"""Validation of RuntimeClasses. Source: pkg/apis/node/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.field_checks import validate_labels
+from kubeloop.devcluster.validation.pod.containers import validate_resource_requirements
+from kubeloop.devcluster.validation.pod.scheduling import validate_tolerations
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label
+
+
+def validate_runtime_class(errors: ErrorList, obj: JSON) -> None:
+    handler, scheduling = obj.get("handler", ""), obj.get("scheduling") or {}
+    if handler:
+        errors.invalid_each("handler", handler, dns_label(handler))
+    else:
+        errors.required("handler")
+    if obj.get("overhead") is not None:
+        validate_resource_requirements(errors, "overhead", {"limits": obj["overhead"].get("podFixed", {})})
+    validate_labels(errors, "scheduling.nodeSelector", scheduling.get("nodeSelector"))
+    tolerations = scheduling.get("tolerations", ())
+    validate_tolerations(errors, "scheduling.tolerations", tolerations)
+    seen = set()
+    for i, toleration in enumerate(tolerations):
+        key = tuple(toleration.get(name, "") for name in ("key", "operator", "value", "effect"))
+        if key in seen:
+            errors.duplicate(f"scheduling.tolerations[{i}]", toleration, type_name="core/v1.Toleration")
+        seen.add(key)
+
+
+def validate_runtime_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    validate_runtime_class(errors, obj)
+    errors.immutable("handler", obj.get("handler", ""), old.get("handler", ""))
+
+
+STRATEGY = Strategy(
+    validate=validate_runtime_class,
+    validate_update=validate_runtime_class_update,
+    core_finalizers=False,
+    update_steps="wsu",
+)

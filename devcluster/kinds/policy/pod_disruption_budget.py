@@ -1,0 +1,50 @@
+"""Validation of PodDisruptionBudgets. Source: pkg/apis/policy/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.field_checks import (
+    validate_at_most_100_percent,
+    validate_label_selector,
+    validate_positive_int_or_percent,
+)
+from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
+from kubeloop.kube.json_object import JSON
+
+
+def validate_pod_disruption_budget(errors: ErrorList, obj: JSON) -> None:
+    spec = obj["spec"]
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        detail = "minAvailable and maxUnavailable cannot be both set"
+        errors.invalid("spec", spec, detail, "policy/v1.PodDisruptionBudgetSpec")
+    for name in ("minAvailable", "maxUnavailable"):
+        validate_positive_int_or_percent(errors, f"spec.{name}", spec.get(name))
+        validate_at_most_100_percent(errors, f"spec.{name}", spec.get(name))
+    validate_label_selector(errors, "spec.selector", spec.get("selector"))
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None and policy not in ("IfHealthyBudget", "AlwaysAllow"):
+        errors.not_supported("spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget"))
+
+
+def validate_pod_disruption_budget_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        validate_pod_disruption_budget(errors, obj)
+
+
+def validate_pod_disruption_budget_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    del old
+    status = obj.get("status", {})
+    validate_conditions(errors, "status.conditions", status.get("conditions", ()))
+    for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
+        errors.not_negative(f"status.{name}", status.get(name))
+
+
+STRATEGY = Strategy(
+    validate=validate_pod_disruption_budget,
+    validate_update=validate_pod_disruption_budget_update,
+    validate_status=validate_pod_disruption_budget_status_update,
+    strategy_metadata=False,
+    update_steps="s",
+    subresource_steps="s",
+)

@@ -1,0 +1,1 @@
+"""Kinds of the group rbac.authorization.k8s.io."""

@@ -1,0 +1,56 @@
+"""Validation of DeviceTaintRules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.resource.common import (
+    validate_driver_name,
+    validate_label,
+    validate_pool_name,
+    validate_taint,
+)
+from kubeloop.devcluster.kinds.resource.resource_slice import default_taint_time
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
+from kubeloop.kube.json_object import JSON
+
+_MAX_CONDITIONS = 8
+
+
+def validate_device_taint_rule(errors: ErrorList, obj: JSON) -> None:
+    _validate_spec(errors, obj["spec"], "")
+
+
+def validate_device_taint_rule_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    _validate_spec(errors, obj["spec"], old["spec"]["taint"].get("effect", ""))
+
+
+def validate_device_taint_rule_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    conditions = obj.get("status", {}).get("conditions") or ()
+    validate_conditions(errors, "status.conditions", conditions)
+    if len(conditions) > _MAX_CONDITIONS:
+        errors.too_many("status.conditions", len(conditions), _MAX_CONDITIONS)
+
+
+def _validate_spec(errors: ErrorList, spec: JSON, old_effect: str) -> None:
+    """Validate the spec; the effect only if it changes."""
+    selector = spec.get("deviceSelector") or {}
+    checks = {"driver": validate_driver_name, "pool": validate_pool_name, "device": validate_label}
+    for name, validate in checks.items():
+        if (value := selector.get(name)) is not None:
+            validate(errors, f"spec.deviceSelector.{name}", value)
+    validate_taint(errors, "spec.taint", spec.get("taint") or {}, old_effect)
+
+
+def _default_times(obj: JSON, now: Callable[[], str]) -> None:
+    default_taint_time(obj["spec"]["taint"], now)
+
+
+STRATEGY = Strategy(
+    default_times=_default_times,
+    validate=validate_device_taint_rule,
+    validate_update=validate_device_taint_rule_update,
+    validate_status=validate_device_taint_rule_status_update,
+)

@@ -1,0 +1,313 @@
+"""Validation of ResourceClaims, ResourceClaimTemplates and DeviceClasses."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import msgspec
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.resource.common import (
+    Validator,
+    validate_attribute_name,
+    validate_binding_conditions,
+    validate_driver_name,
+    validate_label,
+    validate_list,
+    validate_pool_name,
+    validate_raw_object,
+    validate_toleration,
+)
+from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
+from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, sloppy_network
+from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
+from kubeloop.devcluster.validation.pod.scheduling import validate_node_selector
+from kubeloop.kube.device_selectors import DeviceSelectorError, compile_device_selector
+from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_subdomain
+
+_MAX_REQUESTS, _MAX_CONSTRAINTS, MAX_CONFIG, MAX_SELECTORS = 32, 32, 32, 32
+_MAX_ALTERNATIVES, _MAX_EXPRESSION, _MAX_CONSUMERS = 8, 10 * 1024, 256
+_MAX_STATUS_CONDITIONS, _MAX_IPS, _MAX_INTERFACE_NAME, _MAX_HARDWARE_ADDRESS = 8, 16, 256, 128
+_UID_LENGTHS = (36, 32, 38, 45)
+_UID = re.compile(r"(urn:uuid:)?\{?[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\}?", re.IGNORECASE)
+_NOT_NORMALIZED = (
+    "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal "
+    "characters"
+)
+_NO_REQUEST = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+_EITHER_REQUEST = "exactly one of `exactly` or `firstAvailable` is required"
+_EITHER_ATTRIBUTE = (
+    'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'  # as in v1.36
+)
+
+
+def validate_resource_claim(errors: ErrorList, obj: JSON) -> None:
+    validate_devices(errors, "spec.devices", obj["spec"].get("devices") or {})
+
+
+def validate_resource_claim_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    errors.immutable("spec", obj["spec"], old["spec"], "resource/v1.ResourceClaimSpec")
+
+
+def validate_devices(errors: ErrorList, path: str, devices: JSON) -> None:
+    reference = _request_reference(devices)
+
+    def validate_configuration(errors: ErrorList, path: str, config: JSON) -> None:
+        validate_list(errors, f"{path}.requests", config.get("requests"), _MAX_REQUESTS, reference, key=str)
+        validate_opaque_configuration(errors, path, config)
+
+    def validate_constraint(errors: ErrorList, path: str, constraint: JSON) -> None:
+        validate_list(errors, f"{path}.requests", constraint.get("requests"), _MAX_REQUESTS, reference, key=str)
+        _validate_constraint(errors, path, constraint)
+
+    requests = devices.get("requests")
+    validate_list(errors, f"{path}.requests", requests, _MAX_REQUESTS, _validate_request, key=_name)
+    constraints = devices.get("constraints")
+    validate_list(errors, f"{path}.constraints", constraints, _MAX_CONSTRAINTS, validate_constraint)
+    validate_list(errors, f"{path}.config", devices.get("config"), MAX_CONFIG, validate_configuration)
+
+
+def _name(item: JSON) -> str:
+    name: str = item.get("name", "")
+    return name
+
+
+def _request_reference(devices: JSON) -> Validator:
+    """Return the validator of names that must be those of requests of a claim: "request" or "request/subrequest"."""
+    names = set()
+    for request in devices.get("requests") or ():
+        names.add(_name(request))
+        names.update(f"{_name(request)}/{_name(alternative)}" for alternative in request.get("firstAvailable") or ())
+
+    def validate(errors: ErrorList, path: str, name: str) -> None:
+        parts = name.split("/")
+        if len(parts) <= 2:
+            for part in parts:
+                validate_label(errors, path, part)
+        if name not in names:
+            errors.invalid(path, name, _NO_REQUEST)
+
+    return validate
+
+
+def _validate_request(errors: ErrorList, path: str, request: JSON) -> None:
+    validate_label(errors, f"{path}.name", _name(request))
+    exactly, alternatives = request.get("exactly"), request.get("firstAvailable")
+    if exactly is not None and alternatives:
+        errors.invalid(path, None, f"{_EITHER_REQUEST}, but multiple fields are set")
+    elif alternatives:
+        where = f"{path}.firstAvailable"
+        validate_list(errors, where, alternatives, _MAX_ALTERNATIVES, _validate_alternative, key=_name)
+    elif exactly is not None:
+        _validate_requested_devices(errors, f"{path}.exactly", exactly)
+    else:
+        errors.required(path, _EITHER_REQUEST)
+
+
+def _validate_alternative(errors: ErrorList, path: str, alternative: JSON) -> None:
+    validate_label(errors, f"{path}.name", _name(alternative))
+    _validate_requested_devices(errors, path, alternative)
+
+
+def _validate_requested_devices(errors: ErrorList, path: str, request: JSON) -> None:
+    if device_class := request.get("deviceClassName", ""):
+        errors.invalid_each(f"{path}.deviceClassName", device_class, dns_subdomain(device_class))
+    else:
+        errors.required(f"{path}.deviceClassName")
+    validate_list(errors, f"{path}.selectors", request.get("selectors"), MAX_SELECTORS, validate_selector)
+    mode, count = request.get("allocationMode", ""), request.get("count", 0)
+    if mode == "All" and count:
+        errors.invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'")
+    elif mode == "ExactCount" and count <= 0:
+        errors.invalid(f"{path}.count", count, NOT_POSITIVE)
+    elif mode not in ("All", "ExactCount"):
+        errors.not_supported(f"{path}.allocationMode", mode, ("All", "ExactCount"))
+    validate_list(errors, f"{path}.tolerations", request.get("tolerations"), None, validate_toleration)
+
+
+def validate_selector(errors: ErrorList, path: str, selector: JSON) -> None:
+    cel = selector.get("cel")
+    if cel is None:
+        errors.required(f"{path}.cel")
+        return
+    where, expression = f"{path}.cel.expression", cel.get("expression", "")
+    if len(expression.encode()) > _MAX_EXPRESSION:
+        errors.too_long(where, _MAX_EXPRESSION)
+        return
+    gates = (errors.gates.enabled(name) for name in ("DRAConsumableCapacity", "DRAListTypeAttributes"))
+    if problem := _compile_error(expression, *gates):
+        errors.invalid(where, expression, problem)
+
+
+@lru_cache(maxsize=256)
+def _compile_error(expression: str, consumable_capacity: bool, list_attributes: bool) -> str:
+    try:
+        compile_device_selector(expression, consumable_capacity=consumable_capacity, list_attributes=list_attributes)
+    except DeviceSelectorError as error:
+        return str(error)
+    return ""
+
+
+def _validate_constraint(errors: ErrorList, path: str, constraint: JSON) -> None:
+    for name in ("matchAttribute", "distinctAttribute"):
+        if (attribute := constraint.get(name)) is not None:
+            validate_attribute_name(errors, f"{path}.{name}", attribute)
+            if "/" not in attribute:
+                detail = "a fully qualified name must be a domain and a name separated by a slash"
+                errors.invalid(f"{path}.{name}", attribute, detail)
+            return
+    if errors.gates.enabled("DRAConsumableCapacity"):
+        errors.required(path, _EITHER_ATTRIBUTE)
+    else:
+        errors.required(f"{path}.matchAttribute")
+
+
+def validate_opaque_configuration(errors: ErrorList, path: str, config: JSON) -> None:
+    opaque = config.get("opaque")
+    if opaque is None:
+        errors.required(f"{path}.opaque")
+        return
+    validate_driver_name(errors, f"{path}.opaque.driver", opaque.get("driver", ""))
+    validate_raw_object(errors, f"{path}.opaque.parameters", opaque.get("parameters"))
+
+
+# --- status --------------------------------------------------------------------------------------------------------
+
+
+def validate_resource_claim_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    status, before = obj.get("status") or {}, old.get("status") or {}
+    consumers, allocation = status.get("reservedFor") or [], status.get("allocation")
+    path = "status.reservedFor"
+    validate_list(errors, path, consumers, _MAX_CONSUMERS, _validate_consumer, key=lambda it: it.get("uid", ""))
+    _validate_device_statuses(errors, status.get("devices"), allocation)
+    if consumers and allocation is None:
+        errors.forbidden(path, "may not be specified when `allocated` is not set")
+    elif "deletionTimestamp" in obj["metadata"] and any(
+        it not in (before.get("reservedFor") or ()) for it in consumers
+    ):
+        detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
+        errors.forbidden(path, detail)
+    if allocation is not None and before.get("allocation") is not None:
+        errors.immutable("status.allocation", allocation, before["allocation"], "resource/v1.AllocationResult")
+    elif allocation is not None:
+        _validate_allocation(errors, "status.allocation", allocation, _request_reference(obj["spec"]["devices"]))
+
+
+def _validate_consumer(errors: ErrorList, path: str, consumer: JSON) -> None:
+    for name in ("resource", "name", "uid"):
+        if not consumer.get(name):
+            errors.required(f"{path}.{name}")
+
+
+def _validate_allocation(errors: ErrorList, path: str, allocation: JSON, reference: Validator) -> None:
+    def validate_result(errors: ErrorList, path: str, result: JSON) -> None:
+        reference(errors, f"{path}.request", result.get("request", ""))
+        _validate_device(errors, path, result)
+        validate_binding_conditions(errors, path, result)
+
+    def validate_configuration(errors: ErrorList, path: str, config: JSON) -> None:
+        source, sources = config.get("source", ""), ("FromClaim", "FromClass")
+        if not source:
+            errors.required(f"{path}.source")
+        elif source not in sources:
+            errors.not_supported(f"{path}.source", source, sources)
+        validate_list(errors, f"{path}.requests", config.get("requests"), _MAX_REQUESTS, reference, key=str)
+        validate_opaque_configuration(errors, path, config)
+
+    devices = allocation.get("devices") or {}
+    validate_list(errors, f"{path}.devices.results", devices.get("results"), _MAX_REQUESTS, validate_result)
+    validate_list(errors, f"{path}.devices.config", devices.get("config"), 2 * MAX_CONFIG, validate_configuration)
+    if (selector := allocation.get("nodeSelector")) is not None:
+        validate_node_selector(errors, f"{path}.nodeSelector", selector)
+
+
+def _validate_device(errors: ErrorList, path: str, device: JSON) -> None:
+    validate_driver_name(errors, f"{path}.driver", device.get("driver", ""))
+    validate_pool_name(errors, f"{path}.pool", device.get("pool", ""))
+    validate_label(errors, f"{path}.device", device.get("device", ""))
+    if (share := device.get("shareID")) is not None:
+        _validate_uid(errors, f"{path}.shareID", share)
+
+
+def _validate_uid(errors: ErrorList, path: str, uid: str) -> None:
+    if len(uid) not in _UID_LENGTHS:
+        errors.invalid(path, uid, f"error validating uid: invalid UUID length: {len(uid)}")
+    elif not _UID.fullmatch(uid):
+        errors.invalid(path, uid, "error validating uid: invalid UUID format")
+    elif len(uid) != _UID_LENGTHS[0] or uid != uid.lower():
+        errors.invalid(path, uid, _NOT_NORMALIZED)
+
+
+_DEVICE_ID = ("Driver", "Pool", "Device", "ShareID")
+
+
+def _device_id(device: JSON) -> tuple[str, ...]:
+    return tuple([device.get(name) or "" for name in ("driver", "pool", "device", "shareID")])
+
+
+def _validate_device_statuses(errors: ErrorList, statuses: list[JSON] | None, allocation: JSON | None) -> None:
+    results = ((allocation or {}).get("devices") or {}).get("results") or ()
+    allocated = {_device_id(result) for result in results}
+
+    def validate(errors: ErrorList, path: str, device: JSON) -> None:
+        _validate_device(errors, path, device)
+        if _device_id(device) not in allocated:
+            shown = msgspec.json.encode(dict(zip(_DEVICE_ID, _device_id(device), strict=True))).decode()
+            errors.invalid_without_value(path, f"{shown}: must be an allocated device in the claim")
+        conditions = device.get("conditions") or ()
+        if len(conditions) > _MAX_STATUS_CONDITIONS:
+            errors.too_many(f"{path}.conditions", len(conditions), _MAX_STATUS_CONDITIONS)
+        validate_conditions(errors, f"{path}.conditions", conditions)
+        if device.get("data") is not None:
+            validate_raw_object(errors, f"{path}.data", device["data"])
+        network = device.get("networkData") or {}
+        limits = {"interfaceName": _MAX_INTERFACE_NAME, "hardwareAddress": _MAX_HARDWARE_ADDRESS}
+        for name, limit in limits.items():
+            if len(network.get(name, "").encode()) > limit:
+                errors.too_long(f"{path}.networkData.{name}", limit)
+        ips = network.get("ips")
+        validate_list(errors, f"{path}.networkData.ips", ips, _MAX_IPS, _validate_interface_address, key=str)
+
+    validate_list(errors, "status.devices", statuses, None, validate, key=lambda it: "/".join(_device_id(it)))
+
+
+def _validate_interface_address(errors: ErrorList, path: str, text: str) -> None:
+    network = sloppy_network(text)
+    if network is None:
+        errors.invalid(path, text, "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)")
+        return
+    canonical = f"{sloppy_ip(text.partition('/')[0])}/{network.prefixlen}"
+    if text != canonical:
+        errors.invalid(path, text, f"must be in canonical form ({quoted(canonical)})")
+
+
+def default_device_requests(claim: JSON) -> None:
+    for request in ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ():
+        for device_request in (request.get("exactly"), *(request.get("firstAvailable") or ())):
+            if device_request is None:
+                continue
+            device_request["allocationMode"] = device_request.get("allocationMode") or "ExactCount"
+            if device_request["allocationMode"] == "ExactCount" and not device_request.get("count"):
+                device_request["count"] = 1
+            for toleration in device_request.get("tolerations") or ():
+                toleration["operator"] = toleration.get("operator") or "Equal"
+
+
+def _default(claim: JSON) -> None:
+    default_device_requests(claim)
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    for result in (allocation.get("devices") or {}).get("results") or ():
+        for toleration in result.get("tolerations") or ():
+            toleration["operator"] = toleration.get("operator") or "Equal"
+
+
+STRATEGY = Strategy(
+    default=_default,
+    validate=validate_resource_claim,
+    validate_update=validate_resource_claim_update,
+    validate_status=validate_resource_claim_status_update,
+    update_steps="wus",
+)

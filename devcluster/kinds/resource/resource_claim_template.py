@@ -1,0 +1,33 @@
+"""ResourceClaimTemplates. Source: pkg/apis/resource/validation of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.resource.resource_claim import default_device_requests, validate_devices
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.object_meta import validate_template_metadata
+from kubeloop.kube.json_object import JSON
+
+
+def validate_resource_claim_template(errors: ErrorList, obj: JSON) -> None:
+    spec = obj["spec"]
+    validate_template_metadata(errors, "spec.metadata", spec.get("metadata") or {})
+    validate_devices(errors, "spec.spec.devices", (spec.get("spec") or {}).get("devices") or {})
+
+
+def validate_resource_claim_template_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        validate_resource_claim_template(errors, obj)
+        errors.immutable("spec", obj["spec"], old["spec"], "resource/v1.ResourceClaimTemplateSpec")
+
+
+def _default(obj: JSON) -> None:
+    default_device_requests(obj.get("spec") or {})
+
+
+STRATEGY = Strategy(
+    default=_default,
+    validate=validate_resource_claim_template,
+    validate_update=validate_resource_claim_template_update,
+    update_steps="wsu",
+)

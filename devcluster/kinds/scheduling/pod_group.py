@@ -1,0 +1,191 @@
+"""Validation of Workloads and PodGroups.
+
+Source: pkg/apis/scheduling/v1alpha2 (zz_generated.validations.go, from the markers of the types) and
+pkg/apis/scheduling/validation of Kubernetes v1.36. An update cannot change a valid part of a spec, so an update checks
+changed fields only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.validation.common.error_list import IMMUTABLE, ErrorList
+from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label, dns_subdomain, qualified_name
+
+_MAX_CLAIMS, _MAX_TOPOLOGY_CONSTRAINTS = 4, 1
+_HIGHEST_USER_PRIORITY = 1_000_000_000
+_TOPOLOGY, _PREEMPTION = "TopologyAwareWorkloadScheduling", "WorkloadAwarePreemption"
+_GATED_FIELDS = {
+    "schedulingConstraints": _TOPOLOGY,
+    "disruptionMode": _PREEMPTION,
+    "priorityClassName": _PREEMPTION,
+    "priority": _PREEMPTION,
+}
+"""Feature gate without which a field is forbidden."""
+
+_NameCheck = Callable[[str], Sequence[str]]
+
+
+def validate_pod_group(errors: ErrorList, obj: JSON) -> None:
+    spec = obj["spec"]
+    if (reference := spec.get("podGroupTemplateRef")) is not None:
+        path = "spec.podGroupTemplateRef"
+        _validate_union(errors, path, reference, "workload")
+        if (workload := reference.get("workload")) is not None:
+            validate_name(errors, f"{path}.workload.workloadName", workload.get("workloadName"), dns_subdomain)
+            template = workload.get("podGroupTemplateName")
+            validate_name(errors, f"{path}.workload.podGroupTemplateName", template, dns_label)
+    validate_group(errors, "spec", spec)
+
+
+def validate_pod_group_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    spec, before = obj["spec"], old["spec"]
+    for name in ("podGroupTemplateRef", "schedulingPolicy"):
+        validate_immutable(errors, spec, before, name)
+    _immutable_if_enabled(errors, spec, before, "schedulingConstraints")
+    if validate_immutable(errors, spec, before, "resourceClaims"):
+        validate_size(errors, "spec.resourceClaims", spec.get("resourceClaims") or [], _MAX_CLAIMS)
+    for name in ("disruptionMode", "priorityClassName", "priority"):
+        _immutable_if_enabled(errors, spec, before, name)
+
+
+def validate_pod_group_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    status, before = obj.get("status") or {}, old.get("status") or {}
+    validate_conditions(errors, "status.conditions", status.get("conditions") or ())
+    path = "status.resourceClaimStatuses"
+    statuses, stored = status.get("resourceClaimStatuses") or [], before.get("resourceClaimStatuses") or []
+    claims = {claim.get("name", "") for claim in obj["spec"].get("resourceClaims") or ()}
+    for i, entry in enumerate(statuses):
+        if entry.get("name", "") not in claims:
+            detail = "must match the name of an entry in `spec.resourceClaims`"
+            errors.invalid(f"{path}[{i}].name", entry.get("name", ""), detail)
+    if statuses == stored or not validate_size(errors, path, statuses, _MAX_CLAIMS):
+        return
+    validate_unique_names(errors, path, statuses, "scheduling/v1alpha2.PodGroupResourceClaimStatus")
+    stored_names = {entry.get("name", ""): entry.get("resourceClaimName") for entry in reversed(stored)}
+    for i, entry in enumerate(statuses):
+        name = entry.get("resourceClaimName")
+        if name is not None and name != stored_names.get(entry.get("name", "")):
+            errors.invalid_each(f"{path}[{i}].resourceClaimName", name, dns_subdomain(name))
+
+
+def validate_group(errors: ErrorList, path: str, group: JSON) -> None:
+    """Validate the fields that the spec of a PodGroup and a template of a Workload share."""
+    _validate_policy(errors, f"{path}.schedulingPolicy", group.get("schedulingPolicy") or {})
+    if _is_allowed(errors, path, group, "schedulingConstraints"):
+        constraints = group["schedulingConstraints"].get("topology") or []
+        where = f"{path}.schedulingConstraints.topology"
+        if validate_size(errors, where, constraints, _MAX_TOPOLOGY_CONSTRAINTS):
+            for i, constraint in enumerate(constraints):
+                validate_name(errors, f"{where}[{i}].key", constraint.get("key"), qualified_name)
+    _validate_claims(errors, f"{path}.resourceClaims", group.get("resourceClaims") or [])
+    if _is_allowed(errors, path, group, "disruptionMode") and group["disruptionMode"] not in ("Pod", "PodGroup"):
+        errors.not_supported(f"{path}.disruptionMode", group["disruptionMode"], ("Pod", "PodGroup"))
+    if _is_allowed(errors, path, group, "priorityClassName"):
+        name = group["priorityClassName"]
+        errors.invalid_each(f"{path}.priorityClassName", name, dns_subdomain(name))
+    if _is_allowed(errors, path, group, "priority") and group["priority"] > _HIGHEST_USER_PRIORITY:
+        detail = f"must be less than or equal to {_HIGHEST_USER_PRIORITY}"
+        errors.invalid(f"{path}.priority", group["priority"], detail)
+
+
+def _validate_policy(errors: ErrorList, path: str, policy: JSON) -> None:
+    _validate_union(errors, path, policy, "basic", "gang")
+    if (gang := policy.get("gang")) is not None:
+        count = gang.get("minCount", 0)
+        if not count:
+            errors.required(f"{path}.gang.minCount")
+        elif count < 1:
+            errors.invalid(f"{path}.gang.minCount", count, "must be greater than or equal to 1")
+
+
+def _validate_claims(errors: ErrorList, path: str, claims: list[JSON]) -> None:
+    if not validate_size(errors, path, claims, _MAX_CLAIMS):
+        return
+    validate_unique_names(errors, path, claims, "scheduling/v1alpha2.PodGroupResourceClaim")
+    sources = ("resourceClaimName", "resourceClaimTemplateName")
+    for i, claim in enumerate(claims):
+        _validate_union(errors, f"{path}[{i}]", claim, *sources)
+        validate_name(errors, f"{path}[{i}].name", claim.get("name"), dns_label)
+        for source in sources:
+            if (name := claim.get(source)) is not None:
+                errors.invalid_each(f"{path}[{i}].{source}", name, dns_subdomain(name))
+
+
+def _validate_union(errors: ErrorList, path: str, value: JSON, *members: str) -> None:
+    present = [name for name in members if value.get(name) is not None]
+    choices = ", ".join(f"`{name}`" for name in members)
+    if not present:
+        errors.invalid(path, "", f"must specify one of: {choices}")
+    elif len(present) > 1:
+        errors.invalid(path, f"{{{', '.join(present)}}}", f"must specify exactly one of: {choices}")
+
+
+def validate_name(errors: ErrorList, path: str, name: str | None, check: _NameCheck) -> None:
+    if name:
+        errors.invalid_each(path, name, check(name))
+    else:
+        errors.required(path)
+
+
+def validate_size(errors: ErrorList, path: str, items: list[Any], limit: int, *, required: bool = False) -> bool:
+    """Return True if the number of items is valid."""
+    if len(items) > limit:
+        errors.too_many(path, len(items), limit)
+    elif required and not items:
+        errors.required(path)
+    return len(items) <= limit and bool(items or not required)
+
+
+def validate_unique_names(errors: ErrorList, path: str, items: list[JSON], type_name: str) -> None:
+    names: set[str] = set()
+    for i, item in enumerate(items):
+        name = item.get("name", "")
+        if name in names:
+            errors.duplicate(f"{path}[{i}]", item, type_name=type_name)
+        names.add(name)
+
+
+def _is_allowed(errors: ErrorList, path: str, group: JSON, name: str) -> bool:
+    """Return True if a gated field is set and may be set."""
+    value = group.get(name)
+    if value is None or (name == "priorityClassName" and not value):
+        return False
+    if not errors.gates.enabled(_GATED_FIELDS[name]):
+        errors.forbidden(f"{path}.{name}")
+        return False
+    return True
+
+
+def validate_immutable(errors: ErrorList, spec: JSON, before: JSON, name: str) -> bool:
+    """Add an error and return True if a field of the spec has changed."""
+    changed = (spec.get(name) or None) != (before.get(name) or None)
+    if changed:
+        errors.invalid(f"spec.{name}", None, IMMUTABLE)
+    return changed
+
+
+def _immutable_if_enabled(errors: ErrorList, spec: JSON, before: JSON, name: str) -> None:
+    """Validate a change of a gated field: without the gate it may be removed."""
+    if spec.get(name) == before.get(name):
+        return
+    if errors.gates.enabled(_GATED_FIELDS[name]):
+        errors.invalid(f"spec.{name}", None, IMMUTABLE)
+    else:
+        _is_allowed(errors, "spec", spec, name)
+
+
+def _default(obj: JSON) -> None:
+    obj["spec"].setdefault("disruptionMode", "Pod")
+
+
+STRATEGY = Strategy(
+    default=_default,
+    validate=validate_pod_group,
+    validate_update=validate_pod_group_update,
+    validate_status=validate_pod_group_status_update,
+)

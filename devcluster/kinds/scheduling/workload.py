@@ -1,0 +1,45 @@
+"""Workloads. Source: pkg/apis/scheduling/v1alpha2 and pkg/apis/scheduling/validation of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.scheduling.pod_group import (
+    validate_group,
+    validate_immutable,
+    validate_name,
+    validate_size,
+    validate_unique_names,
+)
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label, dns_subdomain
+
+_MAX_TEMPLATES = 8
+
+
+def validate_workload(errors: ErrorList, obj: JSON) -> None:
+    spec = obj["spec"]
+    if (reference := spec.get("controllerRef")) is not None:
+        path = "spec.controllerRef"
+        if group := reference.get("apiGroup"):
+            errors.invalid_each(f"{path}.apiGroup", group, dns_subdomain(group))
+        for name in ("kind", "name"):
+            validate_path_segment(errors, f"{path}.{name}", reference.get(name, ""))
+    path, templates = "spec.podGroupTemplates", spec.get("podGroupTemplates") or []
+    if validate_size(errors, path, templates, _MAX_TEMPLATES, required=True):
+        validate_unique_names(errors, path, templates, "scheduling/v1alpha2.PodGroupTemplate")
+        for i, template in enumerate(templates):
+            validate_name(errors, f"{path}[{i}].name", template.get("name"), dns_label)
+            validate_group(errors, f"{path}[{i}]", template)
+
+
+def validate_workload_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    spec, before = obj["spec"], old["spec"]
+    validate_immutable(errors, spec, before, "controllerRef")
+    if validate_immutable(errors, spec, before, "podGroupTemplates"):
+        templates = spec.get("podGroupTemplates") or []
+        validate_size(errors, "spec.podGroupTemplates", templates, _MAX_TEMPLATES, required=True)
+
+
+STRATEGY = Strategy(validate=validate_workload, validate_update=validate_workload_update)

@@ -1,0 +1,71 @@
+"""Validation of CSIDrivers. Source: pkg/apis/storage/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.kube.json_object import JSON
+
+_GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
+_LIFECYCLES = ("Persistent", "Ephemeral")
+
+
+def validate_csi_driver(errors: ErrorList, obj: JSON) -> None:
+    spec = obj["spec"]
+    policy = spec.get("fsGroupPolicy")
+    if policy is not None and policy not in _GROUP_POLICIES:
+        errors.not_supported("spec.fsGroupPolicy", policy, _GROUP_POLICIES)
+    _validate_token_requests(errors, spec.get("tokenRequests", ()))
+    for mode in spec.get("volumeLifecycleModes", ()):
+        if mode not in _LIFECYCLES:
+            errors.not_supported("spec.volumeLifecycleModes", mode, _LIFECYCLES)
+    period = spec.get("nodeAllocatableUpdatePeriodSeconds")
+    if period is not None and period < 10:
+        detail = "must be greater than or equal to 10 seconds"
+        errors.invalid("spec.nodeAllocatableUpdatePeriodSeconds", period, detail)
+    in_secrets = spec.get("serviceAccountTokenInSecrets")
+    if in_secrets is not None and not spec.get("tokenRequests"):
+        detail = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
+        errors.invalid("spec.serviceAccountTokenInSecrets", in_secrets, detail)
+
+
+def _validate_token_requests(errors: ErrorList, requests: Sequence[JSON]) -> None:
+    seen = set()
+    for i, request in enumerate(requests):
+        where, audience, seconds = (
+            f"spec.tokenRequests[{i}]",
+            request.get("audience", ""),
+            request.get("expirationSeconds"),
+        )
+        if audience in seen:
+            errors.duplicate(f"{where}.audience", audience)
+            continue
+        seen.add(audience)
+        if seconds is not None and seconds < 600:
+            errors.invalid(f"{where}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
+        if seconds is not None and seconds > 1 << 32:
+            detail = "may not specify a duration larger than 2^32 seconds"
+            errors.invalid(f"{where}.expirationSeconds", seconds, detail)
+
+
+def validate_csi_driver_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    validate_csi_driver(errors, obj)
+    new, before = obj["spec"], old["spec"]
+    errors.immutable("spec.attachedRequired", new.get("attachRequired"), before.get("attachRequired"))
+    errors.immutable("spec.volumeLifecycleModes", new.get("volumeLifecycleModes"), before.get("volumeLifecycleModes"))
+
+
+def _default(obj: JSON) -> None:
+    spec = obj["spec"]
+    spec.setdefault("attachRequired", True)
+    spec.setdefault("podInfoOnMount", False)
+    spec.setdefault("storageCapacity", False)
+    spec.setdefault("fsGroupPolicy", "ReadWriteOnceWithFSType")
+    spec.setdefault("volumeLifecycleModes", ["Persistent"])
+    spec.setdefault("requiresRepublish", False)
+    spec.setdefault("seLinuxMount", False)
+
+
+STRATEGY = Strategy(default=_default, validate=validate_csi_driver, validate_update=validate_csi_driver_update)

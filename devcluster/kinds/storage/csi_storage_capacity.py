@@ -1,0 +1,30 @@
+"""Validation of CSIStorageCapacities. Source: pkg/apis/storage/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.field_checks import validate_label_selector
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_subdomain
+from kubeloop.kube.quantities import parse_quantity
+
+
+def validate_csi_storage_capacity(errors: ErrorList, obj: JSON) -> None:
+    validate_label_selector(errors, "nodeTopology", obj.get("nodeTopology"))
+    name = obj.get("storageClassName", "")
+    errors.invalid_each("storageClassName", name, dns_subdomain(name))
+    amount = obj.get("capacity")
+    if amount is not None and parse_quantity(amount).nano() < 0:
+        errors.invalid("capacity", amount, "must be greater than or equal to 0")
+
+
+def validate_csi_storage_capacity_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    validate_csi_storage_capacity(errors, obj)
+    errors.immutable("nodeTopology", obj.get("nodeTopology"), old.get("nodeTopology"), "meta/v1.LabelSelector")
+    errors.immutable("storageClassName", obj.get("storageClassName", ""), old.get("storageClassName", ""))
+
+
+STRATEGY = Strategy(
+    validate=validate_csi_storage_capacity, validate_update=validate_csi_storage_capacity_update, update_steps="wsu"
+)

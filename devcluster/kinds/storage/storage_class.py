@@ -1,0 +1,86 @@
+"""Validation of StorageClasses. Source: pkg/apis/storage/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.field_checks import validate_label_name
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import qualified_name
+
+
+def validate_storage_class(errors: ErrorList, obj: JSON) -> None:
+    validate_provisioner(errors, "provisioner", obj.get("provisioner", ""))
+    validate_parameters(errors, obj.get("parameters"))
+    policy = obj.get("reclaimPolicy")
+    if policy and policy not in ("Delete", "Retain"):
+        errors.not_supported("reclaimPolicy", policy, ("Delete", "Retain"))
+    mode = obj.get("volumeBindingMode", "")
+    if mode not in ("Immediate", "WaitForFirstConsumer"):
+        errors.not_supported("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
+    terms = obj.get("allowedTopologies", ())
+    seen: list[dict[str, set[str]]] = [{} for _ in terms]  # v1.36 starts with as many empty terms
+    for i, term in enumerate(terms):
+        values = _validate_topology_term(errors, f"allowedTopologies[{i}]", term)
+        for _ in range(seen.count(values)):
+            errors.duplicate(f"allowedTopologies[{i}].matchLabelExpressions", "")
+        seen.append(values)
+
+
+def validate_provisioner(errors: ErrorList, path: str, name: str) -> None:
+    if not name:
+        errors.required(path)
+    else:
+        errors.invalid_each(path, name.lower(), qualified_name(name.lower()))
+
+
+_MOST_PARAMETERS, _PARAMETERS_LIMIT = 512, 256 << 10
+
+
+def validate_parameters(errors: ErrorList, values: JSON | None) -> None:
+    if not values:
+        return
+    if len(values) > _MOST_PARAMETERS:
+        errors.too_long("parameters", _MOST_PARAMETERS)
+        return
+    if "" in values:
+        errors.invalid("parameters", "", "field can not be empty.")
+    if sum(len(key.encode()) + len(value.encode()) for key, value in values.items()) > _PARAMETERS_LIMIT:
+        errors.too_long("parameters", _PARAMETERS_LIMIT)
+
+
+def _validate_topology_term(errors: ErrorList, path: str, term: JSON) -> dict[str, set[str]]:
+    """Validate a topology term; return its values by key. Source: ValidateTopologySelectorTerm."""
+    values_by_key: dict[str, set[str]] = {}
+    for i, match_label_expression in enumerate(term.get("matchLabelExpressions", ())):
+        where, key, values = (
+            f"{path}.matchLabelExpressions[{i}]",
+            match_label_expression.get("key", ""),
+            match_label_expression.get("values") or [],
+        )
+        if not values:
+            errors.required(f"{where}.values")
+        for j, value in enumerate(values):
+            if value in values[:j]:
+                errors.duplicate(f"{where}.values[{j}]", value)
+        validate_label_name(errors, f"{where}.key", key)
+        if key in values_by_key:
+            errors.duplicate(f"{where}.key", key)
+        values_by_key[key] = set(values)
+    return values_by_key
+
+
+def validate_storage_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    validate_storage_class(errors, obj)
+    for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
+        errors.immutable(name, obj.get(name), old.get(name))
+
+
+def _default(obj: JSON) -> None:
+    obj.setdefault("reclaimPolicy", "Delete")
+    obj.setdefault("volumeBindingMode", "Immediate")
+
+
+STRATEGY = Strategy(
+    default=_default, validate=validate_storage_class, validate_update=validate_storage_class_update, update_steps="wus"
+)

@@ -1,1 +1,0 @@
-"""Validation of Jobs and CronJobs."""

@@ -1,1 +1,0 @@
-"""Validation of kinds of the core API group, except pods."""

@@ -1,1 +1,0 @@
-"""Validation of kinds of the API group storage.k8s.io."""
