@@ -1,6 +1,6 @@
-"""Subsets of an Endpoints object, as JSON: addresses and ports of Pods, repacked and truncated. Pure functions.
+"""Subsets of an Endpoints object, as JSON: addresses and ports of Pods, and their limit. Pure functions.
 
-Source: pkg/controller/endpoint/endpoints_controller.go, pkg/api/v1/endpoints/util.go.
+Source: pkg/controller/endpoint/endpoints_controller.go.
 """
 
 from __future__ import annotations
@@ -11,21 +11,18 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kubeloop.controllers.runtime.name_hash import fnv1a_128
 from kubeloop.controllers.runtime.service_pods import CLUSTER_IP_NONE, find_port, has_endpoint, published_hostname
+from kubeloop.controllers.runtime.subset_packing import AddressKey, ReadyByPort, pack_subsets
 from kubeloop.kube.objects.api_types import JSONValue, Pod, Service
 from kubeloop.kube.objects.object_fields import is_ready
 
 MAX_ADDRESSES = 1000
 
-_Key = tuple[str, str]  # IP and UID of the Pod
-_ReadyByPort = dict[bytes, dict[_Key, bool]]
-
 
 def endpoint_subsets(service: Service, pods: Iterable[Pod]) -> list[JSONValue]:
     """Return the subsets of a Service: Pods with the same ports share one."""
-    addresses: dict[_Key, JSONValue] = {}
-    ready_by_port: _ReadyByPort = {}
+    addresses: dict[AddressKey, JSONValue] = {}
+    ready_by_port: ReadyByPort = {}
     early = service.spec.publish_not_ready_addresses
     for pod in pods:
         if not has_endpoint(pod, include_terminating=early):
@@ -37,7 +34,7 @@ def endpoint_subsets(service: Service, pods: Iterable[Pod]) -> list[JSONValue]:
         addresses[key] = address
         for port in _ports(service, pod):
             ready_by_port.setdefault(port, {})[key] = early or is_ready(pod)
-    return _packed(addresses, ready_by_port)
+    return pack_subsets(addresses, ready_by_port)
 
 
 def _address(service: Service, pod: Pod) -> JSONValue | None:
@@ -73,49 +70,6 @@ def _ports(service: Service, pod: Pod) -> Iterable[bytes]:
             if port.app_protocol is not None:
                 entry["appProtocol"] = port.app_protocol
             yield msgspec.json.encode(entry, order="sorted")
-
-
-def canonical(subsets: Iterable[JSONValue]) -> list[JSONValue]:
-    """Return subsets in the form that endpoint_subsets() returns, to compare them."""
-    addresses: dict[_Key, JSONValue] = {}
-    ready_by_port: _ReadyByPort = {}
-    for subset in subsets:
-        for name in ("addresses", "notReadyAddresses"):
-            for address in subset.get(name) or ():
-                key = (address["ip"], (address.get("targetRef") or {}).get("uid", ""))
-                addresses[key] = address
-                for port in subset.get("ports") or (None,):
-                    encoded = msgspec.json.encode(port, order="sorted") if port is not None else b""
-                    ready = ready_by_port.setdefault(encoded, {})
-                    ready[key] = ready.get(key, True) and name == "addresses"
-    return _packed(addresses, ready_by_port)
-
-
-def _packed(addresses: dict[_Key, JSONValue], ready_by_port: _ReadyByPort) -> list[JSONValue]:
-    ports_by_addresses: dict[tuple[tuple[_Key, bool], ...], list[bytes]] = {}
-    for port, ready in ready_by_port.items():
-        ports_by_addresses.setdefault(tuple(sorted(ready.items())), []).append(port)
-    subsets = []
-    for members, encoded in sorted(ports_by_addresses.items(), key=lambda item: sorted(item[1])):
-        subset: JSONValue = {}
-        for name, is_listed in (("addresses", True), ("notReadyAddresses", False)):
-            listed = [addresses[key] for key, is_ready_ in members if is_ready_ is is_listed]
-            if listed:
-                subset[name] = listed
-        ports = [msgspec.json.decode(port) for port in encoded if port]
-        if ports:
-            subset["ports"] = sorted(ports, key=_port_hash)
-        subsets.append(subset)
-    return subsets
-
-
-def _port_hash(port: JSONValue) -> int:
-    """Return the hash by which kube-controller-manager sorts ports."""
-    text = (
-        f"(v1.EndpointPort){{Name:(string){port.get('name', '')} Port:(int32){port['port']}"
-        f" Protocol:(v1.Protocol){port['protocol']} AppProtocol:(*string){port.get('appProtocol', '<nil>')}}}"
-    )
-    return fnv1a_128(text.encode())
 
 
 def truncated(subsets: list[JSONValue]) -> list[JSONValue] | None:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from kubeloop.controllers.endpoint.endpoint_subsets import (
     MAX_ADDRESSES,
     address_count,
-    canonical,
     endpoint_subsets,
     truncated,
 )
@@ -26,6 +25,7 @@ from kubeloop.controllers.runtime.service_pods import (
     is_headless,
     selects,
 )
+from kubeloop.controllers.runtime.subset_packing import LEADER, repacked_subsets
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating
@@ -36,7 +36,6 @@ from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 _MANAGED_BY = "endpoints.kubernetes.io/managed-by"
 _CONTROLLER = "endpoint-controller"
 _OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
-_LEADER = "control-plane.alpha.kubernetes.io/leader"
 _MAX_REQUEUES = 15
 
 
@@ -73,7 +72,7 @@ class EndpointsController:
 
     def _on_endpoints(self, endpoints: JSONValue, is_initial: bool) -> None:
         """Check the Endpoints of the first list: their Service may have been deleted before the start."""
-        if is_initial and _LEADER not in (endpoints["metadata"].get("annotations") or {}):
+        if is_initial and LEADER not in (endpoints["metadata"].get("annotations") or {}):
             self._queue.add(_key(endpoints), "leftover Endpoints")
 
     async def reconcile(self, key: str) -> float | None:
@@ -156,7 +155,7 @@ def _is_current(current: JSONValue, service: Service, subsets: list[JSONValue]) 
         and compared == service.metadata.labels
         and address_count(old_subsets, "addresses", "notReadyAddresses") <= MAX_ADDRESSES
         and _OVER_CAPACITY not in (metadata.get("annotations") or {})
-        and canonical(old_subsets) == canonical(subsets)
+        and repacked_subsets(old_subsets) == repacked_subsets(subsets)
     )
 
 

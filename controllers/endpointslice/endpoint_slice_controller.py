@@ -16,16 +16,14 @@ from kubeloop.controllers.endpointslice.metrics import EndpointSliceMetrics, ser
 from kubeloop.controllers.endpointslice.pod_endpoints import ZONE, address_types, desired_endpoints
 from kubeloop.controllers.endpointslice.slice_changes import (
     CONTROLLER,
-    MANAGED_BY,
-    SERVICE_NAME,
     SliceChanges,
     reuse_deleted,
     slice_changes,
 )
-from kubeloop.controllers.endpointslice.slice_tracker import EndpointSliceTracker, service_key
 from kubeloop.controllers.endpointslice.topology_cache import TopologyCache, cpu_ratios, wants_topology_hints
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.endpoint_slices import MANAGED_BY, SERVICE_NAME, service_key
 from kubeloop.controllers.runtime.rate_limiter import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
@@ -38,6 +36,7 @@ from kubeloop.controllers.runtime.service_pods import (
     has_selected_endpoints,
     selects,
 )
+from kubeloop.controllers.runtime.slice_tracker import EndpointSliceTracker
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError, is_namespace_terminating

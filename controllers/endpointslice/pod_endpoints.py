@@ -8,10 +8,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
+from kubeloop.controllers.runtime.endpoint_slices import EndpointKey, endpoint_key, port_key
 from kubeloop.controllers.runtime.name_hash import fnv1a_128
 from kubeloop.controllers.runtime.service_pods import (
     CLUSTER_IP_NONE,
@@ -23,9 +23,6 @@ from kubeloop.kube.objects.api_types import JSONValue, Node, Pod, Service
 from kubeloop.kube.objects.object_fields import is_ready
 
 ZONE = "topology.kubernetes.io/zone"
-
-EndpointKey = tuple[Any, ...]
-"""Identity of an endpoint in all slices: addresses, host name, and the Pod's namespace and name."""
 
 
 class PortGroup(msgspec.Struct):
@@ -134,23 +131,3 @@ def _port_hash(port: JSONValue) -> int:
         f" Port:(*int32){port['port']} AppProtocol:(*string){app_protocol}}}"
     )
     return fnv1a_128(text.encode())
-
-
-def port_key(ports: list[JSONValue] | None) -> bytes:
-    """Return a key that is equal for lists of equal ports, whatever their order."""
-    return msgspec.json.encode(sorted(ports or (), key=msgspec.json.encode), order="sorted")
-
-
-def endpoint_key(endpoint: JSONValue) -> EndpointKey:
-    target = endpoint.get("targetRef") or {}
-    return (
-        *sorted(endpoint["addresses"]),
-        endpoint.get("hostname"),
-        target.get("namespace"),
-        target.get("name"),
-    )
-
-
-def same_endpoint(first: JSONValue, second: JSONValue) -> bool:
-    """Return True if two endpoints with the same key are equal, apart from hints."""
-    return all(first.get(name) == second.get(name) for name in ("nodeName", "zone", "conditions", "targetRef"))

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import msgspec
 
-from kubeloop.controllers.endpointslice.pod_endpoints import (
-    DesiredEndpoints,
-    PortGroup,
+from kubeloop.controllers.endpointslice.pod_endpoints import DesiredEndpoints, PortGroup
+from kubeloop.controllers.runtime.endpoint_slices import (
+    MANAGED_BY,
+    SERVICE_NAME,
     endpoint_key,
     port_key,
     same_endpoint,
+    slice_name_prefix,
 )
 from kubeloop.controllers.runtime.service_pods import IS_HEADLESS_SERVICE, is_headless
 from kubeloop.kube.objects.api_types import JSONValue, Service
 from kubeloop.kube.objects.object_fields import controller_reference
 
-MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 CONTROLLER = "endpointslice-controller.k8s.io"
-SERVICE_NAME = "kubernetes.io/service-name"
 _RESERVED_LABELS = frozenset({MANAGED_BY, SERVICE_NAME, IS_HEADLESS_SERVICE})
-_MAX_PREFIX = 252  # with the dash, a valid name
 
 
 class SliceChanges(msgspec.Struct):
@@ -159,12 +158,11 @@ def _slice_to_fill(slices: list[JSONValue], count: int, max_endpoints: int) -> J
 
 
 def new_slice(service: Service, address_type: str, ports: list[JSONValue]) -> JSONValue:
-    name = service.metadata.name
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
-            "generateName": f"{name}-" if len(name) < _MAX_PREFIX else name,
+            "generateName": slice_name_prefix(service.metadata.name),
             "namespace": service.metadata.namespace,
             "labels": slice_labels(service),
             "ownerReferences": [controller_reference(service)],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 if TYPE_CHECKING:
-    from kubeloop.kube.objects.api_types import Node, Pod
+    from kubeloop.kube.objects.api_types import Node, Pod, Service
     from kubeloop.kube.objects.device_types import DeviceTaintRule, ResourceClaim, ResourceSlice
     from kubeloop.kube.objects.workload_types import PodGroup
 
@@ -88,6 +88,11 @@ def _needs_lifecycle(node: Node) -> bool:
 
 def _is_token_secret(secret: Mapping[str, Any]) -> bool:
     return secret.get("type") == "kubernetes.io/service-account-token"
+
+
+def _has_own_endpoints(service: Service) -> bool:
+    """Return True for a Service without selector, except for that of the API server, whose Endpoints say so."""
+    return not service.spec.selector and service.key != "default/kubernetes"
 
 
 def _has_claims(obj: Pod | PodGroup | ResourceClaim) -> bool:
@@ -351,6 +356,31 @@ CONTROLLER_TABLE = (
                 "endpointslice-updates-batch-period",
                 0.0,
                 "Time by which EndpointSlices follow changes of pods later, to join several changes in one update.",
+                "duration",
+            ),
+        ),
+    ),
+    ControllerDescriptor(
+        name="endpointslicemirroring",
+        kubernetes_name="endpointslice-mirroring-controller",
+        factory="endpointslicemirroring.mirroring_controller:EndpointSliceMirroringController",
+        watches="endpoints endpointslices.discovery.k8s.io services",
+        starts_with="services",
+        starts_when=_has_own_endpoints,
+        event_component="endpoint-slice-mirroring-controller",
+        concurrency=ControllerOption(
+            "mirroring-concurrent-service-endpoint-syncs", 5, "Number of concurrent reconciles of mirrored Endpoints."
+        ),
+        options=(
+            ControllerOption(
+                "mirroring-max-endpoints-per-subset",
+                1000,
+                "Maximum number of addresses of a subset that are mirrored to an EndpointSlice.",
+            ),
+            ControllerOption(
+                "mirroring-endpointslice-updates-batch-period",
+                0.0,
+                "Time by which slices follow changes of other writers later, to join several changes in one update.",
                 "duration",
             ),
         ),

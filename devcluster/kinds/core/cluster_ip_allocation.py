@@ -29,9 +29,9 @@ from kubeloop.devcluster.kinds.core.service_addresses import (
 from kubeloop.devcluster.registry.server_objects import ServerObject, object_template, stamp_object
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.ip_addresses import allocated_ip
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.ip_addresses import allocated_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import SERVICES
 from kubeloop.kube.uids import new_uid

@@ -21,7 +21,8 @@ from kubeloop.devcluster.kinds.core.service_addresses import (
 )
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_labels, validate_port_number_or_name
-from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, validate_cidr, validate_ip
+from kubeloop.devcluster.validation.common.ip_addresses import validate_cidr, validate_ip
+from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_1035_label, dns_label, dns_subdomain, port_number, qualified_name
 

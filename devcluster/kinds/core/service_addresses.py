@@ -8,7 +8,8 @@ pkg/registry/core/service/strategy.go of v1.36.
 from __future__ import annotations
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.ip_addresses import allocated_ip, validate_ip
+from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
+from kubeloop.kube.ip_addresses import allocated_ip
 from kubeloop.kube.json_object import JSON
 
 _SINGLE_STACK, _PREFER_DUAL_STACK, _REQUIRE_DUAL_STACK = "SingleStack", "PreferDualStack", "RequireDualStack"

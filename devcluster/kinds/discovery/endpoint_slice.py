@@ -9,7 +9,8 @@ from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.core.service import validate_reachable_ip
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_labels
-from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, validate_ip, validate_strict_ip
+from kubeloop.devcluster.validation.common.ip_addresses import validate_ip, validate_strict_ip
+from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, dns_subdomain, label_value, qualified_name
 

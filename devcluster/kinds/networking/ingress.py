@@ -6,8 +6,9 @@ import re
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, validate_ip
+from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
 from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
+from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import (
     dns_1035_label,

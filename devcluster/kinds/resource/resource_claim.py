@@ -20,11 +20,12 @@ from kubeloop.devcluster.kinds.resource.common import (
     validate_toleration,
 )
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
-from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, sloppy_network
+from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
 from kubeloop.devcluster.validation.pod.scheduling import validate_node_selector
 from kubeloop.kube.device_selectors import DeviceSelectorError, compile_device_selector
 from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_subdomain
 

@@ -12,6 +12,7 @@ from kubeloop.controllers.daemonset.daemon_set_controller import DaemonSetContro
 from kubeloop.controllers.deployment.deployment_controller import DeploymentController
 from kubeloop.controllers.endpoint.endpoints_controller import EndpointsController
 from kubeloop.controllers.endpointslice.endpoint_slice_controller import EndpointSliceController
+from kubeloop.controllers.endpointslicemirroring.mirroring_controller import EndpointSliceMirroringController
 from kubeloop.controllers.job.job_controller import JobController
 from kubeloop.controllers.podautoscaler.horizontal_controller import HorizontalController
 from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
@@ -24,6 +25,7 @@ CONTROLLERS = (
     DeploymentController,
     EndpointsController,
     EndpointSliceController,
+    EndpointSliceMirroringController,
     HorizontalController,
     JobController,
     ReplicaSetController,

@@ -27,6 +27,11 @@ BOUNDS = {  # as in pkg/controller and staging/src/k8s.io/endpointslice of v1.36
     "endpoint_slice_controller_endpointslices_changed_per_sync": [
         *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),  # the default
     ],
+    **{
+        f"endpoint_slice_mirroring_controller_{name}_per_sync": exponential(2, 2, 15)
+        for name in ("endpoints_added", "endpoints_updated", "endpoints_removed", "addresses_skipped")
+    },
+    "endpoint_slice_mirroring_controller_endpoints_sync_duration": exponential(0.001, 2, 15),
     "horizontal_pod_autoscaler_controller_metric_computation_duration_seconds": exponential(0.001, 2, 15),
     "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds": exponential(0.001, 2, 15),
     "job_controller_job_sync_duration_seconds": exponential(0.004, 2, 15),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.endpoint.endpoint_subsets import address_count, canonical, endpoint_subsets, truncated
+from kubeloop.controllers.endpoint.endpoint_subsets import address_count, endpoint_subsets, truncated
+from kubeloop.controllers.runtime.subset_packing import repacked_subsets
 from kubeloop.kube.objects.api_types import Pod, Service, convert
 
 
@@ -48,7 +49,7 @@ def test_ports_with_other_addresses_are_other_subsets():
         (9000, ["10.1.0.1", "10.1.0.2"]),
         (9090, ["10.1.0.2"]),
     ]
-    assert canonical(reversed(subsets)) == subsets
+    assert repacked_subsets(reversed(subsets)) == subsets
 
 
 def test_terminating_pod_is_listed_only_if_published_early():
@@ -61,7 +62,7 @@ def test_terminating_pod_is_listed_only_if_published_early():
 def test_headless_service_without_ports_lists_addresses_only():
     (subset,) = endpoint_subsets(service(ports=[], clusterIP="None"), [pod(1)])
     assert (ips(subset), "ports" in subset) == (["10.1.0.1"], False)
-    assert canonical([subset]) == [subset]
+    assert repacked_subsets([subset]) == [subset]
     assert endpoint_subsets(service(ports=[]), [pod(1)]) == []
 
 

@@ -9,12 +9,10 @@ import pytest
 from kubeloop.controllers.endpointslice.pod_endpoints import (
     address_types,
     desired_endpoints,
-    endpoint_key,
     endpoint_ports,
     pod_endpoint,
-    port_key,
-    same_endpoint,
 )
+from kubeloop.controllers.runtime.endpoint_slices import endpoint_key, port_key, same_endpoint
 from kubeloop.kube.objects.api_types import Node, Pod, Service, convert
 
 NODE = convert(Node, {"metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "a"}}})
@@ -104,9 +102,10 @@ def test_port_key_ignores_order():
     assert port_key(None) == port_key([])
 
 
-def test_same_endpoint_ignores_hints_only():
+def test_same_endpoint_ignores_hints_and_version_of_the_pod():
     endpoint = pod_endpoint(service(), pod(), NODE, "IPv4")
-    hinted = {**endpoint, "hints": {"forZones": [{"name": "a"}]}}
+    target = {**endpoint["targetRef"], "resourceVersion": "7"}
+    hinted = {**endpoint, "hints": {"forZones": [{"name": "a"}]}, "targetRef": target}
     assert same_endpoint(endpoint, hinted)
     assert endpoint_key(endpoint) == endpoint_key(hinted)
     assert not same_endpoint(endpoint, {**endpoint, "zone": "b"})

@@ -6,7 +6,6 @@ import pytest
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList, error_list_type
 from kubeloop.devcluster.validation.common.ip_addresses import (
-    allocated_ip,
     validate_cidr,
     validate_ip,
     validate_strict_cidr,
@@ -52,8 +51,3 @@ def test_notation_of_cidrs_is_free_without_strict_validation(text: str):
     assert not errors
     validate_strict_cidr(errors, "spec.cidr", text)
     assert errors
-
-
-@pytest.mark.parametrize("text", ["10.0.0.7", "010.0.0.07", "::ffff:10.0.0.7"])
-def test_allocated_address_has_one_form(text: str):
-    assert str(allocated_ip(text)) == "10.0.0.7"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kubeloop.controllers.endpointslice.slice_changes import SERVICE_NAME
+from kubeloop.controllers.runtime.endpoint_slices import service_key
 from kubeloop.kube.objects.api_types import JSONValue
 
 _DELETED = -1
@@ -60,12 +60,6 @@ class EndpointSliceTracker:
 
     def _generation(self, endpoint_slice: JSONValue) -> int | None:
         return self._generations.get(service_key(endpoint_slice), {}).get(endpoint_slice["metadata"]["uid"])
-
-
-def service_key(endpoint_slice: JSONValue) -> str:
-    """Return the key of a slice's Service."""
-    metadata = endpoint_slice["metadata"]
-    return f"{metadata['namespace']}/{(metadata.get('labels') or {}).get(SERVICE_NAME, '')}"
 
 
 def generation_of(endpoint_slice: JSONValue) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.controllers.endpointslice.slice_tracker import EndpointSliceTracker
+from kubeloop.controllers.runtime.slice_tracker import EndpointSliceTracker
 
 
 def written(uid: str = "u", generation: int = 1) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""EndpointSlice mirroring controller: publishes Endpoints that a user writes in EndpointSlices."""
