@@ -287,7 +287,12 @@ class PersistentVolumeBinder:
             claim = await self._patch_claim(claim, metadata={"annotations": annotations}, spec=spec)
         # once bound, the capacity is the file system's, which the node resizes
         known = claim.status.capacity if claim.status.phase == "Bound" else {}
-        await self._write_claim_status(claim, "Bound", volume.spec.access_modes, known or volume.spec.capacity)
+        # and the class is that which the driver's resizer has applied
+        source = volume.spec.volume_attributes_class_name
+        current_class = source if claim.status.phase == "Pending" else claim.status.current_volume_attributes_class_name
+        await self._write_claim_status(
+            claim, "Bound", volume.spec.access_modes, known or volume.spec.capacity, current_class
+        )
 
     async def _mark_lost(self, claim: PersistentVolumeClaim, reason: str, message: str) -> None:
         if claim.status.phase != "Lost":
@@ -398,15 +403,21 @@ class PersistentVolumeBinder:
         phase: str,
         access_modes: tuple[str, ...] = (),
         capacity: Mapping[str, Quantity] = MappingProxyType({}),
+        current_class: str | None = None,
     ) -> PersistentVolumeClaim:
-        """Write phase, access modes and capacity if they differ; a claim without volume has no modes and capacity."""
+        """Write phase, access modes, capacity and VolumeAttributesClass if they differ.
+
+        A claim without volume has only a phase.
+        """
         status, metadata = claim.status, claim.metadata
-        if (status.phase, status.access_modes, status.capacity) == (phase, access_modes, capacity):
+        before = (status.phase, status.access_modes, status.capacity, status.current_volume_attributes_class_name)
+        if before == (phase, access_modes, capacity, current_class):
             return claim
         new = {
             "phase": phase,
             "accessModes": list(access_modes) or None,
             "capacity": {**dict.fromkeys(status.capacity), **capacity} if capacity else None,
+            "currentVolumeAttributesClassName": current_class,
         }
         body = versioned_merge_patch(metadata.resource_version, status=new)
         patched = await self._client.patch(

@@ -42,6 +42,9 @@ Services
 
     service_events.py           Services that a changed Service or Pod enqueues
     service_pods.py             Pods of a Service, their ports and times of change
+    subset_packing.py           subsets of Endpoints, one per set of ports
+    endpoint_slices.py          labels of EndpointSlices, identity of their ports and endpoints
+    slice_tracker.py            own writes of EndpointSlices that the cache may not show yet
 
 Objects of any kind
 

@@ -147,7 +147,6 @@ class VolumeProvisioner:
     def _volume(self, name: str, claim: JSON, storage_class: JSON, node: JSON | None) -> JSON:
         spec: JSON = {
             "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
-            "hostPath": {"path": f"/var/kubeloop/volumes/{name}", "type": "DirectoryOrCreate"},
             "accessModes": claim["spec"]["accessModes"],
             "claimRef": _claim_ref(claim),
             "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy") or "Delete",
@@ -156,8 +155,11 @@ class VolumeProvisioner:
         }
         if storage_class.get("mountOptions"):
             spec["mountOptions"] = storage_class["mountOptions"]
-        if claim["spec"].get("volumeAttributesClassName"):
-            spec["volumeAttributesClassName"] = claim["spec"]["volumeAttributesClassName"]
+        if attributes_class := claim["spec"].get("volumeAttributesClassName"):  # which only CSI volumes may have
+            spec["csi"] = {"driver": storage_class["provisioner"], "volumeHandle": name}
+            spec["volumeAttributesClassName"] = attributes_class
+        else:
+            spec["hostPath"] = {"path": f"/var/kubeloop/volumes/{name}", "type": "DirectoryOrCreate"}
         if node is not None:
             label = "kubernetes.io/hostname"
             host = (node["metadata"].get("labels") or {}).get(label, node["metadata"]["name"])

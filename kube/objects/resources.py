@@ -182,6 +182,18 @@ DEVICE_TAINT_RULES = new_resource(
     subresources="status",
     gate="DRADeviceTaintRules",
 )
+CLUSTER_ROLES: Resource[dict[str, Any]] = new_resource(
+    dict, "rbac.authorization.k8s.io/v1", "clusterroles", "ClusterRole", namespaced=False
+)
+SERVICE_CIDRS: Resource[dict[str, Any]] = new_resource(
+    dict, "networking.k8s.io/v1", "servicecidrs", "ServiceCIDR", namespaced=False, subresources="status"
+)
+IP_ADDRESSES: Resource[dict[str, Any]] = new_resource(
+    dict, "networking.k8s.io/v1", "ipaddresses", "IPAddress", namespaced=False, short="ip"
+)
+VOLUME_ATTRIBUTES_CLASSES: Resource[dict[str, Any]] = new_resource(
+    dict, "storage.k8s.io/v1", "volumeattributesclasses", "VolumeAttributesClass", namespaced=False, short="vac"
+)
 LEASES = new_resource(api_types.Lease, "coordination.k8s.io/v1", "leases")
 
 ALL: tuple[Resource[Any], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Resource))

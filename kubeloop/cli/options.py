@@ -21,6 +21,7 @@ import click
 import msgspec
 
 from kubeloop.kube.durations import duration_seconds, duration_text
+from kubeloop.kube.errors import UserError
 from kubeloop.process.controller_table import CONTROLLERS, controller_options
 
 if TYPE_CHECKING:
@@ -217,18 +218,14 @@ def _seconds(text: str) -> float | None:
         return duration_seconds(text)
 
 
-_MIN_PREFIX, _MAX_PREFIX = 8, 29
-
-
 def _service_range(text: str | IPv4Network) -> IPv4Network:
     """Raises click.BadParameter."""
+    from kubeloop.process.service_range import parse_service_range
+
     try:
-        network = IPv4Network(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{error}; use a range of IPv4 addresses, such as 10.0.0.0/16") from None
-    if not _MIN_PREFIX <= network.prefixlen <= _MAX_PREFIX:
-        raise click.BadParameter(f"{network}: the prefix length must be {_MIN_PREFIX} to {_MAX_PREFIX}")
-    return network
+        return parse_service_range(str(text))
+    except UserError as error:
+        raise click.BadParameter(f"{error}; use {error.hint}") from None
 
 
 class DevClusterOptions(msgspec.Struct, frozen=True):

@@ -481,6 +481,13 @@ CONTROLLER_TABLE = (
         starts_with="persistentvolumes",
     ),
     ControllerDescriptor(
+        name="volumeattributesclass-protection",
+        kubernetes_name="volumeattributesclass-protection-controller",
+        factory="vacprotection.class_protection_controller:VolumeAttributesClassProtectionController",
+        watches="volumeattributesclasses.storage.k8s.io persistentvolumes persistentvolumeclaims",
+        starts_with="volumeattributesclasses.storage.k8s.io",
+    ),
+    ControllerDescriptor(
         name="ephemeral-volume",
         kubernetes_name="ephemeral-volume-controller",
         factory="ephemeral.ephemeral_volume_controller:EphemeralVolumeController",
@@ -503,6 +510,21 @@ CONTROLLER_TABLE = (
         concurrency=ControllerOption(
             "concurrent-resourceclaim-syncs", 50, "Number of concurrent reconciles of ResourceClaims and their pods."
         ),
+    ),
+    ControllerDescriptor(
+        name="clusterrole-aggregation",
+        kubernetes_name="clusterrole-aggregation-controller",
+        factory="clusterroleaggregation.aggregation_controller:ClusterRoleAggregationController",
+        watches="clusterroles.rbac.authorization.k8s.io",
+        starts_with="clusterroles.rbac.authorization.k8s.io",
+        starts_when=lambda role: role.get("aggregationRule") is not None,
+    ),
+    ControllerDescriptor(
+        name="service-cidr",
+        kubernetes_name="service-cidr-controller",
+        factory="servicecidrs.service_cidr_controller:ServiceCIDRController",
+        watches="servicecidrs.networking.k8s.io ipaddresses.networking.k8s.io",
+        starts_with="servicecidrs.networking.k8s.io",
     ),
     ControllerDescriptor(
         name="podgroup-protection",

@@ -32,11 +32,11 @@ async def run_api_server(
     """Run an API server with its nodes for the length of the context. token: see ApiServer.
 
     root_ca: certificate of the server, if it has TLS. A crash inside raises out of the context, in an ExceptionGroup.
-    Raises UserError for invalid options, before
-    anything runs.
+    Raises UserError for invalid options, before anything runs.
     """
     nodes, faults, stages = options.node_settings(), options.parsed_faults(), options.parsed_stages()
     settings = ServingSettings(
+        service_range=options.service_range(),
         feature_gates=options.parsed_feature_gates(),
         container_answers=options.parsed_container_answers(),
         root_ca=root_ca,

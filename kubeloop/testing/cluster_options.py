@@ -16,6 +16,8 @@ from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
 
 if TYPE_CHECKING:
+    from ipaddress import IPv4Network
+
     from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
     from kubeloop.devcluster.kubelet.stages.files import Stage
     from kubeloop.devcluster.server.faults import Faults
@@ -31,6 +33,7 @@ class Options(TypedDict, total=False):
     start_delay, start_spread: seconds from binding to running containers, drawn evenly from delay +- spread.
     job_duration: seconds after which the containers of a Job's pod exit with 0 (1).
     devices: file of the devices of the nodes, as for `kubeloop up --devices`.
+    service_cluster_ip_range: address range of Services (10.0.0.0/24).
     stages: files of KWOK stages that simulate pods, as for `kubeloop apiserver --stages`.
     scheduler_config: a KubeSchedulerConfiguration (or Policy): a file, its text, or the object itself. Its plugins
       ("module:Class") are imported with the test's own import path.
@@ -51,6 +54,7 @@ class Options(TypedDict, total=False):
     start_spread: float
     job_duration: float
     devices: str | Path
+    service_cluster_ip_range: str
     stages: str | Path | Sequence[str | Path]
     scheduler_config: str | Path | Mapping[str, Any]
     controllers: str | Sequence[str]
@@ -72,6 +76,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     start_spread: float = 0.0
     job_duration: float = 1.0
     devices: str = ""
+    service_cluster_ip_range: str = "10.0.0.0/24"
     stages: tuple[str, ...] = ()
     scheduler_config: str = ""
     controllers: str = "*"
@@ -101,6 +106,12 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             probe_delays=False,
             stop_delay_seconds=0.0,
         )
+
+    def service_range(self) -> IPv4Network:
+        """Return the address range of Services. Raises UserError."""
+        from kubeloop.process.service_range import parse_service_range
+
+        return parse_service_range(self.service_cluster_ip_range)
 
     def settings(self) -> Settings:
         """Return the settings of the control plane. Imports the scheduler's plugins. Raises UserError."""
@@ -182,6 +193,7 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
         if getattr(options, name) < minimum:
             raise UserError(f"cluster option {name}: must be at least {minimum}", hint="for example nodes=3")
     options.parsed_feature_gates()  # raises UserError
+    options.service_range()  # raises UserError
     return options
 
 

@@ -29,6 +29,7 @@ OPTIONS = {
     "start_spread": "Maximum deviation from the start delay, in seconds (0).",
     "job_duration": "Seconds after which the containers of a Job's pod exit with 0 (1).",
     "devices": "File of the devices of the nodes, as for kubeloop up --devices.",
+    "service_cluster_ip_range": "Address range of Services (10.0.0.0/24).",
     "stages": "Comma-separated files of KWOK stages, as for kubeloop apiserver --stages.",
     "scheduler_config": "KubeSchedulerConfiguration file; its plugins are imported with the tests' import path.",
     "controllers": "Comma-separated list of controllers to run; '*' for all, '-name' to exclude one (*).",

@@ -9,9 +9,9 @@ import ipaddress
 import random
 from datetime import datetime, timedelta
 from functools import cache
+from itertools import chain
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.api.served_resources import IP_ADDRESSES, SERVICE_CIDRS
 from kubeloop.devcluster.kinds.core.node_port_allocation import (
     RANDOM_TRIES,
@@ -39,14 +39,16 @@ from kubeloop.kube.uids import new_uid
 SERVICE_CIDR = ipaddress.IPv4Network("10.0.0.0/24")
 """kube-apiserver's default of --service-cluster-ip-range."""
 _MANAGED_BY, _ALLOCATOR = "ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io"
+_NOT_READY = "allocator not ready"
 _LEAK_AGE = timedelta(seconds=60)
 
 
 class ServiceAllocator:
     """Allocates cluster IPs and node ports; the store's Services determine which are allocated.
 
-    An IPAddress exists from the write that gives the address to a Service to the write that releases it. network: the
-    server's own range; other ranges come from ServiceCIDRs that are ready. error_list: with the server's feature gates.
+    Addresses come from the ranges of the ServiceCIDRs that are ready, the server's own among them. An IPAddress exists
+    from the write that gives the address to a Service to the write that releases it. error_list: with the server's
+    feature gates.
     """
 
     def __init__(
@@ -54,13 +56,11 @@ class ServiceAllocator:
         store: ObjectStore,
         clock: Clock,
         rng: random.Random,
-        network: ipaddress.IPv4Network,
         error_list: type[ErrorList] = ErrorList,
     ) -> None:
         self._store = store
         self._clock = clock
         self._rng = rng
-        self._network = network
         self._error_list = error_list
         self._owner_by_ip: dict[str, str] = {}  # uid of the Service
         self._owner_by_port: dict[int, str] = {}
@@ -127,8 +127,7 @@ class ServiceAllocator:
         if addresses:
             self._claim_ip(service, addresses[0], dry_run=dry_run)
         else:
-            name = service["metadata"].get("name", "")
-            spec["clusterIP"] = str(self._network.network_address) if dry_run else self._any_free_ip(name)
+            spec["clusterIP"] = self._any_free_ip(service["metadata"].get("name", ""), dry_run=dry_run)
             spec["clusterIPs"] = [spec["clusterIP"]]
 
     def _allocate_node_ports(self, service: JSON, ports: NodePortOperation) -> None:
@@ -213,31 +212,29 @@ class ServiceAllocator:
         table.create(address, stamp_object(obj, new_uid(self._rng), rfc3339(self._clock.now())))
 
     def _networks(self) -> list[ipaddress.IPv4Network]:
-        """Return the ranges for cluster IPs, the server's own range first."""
-        added = [
-            ipaddress.IPv4Network(cidr)
-            for service_cidr in self._store.list(SERVICE_CIDRS)
-            if _is_ready(service_cidr)
-            for cidr in service_cidr["spec"].get("cidrs") or ()
-            if ":" not in cidr
-        ]
-        return [self._network, *(network for network in added if network != self._network)]
+        """Return the ranges for cluster IPs, that of the oldest ServiceCIDR first."""
+        ready = [service_cidr for service_cidr in self._store.list(SERVICE_CIDRS) if _is_ready(service_cidr)]
+        ready.sort(key=lambda service_cidr: str(service_cidr["metadata"]["creationTimestamp"]))
+        cidrs = [cidr for service_cidr in ready for cidr in service_cidr["spec"].get("cidrs") or ()]
+        return [ipaddress.IPv4Network(cidr) for cidr in dict.fromkeys(cidrs) if ":" not in cidr]
 
     def _is_taken(self, address: str) -> bool:
         return address in self._owner_by_ip or self._store.table(IP_ADDRESSES).get(address) is not None
 
     def _claim_ip(self, service: JSON, text: str, *, dry_run: bool) -> None:
         address, problem = allocated_ip(text), ""
-        key = str(address)
-        owner = self._owner_by_ip.get(key)
-        network = next((candidate for candidate in self._networks() if address in candidate), None)
-        if owner != service["metadata"]["uid"] and self._is_taken(key):
-            problem = "provided IP is already allocated"
-        elif owner is None and not dry_run and network is None:
+        key, networks = str(address), self._networks()
+        if self._owner_by_ip.get(key) == service["metadata"]["uid"]:
+            return
+        if dry_run:  # v1.36 asks any one range then, and does not see which addresses are taken
+            if not networks:
+                problem = _NOT_READY
+            elif not _can_allocate(networks[0], address):
+                problem = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {networks[0]}"
+        elif not any(_can_allocate(network, address) for network in networks):
             problem = "the provided network does not match the current range"
-        elif owner is None and (network is None or address in (network.network_address, network.broadcast_address)):
-            valid_range = network or self._network
-            problem = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {valid_range}"
+        elif self._is_taken(key):
+            problem = "provided IP is already allocated"
         if problem:
             problems = ErrorList()
             problems.invalid(
@@ -245,12 +242,16 @@ class ServiceAllocator:
             )
             self._raise_if_invalid(service, problems)
 
-    def _any_free_ip(self, name: str) -> str:
+    def _any_free_ip(self, name: str, *, dry_run: bool) -> str:
         """Return a free address for the Service of this name. Raises StatusError 500 if none is free."""
-        for network in self._networks():
+        networks = self._networks()
+        if dry_run and networks:
+            return str(networks[0].network_address)
+        for network in networks:
             if address := self._free_ip_in(network):
                 return address
-        raise errors.internal_error(f"failed to allocate a serviceIP for Service {quoted(name)}: range is full")
+        problem = _NOT_READY if dry_run else "range is full"
+        raise errors.internal_error(f"failed to allocate a serviceIP for Service {quoted(name)}: {problem}")
 
     def _free_ip_in(self, network: ipaddress.IPv4Network) -> str:
         """Return a free address of the upper part of the range, else of the lower part; "" if none is free.
@@ -258,12 +259,9 @@ class ServiceAllocator:
         The lower part is for addresses that Services request. Source: KEP-3070, calculateRangeOffset.
         """
         size = network.num_addresses
-        lower = min(max(16, size // 16), 256)
-        for offset in (
-            *(self._rng.randrange(lower, size - 1) for _ in range(RANDOM_TRIES if lower < size - 1 else 0)),
-            *range(lower, size - 1),
-            *range(1, min(lower, size - 1)),
-        ):
+        first_upper = 1 + min(max(16, size // 16), 256) if size > 16 else 1
+        upper, lower = range(first_upper, size - 1), range(1, first_upper)
+        for offset in chain((self._rng.choice(upper) for _ in range(RANDOM_TRIES)), upper, lower):
             candidate = str(network.network_address + offset)
             if not self._is_taken(candidate):
                 return candidate
@@ -284,7 +282,15 @@ def _ports_of(service: JSON) -> list[int]:
 
 
 def _is_ready(service_cidr: JSON) -> bool:
-    return "deletionTimestamp" not in service_cidr["metadata"] and is_true(service_cidr, "Ready")
+    """Return True unless the range is in deletion or its condition says otherwise, which a controller manager sets."""
+    if "deletionTimestamp" in service_cidr["metadata"]:
+        return False
+    conditions = service_cidr.get("status", {}).get("conditions") or ()
+    return all(condition["status"] == "True" for condition in conditions if condition["type"] == "Ready")
+
+
+def _can_allocate(network: ipaddress.IPv4Network, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    return address in network and address not in (network.network_address, network.broadcast_address)
 
 
 def _creation_time(obj: JSON) -> datetime:

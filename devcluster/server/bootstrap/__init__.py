@@ -140,7 +140,7 @@ class Bootstrap:
         )
         if root_ca is not None and store.data_directory is not None:  # it may be older than these objects
             self.namespace_defaults.note_all()
-        self.addresses = ServiceAllocator(store, clock, rng, service_range, error_list_type(gates))
+        self.addresses = ServiceAllocator(store, clock, rng, error_list_type(gates))
 
     async def run(self) -> None:
         """Restore deleted and changed objects and renew the server's lease until cancelled.

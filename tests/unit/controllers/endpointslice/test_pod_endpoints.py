@@ -12,7 +12,6 @@ from kubeloop.controllers.endpointslice.pod_endpoints import (
     endpoint_ports,
     pod_endpoint,
 )
-from kubeloop.controllers.runtime.endpoint_slices import endpoint_key, port_key, same_endpoint
 from kubeloop.kube.objects.api_types import Node, Pod, Service, convert
 
 NODE = convert(Node, {"metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "a"}}})
@@ -93,19 +92,3 @@ def test_pod_of_missing_node_has_no_endpoint_unless_published_early():
     assert [group.endpoints for group in desired.groups.values()] == [{}]
     published = desired_endpoints(service(publishNotReadyAddresses=True), [pod()], {}.get, "IPv4")
     assert [len(group.endpoints) for group in published.groups.values()] == [1]
-
-
-def test_port_key_ignores_order():
-    http, dns = {"name": "http", "port": 80}, {"name": "dns", "port": 53}
-    assert port_key([http, dns]) == port_key([dns, http])
-    assert port_key([http]) != port_key([dns])
-    assert port_key(None) == port_key([])
-
-
-def test_same_endpoint_ignores_hints_and_version_of_the_pod():
-    endpoint = pod_endpoint(service(), pod(), NODE, "IPv4")
-    target = {**endpoint["targetRef"], "resourceVersion": "7"}
-    hinted = {**endpoint, "hints": {"forZones": [{"name": "a"}]}, "targetRef": target}
-    assert same_endpoint(endpoint, hinted)
-    assert endpoint_key(endpoint) == endpoint_key(hinted)
-    assert not same_endpoint(endpoint, {**endpoint, "zone": "b"})

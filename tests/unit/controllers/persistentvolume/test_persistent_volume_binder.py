@@ -302,6 +302,27 @@ async def test_bound_claim_whose_volume_is_deleted_is_lost():
         )
 
 
+async def test_bound_claim_has_the_volume_attributes_class_of_its_volume():
+    def current() -> str | None:
+        status = cluster.get_claim()["status"]
+        return status.get("currentVolumeAttributesClassName")
+
+    async with running() as cluster:
+        cluster.storage_class("fast", provisioner="csi.example.com")
+        cluster.claim(storage_class="fast", volumeAttributesClassName="gold")
+        await settle()
+        volume = cluster.get_claim()["spec"]["volumeName"]
+        assert (cluster.phases()["data"], current()) == ("Bound", "gold")
+        claim = cluster.get_claim()
+        modified = {**claim["status"], "currentVolumeAttributesClassName": "silver"}  # as the driver's resizer does
+        cluster.store.update(PERSISTENT_VOLUME_CLAIMS, {**claim, "status": modified})
+        await settle()
+        assert current() == "silver"
+        cluster.store.delete(PERSISTENT_VOLUMES, "", volume)
+        await settle()
+        assert (cluster.phases(), current()) == ({"data": "Lost"}, None)
+
+
 async def test_bound_claim_that_names_no_volume_is_lost():
     async with running() as cluster:
         cluster.claim(metadata={"annotations": {"pv.kubernetes.io/bind-completed": "yes"}})

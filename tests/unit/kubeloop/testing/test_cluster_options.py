@@ -20,6 +20,8 @@ def test_options_and_cluster_options_have_the_same_fields():
         pytest.param({"node": 3}, "a cluster has no option 'node'", id="unknown"),
         pytest.param({"nodes": "3"}, "nodes", id="not a number"),
         pytest.param({"nodes": -1}, "at least 0", id="too few"),
+        pytest.param({"service_cluster_ip_range": "10.0.0.1/24"}, "10.0.0.1/24 has host bits set", id="host bits"),
+        pytest.param({"service_cluster_ip_range": "10.0.0.0/30"}, "prefix length 30", id="range too small"),
         pytest.param({"scheduler_config": "nowhere.yaml"}, "cannot read nowhere.yaml", id="no such file"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.served_resources import IP_ADDRESSES
+from kubeloop.devcluster.api.served_resources import IP_ADDRESSES, SERVICE_CIDRS
 from kubeloop.devcluster.kinds.core.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.store import ObjectStore
@@ -30,12 +30,20 @@ def service(name: str, **spec: Any) -> JSON:
 
 
 class Allocation:
-    """An allocator of 10.0.0.0/30, which has two addresses, over an empty store."""
+    """An allocator over a store with the ServiceCIDR 10.0.0.0/30, which has two addresses."""
 
     def __init__(self, error_list: type[ErrorList] = ErrorList) -> None:
         self.clock, self.store = SetClock(NOW), ObjectStore(seconds=lambda: 0.0)
-        network = ipaddress.IPv4Network("10.0.0.0/30")
-        self.allocator = ServiceAllocator(self.store, self.clock, random.Random(1), network, error_list)
+        self.add_range("kubernetes", "10.0.0.0/30")
+        self.allocator = ServiceAllocator(self.store, self.clock, random.Random(1), error_list)
+
+    def add_range(self, name: str, *cidrs: str, ready: str = "", **metadata: str) -> None:
+        """Create a ServiceCIDR. ready: status of the condition Ready, "" for none."""
+        conditions = [{"type": "Ready", "status": ready}] if ready else []
+        head = {"name": name, "creationTimestamp": NOW.isoformat(), **metadata}
+        self.store.create(
+            SERVICE_CIDRS, {"metadata": head, "spec": {"cidrs": [*cidrs]}, "status": {"conditions": conditions}}
+        )
 
     def create(self, name: str, **spec: Any) -> JSON:
         obj = service(name, **spec)
@@ -77,11 +85,7 @@ def test_deleted_service_releases_its_address():
     [
         pytest.param("10.0.0.1", "provided IP is already allocated", id="allocated"),
         pytest.param("10.1.0.1", "the provided network does not match the current range", id="outside of the range"),
-        pytest.param(
-            "10.0.0.3",
-            "the provided IP (10.0.0.3) is not in the valid range. The range of valid IPs is 10.0.0.0/30",
-            id="broadcast address",
-        ),
+        pytest.param("10.0.0.3", "the provided network does not match the current range", id="broadcast address"),
     ],
 )
 def test_requested_address_that_is_not_available_is_invalid(address: str, reason: str):
@@ -98,8 +102,63 @@ def test_requested_address_that_is_not_available_is_invalid(address: str, reason
 
 def test_dry_run_allocates_a_placeholder():
     allocation, obj = Allocation(), service("a")
+    allocation.create("b", clusterIP="10.0.0.1")
     allocation.allocator.create(obj, dry_run=True)
-    assert (obj["spec"]["clusterIP"], allocation.addresses()) == ("10.0.0.0", [])
+    assert (obj["spec"]["clusterIP"], allocation.addresses()) == ("10.0.0.0", ["10.0.0.1"])
+    allocation.allocator.create(service("c", clusterIP="10.0.0.1"), dry_run=True)
+    with pytest.raises(StatusError, match=r"the provided IP \(10.0.0.3\) is not in the valid range. .* 10.0.0.0/30"):
+        allocation.allocator.create(service("c", clusterIP="10.0.0.3"), dry_run=True)
+
+
+def test_second_range_is_used_when_the_first_is_full():
+    allocation = Allocation()
+    for name in "ab":
+        allocation.create(name)
+    allocation.add_range("dual", "fd00::/112", "10.9.0.0/30")
+    assert {allocation.create(name)["spec"]["clusterIP"] for name in "cd"} == {"10.9.0.1", "10.9.0.2"}
+    with pytest.raises(StatusError, match="range is full"):
+        allocation.create("e")
+
+
+@pytest.mark.parametrize(
+    "service_cidr",
+    [
+        pytest.param({"ready": "True"}, id="ready"),
+        pytest.param({}, id="without a controller manager"),
+        pytest.param({"ready": "False"}, id="not ready"),
+        pytest.param({"ready": "True", "deletionTimestamp": "2026-01-01T00:00:00Z"}, id="in deletion"),
+    ],
+)
+def test_addresses_of_ready_ranges_can_be_requested(service_cidr: dict[str, str]):
+    allocation = Allocation()
+    allocation.add_range("more", "10.9.0.0/30", **service_cidr)
+    if service_cidr in ({}, {"ready": "True"}):
+        assert allocation.create("a", clusterIP="10.9.0.1")["spec"]["clusterIP"] == "10.9.0.1"
+    else:
+        with pytest.raises(StatusError, match="the provided network does not match the current range"):
+            allocation.create("a", clusterIP="10.9.0.1")
+
+
+def test_default_range_in_deletion_provides_no_addresses():
+    allocation = Allocation()
+    default = allocation.store.get(SERVICE_CIDRS, "", "kubernetes")
+    assert default is not None
+    metadata = {**default["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    allocation.store.update(SERVICE_CIDRS, {**default, "metadata": metadata})
+    with pytest.raises(StatusError, match="range is full"):
+        allocation.create("a")
+    with pytest.raises(StatusError, match="allocator not ready"):
+        allocation.allocator.create(service("a"), dry_run=True)
+
+
+def test_upper_part_of_the_range_is_allocated_first():
+    allocation = Allocation()
+    allocation.add_range("more", "10.9.0.0/27")
+    for name in "ab":
+        allocation.create(name, clusterIP=f"10.0.0.{1 + 'ab'.index(name)}")
+    numbers = [int(allocation.create(f"s{i}")["spec"]["clusterIP"].rpartition(".")[2]) for i in range(30)]
+    assert sorted(numbers[:14]) == [*range(17, 31)]
+    assert sorted(numbers) == [*range(1, 31)]
 
 
 def test_ports_with_the_same_number_share_a_node_port():
@@ -212,7 +271,7 @@ async def test_allocation_errors_precede_all_other_errors(spec: JSON, causes: li
         pytest.param(
             "10.0.0.0",
             "",
-            "the provided IP (10.0.0.0) is not in the valid range. The range of valid IPs is",
+            "the provided network does not match the current range",
             id="network address",
         ),
     ],

@@ -361,15 +361,17 @@ async def test_ready_service_cidr_provides_addresses(api: InProcessApi):
     cidrs = "/apis/networking.k8s.io/v1/servicecidrs"
     api.create(cidrs, {"metadata": {"name": "more"}, "spec": {"cidrs": ["10.9.0.0/24"]}})
     service_manifest = service("a", clusterIP="10.9.0.9")
-    assert api("POST", SERVICES, service_manifest)[0] == 422
     ready = {
         "type": "Ready",
-        "status": "True",
+        "status": "False",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
         "reason": "",
         "message": "",
     }
     status = {"status": {"conditions": [ready]}}
+    assert api("PATCH", f"{cidrs}/more/status", status, "application/merge-patch+json")[0] == 200
+    assert api("POST", SERVICES, service_manifest)[0] == 422
+    ready["status"] = "True"
     assert api("PATCH", f"{cidrs}/more/status", status, "application/merge-patch+json")[0] == 200
     api.create(SERVICES, service_manifest)
     assert "10.9.0.9" in names(api, ADDRESSES)

@@ -1,0 +1,1 @@
+"""ClusterRole aggregation: the rules of ClusterRoles that collect those of others by label."""

@@ -1,0 +1,1 @@
+"""ServiceCIDR controller: readiness of address ranges of Services, and their deletion."""
