@@ -9,7 +9,8 @@ pkg/registry of Kubernetes v1.36.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -29,6 +30,9 @@ Warn = Callable[[JSON, JSON | None], Iterable[str]]
 """Returns warnings about an object, "" for none; second argument: the stored object, None on create."""
 
 
+ComputedColumn = Callable[[JSON, datetime], Any]
+
+
 def _accept_update(errors: Any, obj: JSON, old: JSON) -> None:
     del errors, obj, old
 
@@ -38,7 +42,7 @@ def _no_warnings(obj: JSON, old: JSON | None) -> Iterable[str]:
     return ()
 
 
-class Strategy(msgspec.Struct, frozen=True, kw_only=True):
+class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The behaviour of one kind. Functions change objects in place: they belong to the request.
 
     default: set unset fields. default_times: set unset times; second argument: returns the current time.
@@ -48,6 +52,10 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     strategy validates metadata, too; otherwise only the store does. update_steps: steps of an update after the store's
     own check of metadata, in order: "u", metadata against the stored version; "w", the new metadata alone; "s",
     `validate_update`. subresource_steps: the same for writes to a subresource.
+
+    cells: a row of `kubectl get` at this time, in the order of printers/columns.json, wide columns included; the object
+    is decoded and defaulted as the server stores it. computed_columns: functions of the columns that the declaration
+    names without a path. row_conditions: conditions of the row in a Table.
     """
 
     default: Default | None = None
@@ -70,6 +78,10 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     default_on_read: Default | None = None
 
     warnings: Warn = _no_warnings
+
+    cells: Callable[[JSON, datetime], list[Any]] | None = None
+    computed_columns: Mapping[str, ComputedColumn] = {}
+    row_conditions: Callable[[JSON], list[JSON]] | None = None
 
 
 NO_BEHAVIOUR = Strategy()

@@ -1,7 +1,7 @@
 """Server-side printing: objects as a meta.k8s.io/v1 Table, as `kubectl get` requests them, or as their metadata only.
 
 Column definitions come from columns.json, whose descriptions are the field documentation of the API types as
-kube-apiserver sends it, or from the kind's declaration; `kind_printers` prints the rows.
+kube-apiserver sends it, or from the kind's declaration; the kind's strategy prints the rows.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from importlib import resources
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.served_resources import ServedResource
+from kubeloop.devcluster.api.served_resources import ServedResource, storage_version_of
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.printers.declared_columns import declared_cells, declared_columns
-from kubeloop.devcluster.printers.formatting import CellPrinter
+from kubeloop.devcluster.printers.formatting import CellPrinter, Cells, object_age, object_name, spec_of, status_of
 from kubeloop.devcluster.serializer.conversion import to_stored
 from kubeloop.kube.json_object import JSON
 
@@ -23,11 +24,6 @@ INCLUDE_OBJECT = ("", "Metadata", "Object", "None")
 """Values of the query parameter includeObject; "" means Metadata."""
 
 _API_VERSION = "meta.k8s.io/v1"
-_ALIASES = {"events.events.k8s.io": "events"}
-_POD_CONDITIONS = {
-    phase: [{"type": "Completed", "status": "True", "reason": phase, "message": message}]
-    for phase, message in (("Succeeded", "The pod has completed successfully."), ("Failed", "The pod failed."))
-}
 
 
 class _Columns(msgspec.Struct):
@@ -78,24 +74,25 @@ def table(
     and apiVersion. `columns` is false in the second and later events of a watch. Raises StatusError 400 for another
     include_object.
     """
-    from kubeloop.devcluster.printers.kind_printers import PRINTERS  # needed by kubectl, not by controllers
-
     check_include_object(include_object)
-    key = served.resource.group_resource
+    stored = storage_version_of(served).resource  # whose cells are printed, also for an object in an older version
+    strategy, name = strategy_of(stored), stored.group_resource
+    cells: CellPrinter = _any_object
     if objects and objects[0].get("kind") == "Scale":
-        key = "scale"
-    key = _ALIASES.get(key, key)
-    declared = served.columns if key in ("", served.resource.group_resource) else ()
-    key = key if declared or key in PRINTERS else ""
-    cells: CellPrinter = partial(declared_cells, declared) if declared else PRINTERS[key]
-    definitions = _columns().get(key) or declared_columns(declared)
-    if served.crd_version is not None and key != "scale":
-        cells, definitions = served.crd_version.cells, served.crd_version.column_definitions(definitions)
+        cells, definitions = _scale_cells, _columns()["scale"]
+    elif served.crd_version is not None:
+        cells, definitions = served.crd_version.cells, served.crd_version.column_definitions(_columns()[""])
+    elif served.columns:
+        cells = partial(declared_cells, served.columns, strategy.computed_columns)
+        definitions = _columns().get(name) or declared_columns(served.columns)
+    elif strategy.cells is not None:
+        cells, definitions = strategy.cells, _columns()[name]
+    else:
+        definitions = _columns()[""]
     rows: list[JSON] = []
     for obj in objects:
-        # cells are computed from the stored version, also for an object in an older version
         row: JSON = {"cells": cells(obj if served.storage_resource is None else to_stored(served, obj), now)}
-        if key == "pods" and (conditions := _POD_CONDITIONS.get((obj.get("status") or {}).get("phase", ""))):
+        if strategy.row_conditions is not None and (conditions := strategy.row_conditions(obj)):
             row["conditions"] = conditions
         match include_object:
             case "None":
@@ -112,3 +109,11 @@ def table(
         "columnDefinitions": definitions if columns else None,
         "rows": rows,
     }
+
+
+def _scale_cells(obj: JSON, now: datetime) -> Cells:
+    return [object_name(obj), spec_of(obj).get("replicas", 0), status_of(obj).get("replicas", 0), object_age(obj, now)]
+
+
+def _any_object(obj: JSON, _now: datetime) -> Cells:
+    return [object_name(obj), obj["metadata"].get("creationTimestamp", "")]

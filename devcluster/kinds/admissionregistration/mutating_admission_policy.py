@@ -10,6 +10,7 @@ from kubeloop.devcluster.kinds.admissionregistration.policies import (
     Expressions,
     default_policy,
     match_conditions_changed,
+    param_kind_cell,
     report_compile_errors,
     validate_enum,
     validate_policy_spec,
@@ -94,4 +95,5 @@ STRATEGY = Strategy(
     validate_update=validate_mutating_policy_update,
     core_finalizers=False,
     update_steps="ws",
+    computed_columns={"ParamKind": param_kind_cell},
 )

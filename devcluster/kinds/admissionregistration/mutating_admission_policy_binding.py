@@ -6,6 +6,7 @@ from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.kinds.admissionregistration.policies import (
     MUTABLE_OPERATIONS,
     default_binding,
+    param_ref_cell,
     validate_binding,
 )
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -22,4 +23,5 @@ STRATEGY = Strategy(
     validate_update=update_as_create(validate_mutating_binding),
     core_finalizers=False,
     update_steps="ws",
+    computed_columns={"ParamRef": param_ref_cell},
 )

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from kubeloop.devcluster.printers.formatting import UNSET, spec_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_selector
 from kubeloop.devcluster.validation.common.object_meta import path_segment
@@ -311,3 +313,22 @@ def default_policy(obj: JSON) -> None:
 
 def default_binding(obj: JSON) -> None:
     _default_match_resources(obj.setdefault("spec", {}).get("matchResources"))
+
+
+def _param_reference(reference: JSON | None) -> str:
+    """Return the kind or the object of a policy's parameters: "v1/ConfigMap", "default/limits"."""
+    if not reference:
+        return UNSET
+    if "kind" in reference:
+        return f"{reference.get('apiVersion', '')}/{reference['kind']}"
+    if "name" in reference:
+        return f"{reference.get('namespace') or '*'}/{reference['name']}"
+    return "*"
+
+
+def param_kind_cell(policy: JSON, _now: datetime) -> str:
+    return _param_reference(spec_of(policy).get("paramKind"))
+
+
+def param_ref_cell(binding: JSON, _now: datetime) -> str:
+    return _param_reference(spec_of(binding).get("paramRef"))

@@ -11,6 +11,7 @@ from kubeloop.devcluster.kinds.admissionregistration.policies import (
     Expressions,
     default_policy,
     match_conditions_changed,
+    param_kind_cell,
     report_compile_errors,
     validate_enum,
     validate_policy_spec,
@@ -120,4 +121,5 @@ STRATEGY = Strategy(
     core_finalizers=False,
     update_steps="ws",
     subresource_steps="s",
+    computed_columns={"ParamKind": param_kind_cell},
 )

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.strategy import Strategy, update_as_create
-from kubeloop.devcluster.kinds.admissionregistration.policies import default_binding, validate_binding, validate_enum
+from kubeloop.devcluster.kinds.admissionregistration.policies import (
+    default_binding,
+    param_ref_cell,
+    validate_binding,
+    validate_enum,
+)
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
@@ -34,4 +39,5 @@ STRATEGY = Strategy(
     validate_update=update_as_create(validate_validating_binding),
     core_finalizers=False,
     update_steps="ws",
+    computed_columns={"ParamRef": param_ref_cell},
 )

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import (
+    Cells,
+    container_names_and_images,
+    labels_text,
+    object_age,
+    object_name,
+    selector_or_none,
+    spec_of,
+    status_of,
+)
 from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
@@ -89,9 +101,27 @@ def _default(obj: JSON) -> None:
     spec.setdefault("revisionHistoryLimit", 10)
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    spec, status = spec_of(obj), status_of(obj)
+    template = spec.get("template") or {}
+    return [
+        object_name(obj),
+        status.get("desiredNumberScheduled", 0),
+        status.get("currentNumberScheduled", 0),
+        status.get("numberReady", 0),
+        status.get("updatedNumberScheduled", 0),
+        status.get("numberAvailable", 0),
+        labels_text(spec_of(template).get("nodeSelector")),
+        object_age(obj, now),
+        *container_names_and_images(template),
+        selector_or_none(spec.get("selector")),
+    ]
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_daemon_set,
     validate_update=validate_daemon_set_update,
     validate_status=validate_daemon_set_status_update,
+    cells=_cells,
 )

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import (
+    Cells,
+    container_names_and_images,
+    object_age,
+    object_name,
+    selector_text,
+    spec_of,
+    status_of,
+)
 from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
@@ -84,9 +95,23 @@ def _default(obj: JSON) -> None:
     spec.setdefault("progressDeadlineSeconds", 600)
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    spec, status = spec_of(obj), status_of(obj)
+    return [
+        object_name(obj),
+        f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
+        status.get("updatedReplicas", 0),
+        status.get("availableReplicas", 0),
+        object_age(obj, now),
+        *container_names_and_images(spec.get("template")),
+        selector_text(spec.get("selector")),
+    ]
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_deployment,
     validate_update=validate_deployment_update,
     validate_status=validate_deployment_status_update,
+    cells=_cells,
 )

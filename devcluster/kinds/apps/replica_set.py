@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import (
+    Cells,
+    container_names_and_images,
+    object_age,
+    object_name,
+    selector_or_none,
+    spec_of,
+    status_of,
+)
 from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.workload_status import validate_replica_counts
@@ -44,9 +55,20 @@ def _default(obj: JSON) -> None:
     obj["spec"].setdefault("replicas", 1)
 
 
+def replica_cells(obj: JSON, now: datetime) -> Cells:
+    spec, status = spec_of(obj), status_of(obj)
+    counts = [spec.get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
+    return [object_name(obj), *counts, object_age(obj, now), *container_names_and_images(spec.get("template"))]
+
+
+def _cells(obj: JSON, now: datetime) -> Cells:
+    return [*replica_cells(obj, now), selector_or_none(spec_of(obj).get("selector"))]
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_replica_set,
     validate_update=validate_replica_set_update,
     validate_status=validate_replica_set_status_update,
+    cells=_cells,
 )

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import (
+    Cells,
+    container_names_and_images,
+    object_age,
+    object_name,
+    spec_of,
+    status_of,
+)
 from kubeloop.devcluster.serializer.defaulting import default_persistent_volume_claim, default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
@@ -173,10 +182,17 @@ def _default(obj: JSON) -> None:
     spec.setdefault("revisionHistoryLimit", 10)
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    spec = spec_of(obj)
+    ready = f"{status_of(obj).get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
+    return [object_name(obj), ready, object_age(obj, now), *container_names_and_images(spec.get("template"))]
+
+
 STRATEGY = Strategy(
     default=_default,
     name_check=dns_label,
     validate=validate_stateful_set,
     validate_update=validate_stateful_set_update,
     validate_status=validate_stateful_set_status_update,
+    cells=_cells,
 )

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
+from typing import Any
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import (
+    NONE,
+    UNKNOWN,
+    UNSET,
+    Cells,
+    object_age,
+    object_name,
+    spec_of,
+    status_of,
+)
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.devcluster.validation.pod.containers import validate_container_resource_name
@@ -238,9 +250,60 @@ def _default(obj: JSON) -> None:
             rules.setdefault("policies", policies)
 
 
+def _metric_value(metric: JSON, which: str, field: str) -> Any:
+    return (metric.get(which) or {}).get(field)
+
+
+def _metric_target_text(spec: JSON, status: JSON | None) -> str:
+    source = spec.get("type", "")
+    key = source[:1].lower() + source[1:]
+    target = spec.get(key)
+    if target is None:
+        return "<unknown type>"
+    current = (status or {}).get(key)
+
+    def current_value(field: str) -> str:
+        value = _metric_value(current, "current", field) if current else None
+        return UNKNOWN if value is None else f"{value}%" if field == "averageUtilization" else str(value)
+
+    average = _metric_value(target, "target", "averageValue")
+    if source in ("Resource", "ContainerResource"):
+        if average is not None:
+            return f"{target.get('name', '')}: {current_value('averageValue')}/{average}"
+        utilization = _metric_value(target, "target", "averageUtilization")
+        target_utilization = "<auto>" if utilization is None else f"{utilization}%"
+        return f"{target.get('name', '')}: {current_value('averageUtilization')}/{target_utilization}"
+    if source == "Pods":
+        return f"{current_value('averageValue')}/{average}"
+    if average is not None:
+        return f"{current_value('averageValue')}/{average} (avg)"
+    return f"{current_value('value')}/{_metric_value(target, 'target', 'value')}"
+
+
+def _cells(obj: JSON, now: datetime) -> Cells:
+    spec, status = spec_of(obj), status_of(obj)
+    reference = spec.get("scaleTargetRef") or {}
+    current = status.get("currentMetrics") or ()
+    targets = [
+        _metric_target_text(metric, current[index] if index < len(current) else None)
+        for index, metric in enumerate(spec.get("metrics") or ())
+    ]
+    first_targets = ", ".join(targets[:2]) or NONE
+    return [
+        object_name(obj),
+        f"{reference.get('kind', '')}/{reference.get('name', '')}",
+        f"{first_targets} + {len(targets) - 2} more..." if len(targets) > 2 else first_targets,
+        UNSET if spec.get("minReplicas") is None else str(spec["minReplicas"]),
+        spec.get("maxReplicas", 0),
+        status.get("currentReplicas", 0),
+        object_age(obj, now),
+    ]
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_horizontal_pod_autoscaler,
     validate_update=validate_horizontal_pod_autoscaler_update,
     validate_status=validate_horizontal_pod_autoscaler_status_update,
+    cells=_cells,
 )

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.batch.job import LABEL_SELECTOR, validate_job_spec
+from kubeloop.devcluster.printers.formatting import (
+    NONE,
+    UNSET,
+    Cells,
+    age_since,
+    container_names_and_images,
+    object_age,
+    object_name,
+    selector_or_none,
+    spec_of,
+    status_of,
+)
 from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.pod_spec import template_before
@@ -91,6 +104,28 @@ def _default(obj: JSON) -> None:
     spec.setdefault("failedJobsHistoryLimit", 1)
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    spec, status = spec_of(obj), status_of(obj)
+    job = spec_of(spec.get("jobTemplate") or {})
+    last = status.get("lastScheduleTime")
+    suspend = spec.get("suspend")
+    return [
+        object_name(obj),
+        spec.get("schedule", ""),
+        spec.get("timeZone") or NONE,
+        UNSET if suspend is None else str(bool(suspend)),
+        len(status.get("active") or ()),
+        age_since(last, now) if last else NONE,
+        object_age(obj, now),
+        *container_names_and_images(job.get("template")),
+        selector_or_none(job.get("selector")),
+    ]
+
+
 STRATEGY = Strategy(
-    default=_default, validate=validate_cron_job, validate_update=validate_cron_job_update, subresource_steps=""
+    default=_default,
+    validate=validate_cron_job,
+    validate_update=validate_cron_job_update,
+    subresource_steps="",
+    cells=_cells,
 )

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
+from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.batch.job_status import index_count, validate_job_status_update
 from kubeloop.devcluster.kinds.networking.ingress_class import validate_domain_prefixed_path
+from kubeloop.devcluster.printers.formatting import (
+    Cells,
+    container_names_and_images,
+    human_duration,
+    is_terminating,
+    object_age,
+    object_name,
+    selector_or_none,
+    spec_of,
+    status_of,
+)
 from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
@@ -330,10 +343,45 @@ def _default(obj: JSON) -> None:
         obj["metadata"]["labels"] = labels  # the same dict: labels that the strategy adds appear in both
 
 
+def _job_status(job: JSON) -> str:
+    for condition in ("Complete", "Failed"):
+        if is_true(job, condition):
+            return condition
+    if is_terminating(job):
+        return "Terminating"
+    other_conditions = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
+    return next((other for other in other_conditions if is_true(job, other)), "Running")
+
+
+def _cells(job: JSON, now: datetime) -> Cells:
+    spec, status = spec_of(job), status_of(job)
+    succeeded, parallelism = status.get("succeeded", 0), spec.get("parallelism") or 0
+    completions = f"{succeeded}/1"
+    if spec.get("completions") is not None:
+        completions = f"{succeeded}/{spec['completions']}"
+    elif parallelism > 1:
+        completions = f"{succeeded}/1 of {parallelism}"
+    duration = ""
+    if started := status.get("startTime"):
+        ended = status.get("completionTime")
+        end = datetime.fromisoformat(ended) if ended else now
+        duration = human_duration(end - datetime.fromisoformat(started))
+    return [
+        object_name(job),
+        _job_status(job),
+        completions,
+        duration,
+        object_age(job, now),
+        *container_names_and_images(spec.get("template")),
+        selector_or_none(spec.get("selector")),
+    ]
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_job,
     validate_update=validate_job_update,
     validate_status=validate_job_status_update,
     update_steps="wus",
+    cells=_cells,
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, spec_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
@@ -20,4 +23,8 @@ def validate_lease_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     validate_lease(errors, obj)
 
 
-STRATEGY = Strategy(validate=validate_lease, validate_update=validate_lease_update, core_finalizers=False)
+def _cells(obj: JSON, now: datetime) -> Cells:
+    return [object_name(obj), spec_of(obj).get("holderIdentity") or "", object_age(obj, now)]
+
+
+STRATEGY = Strategy(validate=validate_lease, validate_update=validate_lease_update, core_finalizers=False, cells=_cells)

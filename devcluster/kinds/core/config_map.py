@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.core.secret import DATA_LIMIT, validate_immutable_data
+from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import config_key
@@ -33,4 +35,10 @@ def validate_config_map_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
         validate_config_map(errors, obj)
 
 
-STRATEGY = Strategy(validate=validate_config_map, validate_update=validate_config_map_update, update_steps="usw")
+def _cells(obj: JSON, now: datetime) -> Cells:
+    return [object_name(obj), len(obj.get("data") or ()) + len(obj.get("binaryData") or ()), object_age(obj, now)]
+
+
+STRATEGY = Strategy(
+    validate=validate_config_map, validate_update=validate_config_map_update, update_steps="usw", cells=_cells
+)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.core.service import validate_reachable_ip
+from kubeloop.devcluster.printers.formatting import NONE, Cells, join_first, object_age, object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS
 from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
@@ -59,6 +63,28 @@ def _default(obj: JSON) -> None:
             port.setdefault("protocol", "TCP")
 
 
+def _endpoint_addresses(subsets: Iterable[JSON]) -> list[str]:
+    endpoints: list[str] = []
+    for subset in subsets:
+        addresses = [address["ip"] for address in subset.get("addresses") or ()]
+        ports = subset.get("ports") or ()
+        if not ports:
+            endpoints += addresses
+        for port in ports:
+            endpoints += [f"[{ip}]:{port['port']}" if ":" in ip else f"{ip}:{port['port']}" for ip in addresses]
+    return endpoints
+
+
+def _cells(obj: JSON, now: datetime) -> Cells:
+    subsets = obj.get("subsets") or ()
+    addresses_text = join_first(_endpoint_addresses(subsets), 3, "") if subsets else NONE
+    return [object_name(obj), addresses_text, object_age(obj, now)]
+
+
 STRATEGY = Strategy(
-    default=_default, validate=validate_endpoints, validate_update=validate_endpoints_update, update_steps="uws"
+    default=_default,
+    validate=validate_endpoints,
+    validate_update=validate_endpoints_update,
+    update_steps="uws",
+    cells=_cells,
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import Cells, age_since, object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_name
 from kubeloop.kube.json_object import JSON
@@ -43,10 +46,37 @@ def validate_event_fields(errors: ErrorList, obj: JSON, involved: JSON, controll
         errors.invalid("message", "", "can have at most 1024 characters")
 
 
+def event_cells(obj: JSON, now: datetime) -> Cells:
+    """Return the cells of an event of either API group; events.k8s.io has other field names."""
+    involved = obj.get("involvedObject") or obj.get("regarding") or {}
+    source = obj.get("source") or obj.get("deprecatedSource") or {}
+    first = obj.get("firstTimestamp") or obj.get("deprecatedFirstTimestamp") or obj.get("eventTime")
+    last = obj.get("lastTimestamp") or obj.get("deprecatedLastTimestamp") or first
+    count = obj.get("count") or obj.get("deprecatedCount") or 1
+    if series := obj.get("series"):
+        last, count = series.get("lastObservedTime"), series.get("count", 0)
+    component = source.get("component") or obj.get("reportingComponent") or obj.get("reportingController") or ""
+    host = source.get("host") or obj.get("reportingInstance")
+    kind = involved.get("kind", "").lower()
+    return [
+        age_since(last, now),
+        obj.get("type", ""),
+        obj.get("reason", ""),
+        f"{kind}/{involved['name']}" if involved.get("name") else kind,
+        involved.get("fieldPath", ""),
+        f"{component}, {host}" if host else component,
+        (obj.get("message") or obj.get("note") or "").strip(),
+        age_since(first, now),
+        count,
+        object_name(obj),
+    ]
+
+
 STRATEGY = Strategy(
     validate=validate_event,
     validate_update=validate_event_update,
     core_finalizers=False,
     strategy_metadata=False,
     update_steps="s",
+    cells=event_cells,
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, status_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import (
     NOT_STANDARD,
@@ -46,6 +49,10 @@ def _default(obj: JSON) -> None:
     obj.setdefault("status", {}).setdefault("phase", "Active")
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    return [object_name(obj), status_of(obj).get("phase", ""), object_age(obj, now)]
+
+
 STRATEGY = Strategy(
     default=_default,
     name_check=dns_label,
@@ -53,4 +60,5 @@ STRATEGY = Strategy(
     validate_status=validate_namespace_status_update,
     validate_finalize=validate_namespace_finalize_update,
     update_steps="wus",
+    cells=_cells,
 )

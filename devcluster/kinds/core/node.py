@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 
+from kubeloop.devcluster.api.conditions import condition_of
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import NONE, UNKNOWN, Cells, object_age, object_name, spec_of, status_of
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_name
@@ -145,10 +148,51 @@ def _default(obj: JSON) -> None:
         spec["podCIDR"] = several[0]
 
 
+def _node_roles(node: JSON) -> str:
+    roles: set[str] = set()
+    for key, value in (node["metadata"].get("labels") or {}).items():
+        if key.startswith("node-role.kubernetes.io/"):
+            roles.add(key.removeprefix("node-role.kubernetes.io/"))
+        elif key == "kubernetes.io/role":
+            roles.add(value)
+    return ",".join(sorted(roles - {""})) or NONE
+
+
+def _cells(obj: JSON, now: datetime) -> Cells:
+    status = status_of(obj)
+    info = status.get("nodeInfo") or {}
+    ready = condition_of(obj, "Ready")
+    status_text = "Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"
+    if spec_of(obj).get("unschedulable"):
+        status_text += ",SchedulingDisabled"
+    addresses = status.get("addresses") or ()
+
+    def address(kind: str) -> str:
+        return next((entry["address"] for entry in addresses if entry.get("type") == kind), NONE)
+
+    kernel = info.get("kernelVersion") or UNKNOWN
+    if architecture := info.get("architecture"):
+        kernel += f" ({architecture})"
+
+    return [
+        object_name(obj),
+        status_text,
+        _node_roles(obj),
+        object_age(obj, now),
+        info.get("kubeletVersion", ""),
+        address("InternalIP"),
+        address("ExternalIP"),
+        info.get("osImage") or UNKNOWN,
+        kernel,
+        info.get("containerRuntimeVersion") or UNKNOWN,
+    ]
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_node,
     validate_update=validate_node_update,
     validate_status=validate_node_status_update,
     update_steps="wus",
+    cells=_cells,
 )

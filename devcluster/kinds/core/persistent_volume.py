@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import posixpath
+from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import (
+    UNSET,
+    Cells,
+    access_modes,
+    object_age,
+    object_name,
+    phase_or_terminating,
+    spec_of,
+    status_of,
+    storage_class_name,
+)
 from kubeloop.devcluster.serializer.defaulting import VOLUME_DEFAULTS
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.go_values import struct_differences
@@ -249,9 +261,28 @@ def _default(obj: JSON) -> None:
                 spec[source].setdefault(name, value)
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    spec = spec_of(obj)
+    claim = spec.get("claimRef")
+    return [
+        object_name(obj),
+        (spec.get("capacity") or {}).get("storage", "0"),
+        access_modes(spec.get("accessModes")),
+        spec.get("persistentVolumeReclaimPolicy", ""),
+        phase_or_terminating(obj),
+        f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
+        storage_class_name(obj),
+        spec.get("volumeAttributesClassName") or UNSET,
+        status_of(obj).get("reason", ""),
+        object_age(obj, now),
+        spec.get("volumeMode") or UNSET,
+    ]
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_persistent_volume,
     validate_update=validate_persistent_volume_update,
     update_steps="s",
+    cells=_cells,
 )

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import (
+    UNSET,
+    Cells,
+    access_modes,
+    object_age,
+    object_name,
+    phase_or_terminating,
+    spec_of,
+    status_of,
+    storage_class_name,
+)
 from kubeloop.devcluster.serializer.defaulting import default_persistent_volume_claim
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.go_values import struct_differences
@@ -111,10 +124,27 @@ def _validate_claim_resource(errors: ErrorList, path: str, name: str) -> bool:
     return True
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    spec, status = spec_of(obj), status_of(obj)
+    volume = spec.get("volumeName", "")
+    return [
+        object_name(obj),
+        phase_or_terminating(obj),
+        volume,
+        (status.get("capacity") or {}).get("storage", "0") if volume else "",
+        access_modes(status.get("accessModes")) if volume else "",
+        storage_class_name(obj),
+        spec.get("volumeAttributesClassName") or UNSET,
+        object_age(obj, now),
+        spec.get("volumeMode") or UNSET,
+    ]
+
+
 STRATEGY = Strategy(
     default=default_persistent_volume_claim,
     validate=validate_persistent_volume_claim,
     validate_update=validate_persistent_volume_claim_update,
     validate_status=validate_persistent_volume_claim_status_update,
     update_steps="uws",
+    cells=_cells,
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import Cells, container_names_and_images, labels_text, object_name
 from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.pod_spec import validate_pod_template_spec
@@ -20,6 +23,15 @@ def validate_pod_template_update(errors: ErrorList, obj: JSON, old: JSON) -> Non
         validate_pod_template(errors, obj, old)
 
 
+def _cells(obj: JSON, _now: datetime) -> Cells:
+    template = obj.get("template") or {}
+    return [
+        object_name(obj),
+        *container_names_and_images(template),
+        labels_text((template.get("metadata") or {}).get("labels")),
+    ]
+
+
 STRATEGY = Strategy(
-    default=default_template, validate=validate_pod_template, validate_update=validate_pod_template_update
+    default=default_template, validate=validate_pod_template, validate_update=validate_pod_template_update, cells=_cells
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.kinds.apps.replica_set import validate_replica_set_status_update
+from kubeloop.devcluster.kinds.apps.replica_set import replica_cells, validate_replica_set_status_update
+from kubeloop.devcluster.printers.formatting import Cells, labels_text, spec_of
 from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.pod_spec import template_before, validate_pod_template_spec
@@ -46,10 +49,15 @@ def _default(obj: JSON) -> None:
     spec.setdefault("replicas", 1)
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    return [*replica_cells(obj, now), labels_text(spec_of(obj).get("selector"))]
+
+
 STRATEGY = Strategy(
     default=_default,
     name_check=long_name,
     validate=validate_replication_controller,
     validate_update=validate_replication_controller_update,
     validate_status=validate_replica_set_status_update,
+    cells=_cells,
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, status_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.containers import validate_resource_name, validate_resource_quantity
 from kubeloop.kube.json_object import JSON
@@ -122,8 +125,17 @@ def validate_resource_quota_status_update(errors: ErrorList, obj: JSON, old: JSO
         _validate_resource_list(errors, f"status.{name}", obj.get("status", {}).get(name) or {})
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    hard, used = status_of(obj).get("hard") or {}, status_of(obj).get("used") or {}
+    usage = {name: f"{name}: {used.get(name, '0')}/{hard[name]}" for name in sorted(hard)}
+    requests = ", ".join(text for name, text in usage.items() if not name.startswith("limits."))
+    limits = ", ".join(text for name, text in usage.items() if name.startswith("limits."))
+    return [object_name(obj), requests, limits, object_age(obj, now)]
+
+
 STRATEGY = Strategy(
     validate=validate_resource_quota,
     validate_update=validate_resource_quota_update,
     validate_status=validate_resource_quota_status_update,
+    cells=_cells,
 )

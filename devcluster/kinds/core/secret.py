@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
@@ -90,6 +92,10 @@ def _default(obj: JSON) -> None:
         }
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    return [object_name(obj), obj.get("type", ""), len(obj.get("data") or ()), object_age(obj, now)]
+
+
 STRATEGY = Strategy(
-    default=_default, validate=validate_secret, validate_update=validate_secret_update, update_steps="usw"
+    default=_default, validate=validate_secret, validate_update=validate_secret_update, update_steps="usw", cells=_cells
 )

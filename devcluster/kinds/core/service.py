@@ -6,6 +6,7 @@ Sources: pkg/apis/core/validation/validation.go and pkg/registry/core/service/st
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from ipaddress import ip_network
 
 from kubeloop.devcluster.api.strategy import Strategy
@@ -18,6 +19,16 @@ from kubeloop.devcluster.kinds.core.service_addresses import (
     needs_cluster_ip,
     needs_health_check,
     node_ports,
+)
+from kubeloop.devcluster.printers.formatting import (
+    NONE,
+    UNKNOWN,
+    Cells,
+    labels_text,
+    load_balancer_addresses,
+    object_age,
+    object_name,
+    spec_of,
 )
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_labels, validate_port_number_or_name
@@ -368,6 +379,39 @@ def prepare_update(service: JSON, old: JSON) -> None:
         service["status"] = {**service.get("status", {}), "loadBalancer": {}}
 
 
+def _external_ip(service: JSON) -> str:
+    spec = spec_of(service)
+    external = spec.get("externalIPs") or []
+    match spec.get("type"):
+        case "ClusterIP" | "NodePort":
+            return ",".join(external) or NONE
+        case "LoadBalancer":
+            balancer = load_balancer_addresses(service)
+            return ",".join([balancer, *external] if balancer else external) or "<pending>"
+        case "ExternalName":
+            return str(spec.get("externalName", ""))
+    return UNKNOWN
+
+
+def _service_port(port: JSON) -> str:
+    node_port = f":{port['nodePort']}" if port.get("nodePort") else ""
+    return f"{port['port']}{node_port}/{port.get('protocol', '')}"
+
+
+def _cells(obj: JSON, now: datetime) -> Cells:
+    spec = spec_of(obj)
+    addresses = spec.get("clusterIPs") or ()
+    return [
+        object_name(obj),
+        spec.get("type", ""),
+        addresses[0] if addresses else NONE,
+        _external_ip(obj),
+        ",".join(_service_port(port) for port in spec.get("ports") or ()) or NONE,
+        object_age(obj, now),
+        labels_text(spec.get("selector")),
+    ]
+
+
 STRATEGY = Strategy(
     prepare_update=prepare_update,
     default_on_read=_default_on_read,
@@ -377,4 +421,5 @@ STRATEGY = Strategy(
     validate=validate_service,
     validate_update=validate_service_update,
     validate_status=validate_service_status_update,
+    cells=_cells,
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from ipaddress import IPv4Address
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.core.service import validate_reachable_ip
+from kubeloop.devcluster.printers.formatting import UNSET, Cells, join_first, object_age, object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_labels
 from kubeloop.devcluster.validation.common.ip_addresses import validate_ip, validate_strict_ip
@@ -131,9 +133,20 @@ def _default(obj: JSON) -> None:
         port.setdefault("protocol", "TCP")
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    ports = [
+        str(port["port"]) if port.get("port") is not None else "*" if port.get("name") is None else port["name"]
+        for port in obj.get("ports") or ()
+    ]
+    addresses = [address for endpoint in obj.get("endpoints") or () for address in endpoint.get("addresses") or ()]
+    kind = obj.get("addressType", "")
+    return [object_name(obj), kind, join_first(ports, 3, UNSET), join_first(addresses, 3, UNSET), object_age(obj, now)]
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_endpoint_slice,
     validate_update=validate_endpoint_slice_update,
     update_steps="ws",
+    cells=_cells,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.kinds.core.event import validate_event_fields
+from kubeloop.devcluster.kinds.core.event import event_cells, validate_event_fields
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import validate_object_meta
 from kubeloop.kube.json_object import JSON
@@ -80,4 +80,5 @@ STRATEGY = Strategy(
     validate_update=validate_events_v1_event_update,
     core_finalizers=False,
     strategy_metadata=False,
+    cells=event_cells,
 )

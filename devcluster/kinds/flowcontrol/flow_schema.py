@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from kubeloop.devcluster.api.conditions import condition_of
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.kube.json_object import JSON
 
@@ -11,4 +14,9 @@ def _default(obj: JSON) -> None:
         obj["spec"]["matchingPrecedence"] = 1000
 
 
-STRATEGY = Strategy(default=_default)
+def _dangling_condition(obj: JSON, _now: datetime) -> str:
+    condition = condition_of(obj, "Dangling")
+    return "?" if condition is None else str(condition.get("status", ""))
+
+
+STRATEGY = Strategy(default=_default, computed_columns={"MissingPL": _dangling_condition})

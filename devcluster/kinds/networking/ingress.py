@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import (
+    NONE,
+    Cells,
+    load_balancer_addresses,
+    object_age,
+    object_name,
+    spec_of,
+)
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
 from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
@@ -156,9 +165,27 @@ def validate_ingress_status_update(errors: ErrorList, obj: JSON, old: JSON) -> N
                 errors.invalid(f"{where}.hostname", host, "must be a DNS name, not an IP address")
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    spec = spec_of(obj)
+    rules = spec.get("rules") or ()
+    hosts = [(index, rule["host"]) for index, rule in enumerate(rules) if rule.get("host")][:3]
+    hosts_text = ",".join(host for _, host in hosts) or "*"
+    if len(hosts) == 3 and hosts[-1][0] < len(rules) - 1:  # rules without a host count, too
+        hosts_text += f" + {len(rules) - 3} more..."
+    return [
+        object_name(obj),
+        spec.get("ingressClassName") or NONE,
+        hosts_text,
+        load_balancer_addresses(obj),
+        "80, 443" if spec.get("tls") else "80",
+        object_age(obj, now),
+    ]
+
+
 STRATEGY = Strategy(
     validate=validate_ingress,
     validate_update=validate_ingress_update,
     validate_status=validate_ingress_status_update,
     update_steps="uws",
+    cells=_cells,
 )

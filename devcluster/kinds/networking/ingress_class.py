@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.networking.ingress import validate_typed_reference
+from kubeloop.devcluster.printers.formatting import NONE, Cells, object_age, object_name, spec_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, dns_subdomain, regex_error
@@ -72,6 +74,19 @@ def _default(obj: JSON) -> None:
         parameters["scope"] = "Cluster"
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    spec = spec_of(obj)
+    parameters_text = NONE
+    if parameters := spec.get("parameters"):
+        group = parameters.get("apiGroup")
+        parameters_text = f"{parameters['kind']}{'.' + group if group is not None else ''}/{parameters['name']}"
+    return [object_name(obj), spec.get("controller", ""), parameters_text, object_age(obj, now)]
+
+
 STRATEGY = Strategy(
-    default=_default, validate=validate_ingress_class, validate_update=validate_ingress_class_update, update_steps="usw"
+    default=_default,
+    validate=validate_ingress_class,
+    validate_update=validate_ingress_class_update,
+    update_steps="usw",
+    cells=_cells,
 )

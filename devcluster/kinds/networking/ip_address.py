@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import NONE, spec_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import validate_strict_ip
 from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
@@ -35,9 +38,19 @@ def validate_ip_address_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     errors.immutable("spec.parentRef", new, before, "networking/v1.ParentReference")
 
 
+def _parent_reference(obj: JSON, _now: datetime) -> str:
+    parent = spec_of(obj).get("parentRef")
+    if parent is None:
+        return NONE
+    parts = (parent.get("resource"), parent.get("group"))
+    name_parts = [parent.get("namespace"), parent.get("name")]
+    return "/".join([".".join(part for part in parts if part).lower(), *(part for part in name_parts if part)])
+
+
 STRATEGY = Strategy(
     name_check=ip_address_name,
     validate=validate_ip_address,
     validate_update=validate_ip_address_update,
     update_steps="wus",
+    computed_columns={"ParentRef": _parent_reference},
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, selector_or_none, spec_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_label_selector
 from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network, validate_cidr
@@ -106,4 +108,10 @@ def _default(obj: JSON) -> None:
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
 
 
-STRATEGY = Strategy(default=_default, validate=validate_network_policy, validate_update=validate_network_policy_update)
+def _cells(obj: JSON, now: datetime) -> Cells:
+    return [object_name(obj), selector_or_none(spec_of(obj).get("podSelector") or {}), object_age(obj, now)]
+
+
+STRATEGY = Strategy(
+    default=_default, validate=validate_network_policy, validate_update=validate_network_policy_update, cells=_cells
+)

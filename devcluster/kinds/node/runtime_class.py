@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_labels
 from kubeloop.devcluster.validation.pod.containers import validate_resource_requirements
@@ -35,9 +38,14 @@ def validate_runtime_class_update(errors: ErrorList, obj: JSON, old: JSON) -> No
     errors.immutable("handler", obj.get("handler", ""), old.get("handler", ""))
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    return [object_name(obj), obj.get("handler", ""), object_age(obj, now)]
+
+
 STRATEGY = Strategy(
     validate=validate_runtime_class,
     validate_update=validate_runtime_class_update,
     core_finalizers=False,
     update_steps="wsu",
+    cells=_cells,
 )

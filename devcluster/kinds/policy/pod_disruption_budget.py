@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, spec_of, status_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
     validate_at_most_100_percent,
@@ -40,6 +43,12 @@ def validate_pod_disruption_budget_status_update(errors: ErrorList, obj: JSON, o
         errors.not_negative(f"status.{name}", status.get(name))
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    spec = spec_of(obj)
+    limits = [str(spec[name]) if spec.get(name) is not None else "N/A" for name in ("minAvailable", "maxUnavailable")]
+    return [object_name(obj), *limits, status_of(obj).get("disruptionsAllowed", 0), object_age(obj, now)]
+
+
 STRATEGY = Strategy(
     validate=validate_pod_disruption_budget,
     validate_update=validate_pod_disruption_budget_update,
@@ -47,4 +56,5 @@ STRATEGY = Strategy(
     strategy_metadata=False,
     update_steps="s",
     subresource_steps="s",
+    cells=_cells,
 )

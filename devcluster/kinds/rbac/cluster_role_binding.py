@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.kinds.rbac.role_binding import default_role_binding, validate_binding, validate_same_role
+from kubeloop.devcluster.kinds.rbac.role_binding import (
+    default_role_binding,
+    role_binding_cells,
+    validate_binding,
+    validate_same_role,
+)
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.kube.json_object import JSON
@@ -24,4 +29,5 @@ STRATEGY = Strategy(
     validate=validate_cluster_role_binding,
     validate_update=validate_cluster_role_binding_update,
     update_steps="wsu",
+    cells=role_binding_cells,
 )

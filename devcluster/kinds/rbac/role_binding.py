@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.kube.json_object import JSON
@@ -68,10 +70,27 @@ def default_role_binding(obj: JSON) -> None:
             subject["apiGroup"] = _RBAC
 
 
+def role_binding_cells(obj: JSON, now: datetime) -> Cells:
+    role = obj.get("roleRef") or {}
+    subjects = obj.get("subjects") or ()
+
+    def named(kind: str) -> str:
+        return ", ".join(subject["name"] for subject in subjects if subject.get("kind") == kind)
+
+    accounts = [
+        f"{subject.get('namespace', '')}/{subject['name']}"
+        for subject in subjects
+        if subject.get("kind") == "ServiceAccount"
+    ]
+    reference = f"{role.get('kind', '')}/{role.get('name', '')}"
+    return [object_name(obj), reference, object_age(obj, now), named("User"), named("Group"), ", ".join(accounts)]
+
+
 STRATEGY = Strategy(
     default=default_role_binding,
     name_check=path_segment,
     validate=validate_role_binding,
     validate_update=validate_role_binding_update,
     update_steps="wsu",
+    cells=role_binding_cells,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.resource.common import (
@@ -12,6 +13,7 @@ from kubeloop.devcluster.kinds.resource.common import (
     validate_taint,
 )
 from kubeloop.devcluster.kinds.resource.resource_slice import default_taint_time
+from kubeloop.devcluster.printers.formatting import Cells, age_since, object_age, object_name, spec_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
 from kubeloop.kube.json_object import JSON
@@ -48,9 +50,17 @@ def _default_times(obj: JSON, now: Callable[[], str]) -> None:
     default_taint_time(obj["spec"]["taint"], now)
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    taint = spec_of(obj).get("taint") or {}
+    names = [taint.get(name) or "" for name in ("key", "value", "effect")]
+    time_added = age_since(taint["timeAdded"], now) if taint.get("timeAdded") else ""
+    return [object_name(obj), *names, time_added, object_age(obj, now)]
+
+
 STRATEGY = Strategy(
     default_times=_default_times,
     validate=validate_device_taint_rule,
     validate_update=validate_device_taint_rule_update,
     validate_status=validate_device_taint_rule_status_update,
+    cells=_cells,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from functools import lru_cache
 
 import msgspec
@@ -19,6 +20,7 @@ from kubeloop.devcluster.kinds.resource.common import (
     validate_raw_object,
     validate_toleration,
 )
+from kubeloop.devcluster.printers.formatting import status_of
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
@@ -305,10 +307,21 @@ def _default(claim: JSON) -> None:
             toleration["operator"] = toleration.get("operator") or "Equal"
 
 
+def _state(obj: JSON, _now: datetime) -> str:
+    status = status_of(obj)
+    states = ["deleted"] if obj["metadata"].get("deletionTimestamp") else []
+    if status.get("allocation"):
+        states.append("allocated")
+    if status.get("reservedFor"):
+        states.append("reserved")
+    return ",".join(states if status.get("allocation") or status.get("reservedFor") else [*states, "pending"])
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_resource_claim,
     validate_update=validate_resource_claim_update,
     validate_status=validate_resource_claim_status_update,
     update_steps="wus",
+    computed_columns={"State": _state},
 )

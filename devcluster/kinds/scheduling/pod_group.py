@@ -8,9 +8,12 @@ changed fields only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
+from kubeloop.devcluster.api.conditions import condition_of, is_true
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import NONE, Cells, object_age, object_name, spec_of
 from kubeloop.devcluster.validation.common.error_list import IMMUTABLE, ErrorList
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
 from kubeloop.kube.json_object import JSON
@@ -183,9 +186,27 @@ def _default(obj: JSON) -> None:
     obj["spec"].setdefault("disruptionMode", "Pod")
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    spec = spec_of(obj)
+    policy = "Basic" if spec.get("schedulingPolicy", {}).get("gang") is None else "Gang"
+    reference = spec.get("podGroupTemplateRef")
+    workload = NONE if reference is None else reference["workload"]["workloadName"]
+    return [object_name(obj), policy, workload, _pod_group_status(obj), object_age(obj, now)]
+
+
+def _pod_group_status(pod_group: JSON) -> str:
+    if (disruption := condition_of(pod_group, "DisruptionTarget")) is not None:
+        reason: str = disruption["reason"]
+        return reason
+    if condition_of(pod_group, "PodGroupScheduled") is None:
+        return "Pending"
+    return "Scheduled" if is_true(pod_group, "PodGroupScheduled") else "Unschedulable"
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_pod_group,
     validate_update=validate_pod_group_update,
     validate_status=validate_pod_group_status_update,
+    cells=_cells,
 )

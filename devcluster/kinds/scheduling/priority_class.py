@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.admission.priority import SYSTEM_PRIORITY_CLASSES
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.scheduling import validate_preemption_policy
 from kubeloop.kube.json_object import JSON
@@ -40,4 +43,11 @@ def _default(obj: JSON) -> None:
     obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
-STRATEGY = Strategy(default=_default, validate=validate_priority_class, validate_update=validate_priority_class_update)
+def _cells(obj: JSON, now: datetime) -> Cells:
+    default = bool(obj.get("globalDefault"))
+    return [object_name(obj), obj.get("value", 0), default, object_age(obj, now), obj.get("preemptionPolicy") or ""]
+
+
+STRATEGY = Strategy(
+    default=_default, validate=validate_priority_class, validate_update=validate_priority_class_update, cells=_cells
+)

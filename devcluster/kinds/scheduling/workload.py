@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.scheduling.pod_group import (
     validate_group,
@@ -10,6 +12,7 @@ from kubeloop.devcluster.kinds.scheduling.pod_group import (
     validate_size,
     validate_unique_names,
 )
+from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
 from kubeloop.kube.json_object import JSON
@@ -42,4 +45,8 @@ def validate_workload_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
         validate_size(errors, "spec.podGroupTemplates", templates, _MAX_TEMPLATES, required=True)
 
 
-STRATEGY = Strategy(validate=validate_workload, validate_update=validate_workload_update)
+def _cells(obj: JSON, now: datetime) -> Cells:
+    return [object_name(obj), object_age(obj, now)]
+
+
+STRATEGY = Strategy(validate=validate_workload, validate_update=validate_workload_update, cells=_cells)

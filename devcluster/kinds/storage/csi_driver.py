@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import NONE, UNSET, Cells, object_age, object_name, spec_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
@@ -68,4 +70,21 @@ def _default(obj: JSON) -> None:
     spec.setdefault("seLinuxMount", False)
 
 
-STRATEGY = Strategy(default=_default, validate=validate_csi_driver, validate_update=validate_csi_driver_update)
+def _cells(obj: JSON, now: datetime) -> Cells:
+    spec = spec_of(obj)
+    requests = spec.get("tokenRequests")
+    return [
+        object_name(obj),
+        spec.get("attachRequired") is not False,
+        bool(spec.get("podInfoOnMount")),
+        bool(spec.get("storageCapacity")),
+        UNSET if requests is None else ",".join(request.get("audience", "") for request in requests),
+        bool(spec.get("requiresRepublish")),
+        ",".join(spec.get("volumeLifecycleModes") or ()) or NONE,
+        object_age(obj, now),
+    ]
+
+
+STRATEGY = Strategy(
+    default=_default, validate=validate_csi_driver, validate_update=validate_csi_driver_update, cells=_cells
+)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, spec_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.volumes import validate_csi_driver_name
 from kubeloop.kube.json_object import JSON
@@ -51,4 +53,10 @@ def validate_csi_node_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
             errors.invalid("spec.drivers", reported, "field is immutable", "storage/v1.CSINodeDriver")
 
 
-STRATEGY = Strategy(validate=validate_csi_node, validate_update=validate_csi_node_update, update_steps="ws")
+def _cells(obj: JSON, now: datetime) -> Cells:
+    return [object_name(obj), len(spec_of(obj).get("drivers") or ()), object_age(obj, now)]
+
+
+STRATEGY = Strategy(
+    validate=validate_csi_node, validate_update=validate_csi_node_update, update_steps="ws", cells=_cells
+)

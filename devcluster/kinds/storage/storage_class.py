@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_name
 from kubeloop.kube.json_object import JSON
@@ -81,6 +84,27 @@ def _default(obj: JSON) -> None:
     obj.setdefault("volumeBindingMode", "Immediate")
 
 
+def _cells(obj: JSON, now: datetime) -> Cells:
+    annotations = obj["metadata"].get("annotations") or {}
+    default_annotations = (
+        "storageclass.kubernetes.io/is-default-class",
+        "storageclass.beta.kubernetes.io/is-default-class",
+    )
+    default = any(annotations.get(annotation) == "true" for annotation in default_annotations)
+    return [
+        object_name(obj) + (" (default)" if default else ""),
+        obj.get("provisioner", ""),
+        obj.get("reclaimPolicy") or "Delete",
+        obj.get("volumeBindingMode") or "Immediate",
+        bool(obj.get("allowVolumeExpansion")),
+        object_age(obj, now),
+    ]
+
+
 STRATEGY = Strategy(
-    default=_default, validate=validate_storage_class, validate_update=validate_storage_class_update, update_steps="wus"
+    default=_default,
+    validate=validate_storage_class,
+    validate_update=validate_storage_class_update,
+    update_steps="wus",
+    cells=_cells,
 )

@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import BY_PATH
-from kubeloop.devcluster.printers.kind_printers import PRINTERS, human_duration
+from kubeloop.devcluster.printers.formatting import human_duration
 from kubeloop.devcluster.printers.table import table
 from kubeloop.devcluster.serializer.conversion import from_stored
 
@@ -409,8 +409,3 @@ def test_scale_is_printed_with_its_own_columns():
     printed = print_table("deployments.apps", scale)
     assert printed["rows"][0]["cells"] == ["x", 3, 2, "<unknown>"]
     assert [column["name"] for column in printed["columnDefinitions"]] == ["Name", "Desired", "Available", "Age"]
-
-
-def test_every_printer_belongs_to_a_served_resource():
-    served = {resource.resource.group_resource for resource in BY_PATH.values()} | {"", "scale"}
-    assert set(PRINTERS) <= served

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.printers.pods import PRINTERS
+from support.table_cells import cells_of
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 RUNNING = {"running": {"startedAt": "2026-05-01T11:56:00Z"}}
@@ -16,7 +16,7 @@ SPEC = {"containers": [{"name": "web"}]}
 
 def pod_cells(spec: dict[str, Any], status: dict[str, Any], **metadata: Any) -> list[Any]:
     complete = {"name": "x", "creationTimestamp": "2026-05-01T11:55:00Z", **metadata}
-    return PRINTERS["pods"]({"metadata": complete, "spec": spec, "status": status}, NOW)
+    return cells_of("pods", {"metadata": complete, "spec": spec, "status": status}, NOW)
 
 
 def container_status(name: str, **fields: Any) -> dict[str, Any]:
@@ -86,5 +86,5 @@ def test_pod_template_shows_containers_and_labels():
         "metadata": {"labels": {"app": "web"}},
         "spec": {"containers": [{"name": "web", "image": "nginx:1.27"}]},
     }
-    cells = PRINTERS["podtemplates"]({"metadata": {"name": "x"}, "template": template}, NOW)
+    cells = cells_of("podtemplates", {"metadata": {"name": "x"}, "template": template}, NOW)
     assert cells == ["x", "web", "nginx:1.27", "app=web"]

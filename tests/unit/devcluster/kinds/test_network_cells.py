@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.printers.network import PRINTERS
+from support.table_cells import cells_of
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 
 
 def cells(resource: str, **fields: Any) -> list[Any]:
     metadata = {"name": "x", "creationTimestamp": "2026-05-01T11:55:00Z"}
-    return PRINTERS[resource]({"metadata": metadata, **fields}, NOW)
+    return cells_of(resource, {"metadata": metadata, **fields}, NOW)
 
 
 @pytest.mark.parametrize(

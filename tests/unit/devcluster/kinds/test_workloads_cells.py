@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.printers.workloads import PRINTERS
+from support.table_cells import cells_of
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 TEMPLATE = {"spec": {"containers": [{"name": "web", "image": "nginx:1.27"}]}}
@@ -16,7 +16,7 @@ SELECTOR = {"matchLabels": {"app": "web"}}
 
 def cells(resource: str, *, metadata: dict[str, Any] | None = None, **fields: Any) -> list[Any]:
     complete = {"name": "x", "creationTimestamp": "2026-05-01T11:55:00Z", **(metadata or {})}
-    return PRINTERS[resource]({"metadata": complete, **fields}, NOW)
+    return cells_of(resource, {"metadata": complete, **fields}, NOW)
 
 
 def test_deployment_shows_ready_of_desired_replicas():

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from kubeloop.devcluster.printers.storage import PRINTERS
+from support.table_cells import cells_of
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 
 
 def cells(resource: str, *, metadata: dict[str, Any] | None = None, **fields: Any) -> list[Any]:
     complete = {"name": "x", "creationTimestamp": "2026-05-01T11:55:00Z", **(metadata or {})}
-    return PRINTERS[resource]({"metadata": complete, **fields}, NOW)
+    return cells_of(resource, {"metadata": complete, **fields}, NOW)
 
 
 def test_cordoned_node_shows_scheduling_disabled():
