@@ -30,9 +30,9 @@ class SystemClock:
 
 def rfc3339(moment: datetime) -> str:
     """Format as metav1.Time, in whole seconds: "2026-01-31T12:00:00Z"."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{moment.isoformat(timespec='seconds')[:19]}Z"  # strftime() pads no year before 1000
 
 
 def rfc3339_micro(moment: datetime) -> str:
     """Format as metav1.MicroTime: "2026-01-31T12:00:00.000000Z"."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{moment.isoformat(timespec='microseconds')[:26]}Z"

@@ -1,8 +1,7 @@
 """Cron schedules of CronJobs: parser, errors, and the next time of a schedule.
 
 The API server validates with it, and the CronJob controller schedules with it. Results are those of Kubernetes' parser,
-github.com/robfig/cron, also around daylight saving time (but where that skips the first midnight of a month, after
-which its parser may skip the month). Imports `durations` and `field_errors` only.
+github.com/robfig/cron, also around daylight saving time.
 """
 
 from __future__ import annotations
@@ -17,9 +16,10 @@ from typing import Final
 
 import msgspec
 
-from kubeloop.kube.durations import duration_seconds
+from kubeloop.kube.durations import InvalidDuration, parse_duration
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.integers import parse_integer
+from kubeloop.kube.times import LATEST, time_plus
 
 _MONTHS = {
     "jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6, "jul": 7, "aug": 8, "sep": 9, "oct": 10, "nov": 11,
@@ -40,6 +40,9 @@ _DESCRIPTORS = {
 }
 _MAX_YEARS: Final = 5  # a schedule without a time in so many years has none
 _SECOND, _MINUTE, _HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+
+_CALENDAR: Final = timedelta(days=146_097)  # 400 years
+_MARGIN_YEARS: Final = 20
 
 OffsetFunction = Callable[[datetime], timedelta]
 """Returns the offset from UTC of a time zone at a moment (aware, UTC)."""
@@ -65,7 +68,7 @@ class EverySchedule(msgspec.Struct, frozen=True):
     seconds: int
 
     def next_after(self, moment: datetime) -> datetime:
-        return moment.replace(microsecond=0) + timedelta(seconds=self.seconds)
+        return time_plus(moment.replace(microsecond=0), self.seconds)
 
 
 class FieldSchedule(msgspec.Struct, frozen=True):
@@ -88,28 +91,60 @@ class FieldSchedule(msgspec.Struct, frozen=True):
 
         A time that daylight saving time skips has no run; one that occurs twice has two.
         """
+        # The calendar repeats every 400 years: the years 1 and 9999 are computed where their neighbours exist, too.
+        shift = _CALENDAR * ((moment.year < _MARGIN_YEARS) - (moment.year > 9999 - _MARGIN_YEARS))
+        at = self._next_after(moment + shift)
+        try:
+            return None if at is None else at - shift
+        except OverflowError:
+            return LATEST  # it is in the year 10000 or later
+
+    def _next_after(self, moment: datetime) -> datetime | None:
+        """Advance month, day, hour, minute and second to values that match, one after the other.
+
+        All start over where a part becomes its first value. Source: SpecSchedule.Next, including what it does around
+        skipped hours: a day that an hour's step leaves without passing through hour 0 is not checked again.
+        """
         at = moment.astimezone(UTC).replace(microsecond=0) + _SECOND
-        last_year = self._local(at).year + _MAX_YEARS
-        truncated = False  # at the start of a month, day, hour or minute, unless its midnight is skipped
-        while True:
-            local = self._local(at)
-            if local.year > last_year:
-                return None
-            if local.month not in self.months:
-                start = local if truncated else local.replace(day=1, hour=0, minute=0, second=0)
+        local = self._local(at)
+        last_year = local.year + _MAX_YEARS
+        part = 0
+        truncated = False  # the parts below the first one that did not match are at their start
+        while part or local.year <= last_year:
+            if part == 0 and local.month not in self.months:
+                start = local if truncated else self._normalized(local.replace(day=1, hour=0, minute=0, second=0))
                 year, month = divmod(start.year * 12 + start.month, 12)
                 at = self._utc(start.replace(year=year, month=month + 1, day=1) + timedelta(days=start.day - 1))
-            elif not self._matches_day(local.date()):
-                start = local if truncated else local.replace(hour=0, minute=0, second=0)
+                local = self._local(at)
+                starts_over = local.month == 1
+            elif part == 1 and not self._matches_day(local.date()):
+                start = local if truncated else self._normalized(local.replace(hour=0, minute=0, second=0))
                 at = self._utc(start + timedelta(days=1))
-                at += self._to_midnight(at)
-            elif local.hour not in self.hours:
+                hour = self._local(at).hour
+                at += timedelta(hours=24 - hour if hour > 12 else -hour)  # where daylight saving time skips midnight
+                local = self._local(at)
+                starts_over = local.day == 1
+            elif part == 2 and local.hour not in self.hours:
                 at = (at if truncated else self._utc(local.replace(minute=0, second=0))) + _HOUR
-            elif local.minute not in self.minutes or local.second:
+                local = self._local(at)
+                starts_over = local.hour == 0
+            elif part == 3 and local.minute not in self.minutes:
+                at = (at if truncated else at.replace(second=0)) + _MINUTE
+                local = self._local(at)
+                starts_over = local.minute == 0
+            elif part == 4 and local.second:
                 at += _MINUTE - timedelta(seconds=local.second)
-            else:
+                local = self._local(at)
+                starts_over = True
+            elif part == 4:
                 return at
+            else:
+                part += 1
+                continue
             truncated = True
+            if starts_over:
+                part = 0
+        return None
 
     def _matches_day(self, day: date) -> bool:
         matches_day, matches_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
@@ -126,10 +161,9 @@ class FieldSchedule(msgspec.Struct, frozen=True):
             offset = self.offset(local - offset)
         return local - offset
 
-    def _to_midnight(self, at: datetime) -> timedelta:
-        """Return the time to the hour closest to midnight, for a day whose midnight is skipped."""
-        hour = self._local(at).hour
-        return timedelta(hours=24 - hour if hour > 12 else -hour)
+    def _normalized(self, local: datetime) -> datetime:
+        """Return the local time at the moment of a local time: another one if it is skipped."""
+        return self._local(self._utc(local))
 
 
 Schedule = EverySchedule | FieldSchedule
@@ -153,6 +187,8 @@ def parse_schedule(text: str) -> Schedule:
     """
     offset: OffsetFunction = _machine_offset
     spec = text
+    if not spec:
+        raise InvalidSchedule("empty spec string")
     if spec.startswith(("TZ=", "CRON_TZ=")):
         zone, _, spec = spec.partition("=")[2].partition(" ")
         if not is_time_zone(zone):
@@ -160,11 +196,11 @@ def parse_schedule(text: str) -> Schedule:
         offset = _zone_offset(zone)
         spec = spec.strip()
     if spec.startswith("@every "):
-        seconds = duration_seconds(spec.removeprefix("@every "))
-        if seconds is None:
-            duration = quoted(spec.removeprefix("@every "))
-            raise InvalidSchedule(f"failed to parse duration {spec}: time: invalid duration {duration}")
-        return EverySchedule(max(1, int(seconds)))
+        try:
+            nanoseconds = parse_duration(spec.removeprefix("@every "))
+        except InvalidDuration as error:
+            raise InvalidSchedule(f"failed to parse duration {spec}: {error}") from None
+        return EverySchedule(max(1, nanoseconds // 1_000_000_000))
     if spec.startswith("@"):
         if spec not in _DESCRIPTORS:
             raise InvalidSchedule(f"unrecognized descriptor: {spec}")
@@ -216,9 +252,14 @@ def _number(text: str, names: dict[str, int]) -> int:
         return names[text.lower()]
     if not re.fullmatch("[-+]?[0-9]+", text):
         raise InvalidSchedule(f"failed to parse int from {text}: strconv.Atoi: parsing {quoted(text)}: invalid syntax")
-    if parse_integer(text) < 0:
-        raise InvalidSchedule(f"negative number ({parse_integer(text)}) not allowed: {text}")
-    return parse_integer(text)
+    number = parse_integer(text)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise InvalidSchedule(
+            f"failed to parse int from {text}: strconv.Atoi: parsing {quoted(text)}: value out of range"
+        )
+    if number < 0:
+        raise InvalidSchedule(f"negative number ({number}) not allowed: {text}")
+    return number
 
 
 def _zone_offset(name: str) -> OffsetFunction:

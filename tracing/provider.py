@@ -20,6 +20,7 @@ import msgspec
 
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.times import epoch_ns
 from kubeloop.tracing.export.exporters import SHUTDOWN_SECONDS, TraceExporter, configured_exporters
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.metrics_interface import LostReason, TracedPod, TraceMetrics
@@ -288,12 +289,12 @@ class Tracing:
         if context is None or not context.sampled or scheduled is None or creation is None:
             return None
         annotation = parse_pod_trace_annotation(pod.metadata.annotations.get(POD_TRACE_ANNOTATION, ""))
-        start_ns = annotation.start_ns if annotation is not None else int(creation.timestamp()) * 1_000_000_000
+        start_ns = annotation.start_ns if annotation is not None else epoch_ns(creation)
         record = PodRecord(context, start_ns)
         record.set_pod(pod)
         record.node = pod.spec.node_name
         record.reconstructed = True
-        record.finish("bound", max(record.start_ns, int(scheduled.timestamp()) * 1_000_000_000))
+        record.finish("bound", max(record.start_ns, epoch_ns(scheduled)))
         return pod_trace(record).document()
 
     def _pod_finished(self, record: PodRecord) -> None:

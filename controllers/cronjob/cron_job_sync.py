@@ -27,6 +27,7 @@ from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.objects.api_types import CronJob, CronJobStatus, Job, JSONValue, ObjectReference
 from kubeloop.kube.objects.object_fields import controller_of, job_finished_condition
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
+from kubeloop.kube.times import seconds_between
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 _SKEW_BUCKETS = tuple(2.0**power for power in range(10))
@@ -201,7 +202,7 @@ class CronJobSync:
             raise
         created = job.metadata.creation_timestamp
         if created is not None:
-            self._creation_skew.observe((created - scheduled).total_seconds())
+            self._creation_skew.observe(seconds_between(scheduled, created))
         self._event("Normal", "SuccessfulCreate", f"Created job {name}")
         return job
 

@@ -5,15 +5,16 @@ Source: pkg/controller/cronjob/utils.go.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 
 import msgspec
 
 from kubeloop.kube.cron_schedule import InvalidSchedule, Schedule, is_time_zone, parse_schedule
 from kubeloop.kube.objects.api_types import CronJob
+from kubeloop.kube.times import epoch_seconds, seconds_between, time_plus
 
-CLOCK_TOLERANCE = timedelta(milliseconds=100)
+CLOCK_TOLERANCE_SECONDS = 0.1
 """Delay after a scheduled time, because clocks differ."""
 
 _MANY_MISSED = 100
@@ -47,7 +48,7 @@ def schedule_times(cron_job: CronJob, schedule: Schedule, now: datetime, *, with
     earliest = cron_job.status.last_schedule_time or cron_job.metadata.creation_timestamp or now
     deadline_seconds = cron_job.spec.starting_deadline_seconds
     if within_deadline and deadline_seconds is not None:
-        earliest = max(earliest, now - timedelta(seconds=deadline_seconds))
+        earliest = max(earliest, time_plus(now, -deadline_seconds))
     first = schedule.next_after(earliest)
     if first is not None and now < first:
         return ScheduleTimes(earliest, None, "none")
@@ -57,10 +58,10 @@ def schedule_times(cron_job: CronJob, schedule: Schedule, now: datetime, *, with
     if now < second:
         return ScheduleTimes(earliest, first, "none")
     # Estimated from the first interval: after a year without the controller, a search of all times would take long.
-    interval_seconds = round((second - first).total_seconds())
+    interval_seconds = round(seconds_between(first, second))
     missed = int((now - first).total_seconds()) // interval_seconds + 1
     latest = None
-    at = schedule.next_after(first + timedelta(seconds=(missed - 2) * interval_seconds))
+    at = schedule.next_after(time_plus(first, float((missed - 2) * interval_seconds)))
     while at is not None and at <= now:
         latest, at = at, schedule.next_after(at)
     return ScheduleTimes(earliest, latest, "many" if missed > _MANY_MISSED else "few")
@@ -75,9 +76,9 @@ def seconds_to_next_schedule(cron_job: CronJob, schedule: Schedule, now: datetim
     else:
         since = times.latest or (times.earliest if times.missed == "none" else now)
     following = schedule.next_after(since)
-    return None if following is None else (following + CLOCK_TOLERANCE - now).total_seconds()
+    return None if following is None else seconds_between(now, following) + CLOCK_TOLERANCE_SECONDS
 
 
 def job_name(cron_job: CronJob, scheduled: datetime) -> str:
     """Return the name of the Job for a scheduled time: the same for every try, so that none is created twice."""
-    return f"{cron_job.metadata.name}-{int(scheduled.timestamp()) // 60}"
+    return f"{cron_job.metadata.name}-{int(epoch_seconds(scheduled) / 60)}"

@@ -7,7 +7,7 @@ util/deployment_util.go.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -15,6 +15,7 @@ from kubeloop.controllers.deployment.rolling_update import max_unavailable
 from kubeloop.controllers.runtime.integers import MAX_INT32
 from kubeloop.kube.objects.api_types import Condition, Deployment, DeploymentStatus, ReplicaSet
 from kubeloop.kube.objects.object_fields import condition_of, replicas_of
+from kubeloop.kube.times import seconds_between, time_plus
 
 AVAILABLE = "Available"
 PROGRESSING = "Progressing"
@@ -93,7 +94,7 @@ def is_timed_out(deployment: Deployment, new_status: DeploymentStatus, now: date
     if condition.reason == TIMED_OUT:
         return True
     since = condition.last_update_time
-    return since is None or since + timedelta(seconds=deployment.spec.progress_deadline_seconds or 0) < now
+    return since is None or time_plus(since, deployment.spec.progress_deadline_seconds or 0) < now
 
 
 def seconds_until_progress_deadline(
@@ -107,8 +108,8 @@ def seconds_until_progress_deadline(
         return None
     if condition.last_update_time is None:
         return 0.0  # no update time: the deadline has passed
-    deadline = condition.last_update_time + timedelta(seconds=deployment.spec.progress_deadline_seconds or 0)
-    return (deadline - now).total_seconds()
+    deadline = time_plus(condition.last_update_time, deployment.spec.progress_deadline_seconds or 0)
+    return seconds_between(now, deadline)
 
 
 def with_paused_condition(deployment: Deployment, now: datetime) -> DeploymentStatus:

@@ -46,6 +46,7 @@ from kubeloop.kube.objects.api_types import Condition, Pod, to_json
 from kubeloop.kube.objects.device_types import DeviceTaintRule, ResourceClaim, ResourceSlice
 from kubeloop.kube.objects.resources import DEVICE_TAINT_RULES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE
+from kubeloop.kube.times import seconds_between
 
 _NAME = "device-taint-eviction-controller"
 
@@ -217,7 +218,7 @@ class DeviceTaintEvictionController:
             self._queue.add_after(f"rule:{rule.name}", STATUS_PERIOD_SECONDS)
 
     def _seconds_until(self, eviction: Eviction) -> float:
-        return (eviction.when - self._clock.now()).total_seconds()
+        return seconds_between(self._clock.now(), eviction.when)
 
     # --- reconciles ------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ pkg/controller/devicetainteviction/device_taint_eviction.go.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from kubeloop.controllers.devicetainteviction.tainted_devices import TaintedDevices
@@ -29,8 +29,7 @@ from kubeloop.kube.objects.pod_claims import (
     is_reserved_for_group,
 )
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE
-
-_LATEST = datetime(9999, 12, 31, tzinfo=UTC)  # later times may exceed datetime.max
+from kubeloop.kube.times import time_plus
 
 
 class RuleReference(NamedTuple):
@@ -74,8 +73,7 @@ def claim_eviction(claim: ResourceClaim, devices: TaintedDevices, rules: Iterabl
             if rule is not None:
                 references.add(reference_to_rule(rule))
             if taint.time_added is not None:
-                limit_seconds = (_LATEST - taint.time_added).total_seconds()
-                times.append(taint.time_added + timedelta(seconds=min(seconds, limit_seconds)))
+                times.append(time_plus(taint.time_added, seconds))
     return Eviction(min(times), frozenset(references)) if times else None
 
 

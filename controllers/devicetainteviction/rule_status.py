@@ -12,6 +12,7 @@ from kubeloop.kube.objects.api_types import Condition
 from kubeloop.kube.objects.device_types import DeviceTaintRule
 from kubeloop.kube.objects.object_fields import condition_of
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE
+from kubeloop.kube.times import seconds_between
 
 STATUS_PERIOD_SECONDS = 10.0
 """Shortest time between two updates of a rule's status."""
@@ -47,7 +48,7 @@ def seconds_until_update(rule: DeviceTaintRule, now: datetime) -> float:
         return 0.0
     if condition.observed_generation != rule.metadata.generation:
         return 0.0
-    return STATUS_PERIOD_SECONDS - (now - condition.last_transition_time).total_seconds()
+    return STATUS_PERIOD_SECONDS - seconds_between(condition.last_transition_time, now)
 
 
 def changed_condition(rule: DeviceTaintRule, counts: RuleCounts, now: datetime) -> Condition | None:

@@ -7,7 +7,7 @@ apimachinery's component-helpers policy/v1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -21,11 +21,12 @@ from kubeloop.kube.objects.api_types import (
     PodDisruptionBudgetStatus,
 )
 from kubeloop.kube.objects.object_fields import condition_of, is_finished, is_ready, replace_condition
+from kubeloop.kube.times import seconds_between, time_plus
 
-DELETION_TIMEOUT = timedelta(minutes=2)
+DELETION_TIMEOUT_SECONDS = 120
 """Time for which a pod with an allowed eviction counts as disrupted if it is not deleted."""
 
-STALE_DISRUPTION_TIMEOUT = timedelta(minutes=2)
+STALE_DISRUPTION_SECONDS = 120
 """Time after which the condition DisruptionTarget of a pod that is not deleted is set to False."""
 
 _ALLOWED = "DisruptionAllowed"
@@ -54,7 +55,7 @@ def pending_disruptions(budget: PodDisruptionBudget, pods: Iterable[Pod], now: d
         for pod in pods
         if pod.metadata.deletion_timestamp is None
         and (name := pod.metadata.name) in disrupted
-        and now <= disrupted[name] + DELETION_TIMEOUT
+        and now <= time_plus(disrupted[name], DELETION_TIMEOUT_SECONDS)
     }
 
 
@@ -66,7 +67,7 @@ def overdue_disruptions(budget: PodDisruptionBudget, pods: Iterable[Pod], now: d
         for pod in pods
         if pod.metadata.deletion_timestamp is None
         and pod.metadata.name in disrupted
-        and now > disrupted[pod.metadata.name] + DELETION_TIMEOUT
+        and now > time_plus(disrupted[pod.metadata.name], DELETION_TIMEOUT_SECONDS)
     ]
 
 
@@ -161,4 +162,4 @@ def stale_disruption_seconds(pod: Pod, now: datetime) -> float | None:
         return None
     if is_finished(pod) or condition.last_transition_time is None:
         return None
-    return max(0.0, (condition.last_transition_time + STALE_DISRUPTION_TIMEOUT - now).total_seconds())
+    return max(0.0, seconds_between(now, time_plus(condition.last_transition_time, STALE_DISRUPTION_SECONDS)))

@@ -11,7 +11,7 @@ import logging
 from contextlib import suppress
 
 from kubeloop.controllers.disruption.budget_status import (
-    DELETION_TIMEOUT,
+    DELETION_TIMEOUT_SECONDS,
     budget_status,
     desired_healthy,
     failed_status,
@@ -34,6 +34,7 @@ from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
 from kubeloop.kube.objects.resources import POD_DISRUPTION_BUDGETS, PODS
 from kubeloop.kube.selectors import Selector, selector_from, selector_text
+from kubeloop.kube.times import seconds_between, time_plus
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +185,8 @@ class DisruptionController:
         await self._write_status(budget, budget_status(budget, healthy, desired, expected, disrupted, second))
         if not disrupted:
             return None
-        return (min(disrupted.values()) + DELETION_TIMEOUT - now).total_seconds() + 1.0  # times are whole seconds
+        overdue_at = time_plus(min(disrupted.values()), DELETION_TIMEOUT_SECONDS)
+        return seconds_between(now, overdue_at) + 1.0  # times are whole seconds
 
     async def _write_status(self, budget: PodDisruptionBudget, status: PodDisruptionBudgetStatus) -> bool:
         """Write the status if it changed, and return whether it did."""

@@ -15,6 +15,7 @@ from kubeloop.controllers.job.pod_failure_policy import match_failure
 from kubeloop.controllers.job.success_policy import met_rule
 from kubeloop.kube.objects.api_types import Condition, Job, Pod
 from kubeloop.kube.objects.object_fields import condition_of, replace_condition
+from kubeloop.kube.times import go_duration_seconds, seconds_between
 
 SUCCESS = "SuccessCriteriaMet"
 FAILURE = "FailureTarget"
@@ -92,7 +93,7 @@ def seconds_to_deadline(job: Job, now: datetime) -> float | None:
     seconds, started = job.spec.active_deadline_seconds, job.status.start_time
     if seconds is None or started is None or job.spec.suspend:
         return None
-    return seconds - (now - started).total_seconds()
+    return go_duration_seconds(seconds) - seconds_between(started, now)
 
 
 def _failure(job: Job, pods: Sequence[Pod], counts: Counts, now: datetime) -> tuple[str, str] | None:

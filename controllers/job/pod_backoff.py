@@ -6,11 +6,12 @@ Pure functions. Source: v1.36 pkg/controller/job/backoff_utils.go.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from kubeloop.kube.objects.api_types import ContainerStatus, Pod
 from kubeloop.kube.objects.object_fields import condition_of
+from kubeloop.kube.times import parse_time, seconds_between, time_plus
 
 BASE_SECONDS = 10.0
 MAX_SECONDS = 600.0
@@ -41,7 +42,7 @@ def remaining_seconds(record: BackoffRecord, now: datetime) -> float:
     if record.failures == 0 or record.last_failure is None:
         return 0.0
     backoff = min(MAX_SECONDS, BASE_SECONDS * (1 << min(record.failures - 1, _MAX_DOUBLINGS)))
-    return max(0.0, backoff - (now - record.last_failure).total_seconds())
+    return max(0.0, backoff - seconds_between(record.last_failure, now))
 
 
 def finished_time(pod: Pod) -> datetime | None:
@@ -57,7 +58,7 @@ def finished_time(pod: Pod) -> datetime | None:
         return ready.last_transition_time
     metadata = pod.metadata
     if metadata.deletion_timestamp is not None:
-        return metadata.deletion_timestamp - timedelta(seconds=metadata.deletion_grace_period_seconds or 0)
+        return time_plus(metadata.deletion_timestamp, -(metadata.deletion_grace_period_seconds or 0))
     return metadata.creation_timestamp
 
 
@@ -79,4 +80,4 @@ def _containers_finished(pod: Pod) -> datetime | None:
 
 def _finished_at(status: ContainerStatus) -> datetime | None:
     text = ((status.state or {}).get("terminated") or {}).get("finishedAt")
-    return datetime.fromisoformat(text) if text else None
+    return parse_time(text) if text else None

@@ -21,6 +21,7 @@ from kubeloop.kube.errors import ApiError, MethodNotAllowed, NotFound, ServerUnr
 from kubeloop.kube.objects.api_types import PartialObjectMetadata
 from kubeloop.kube.objects.object_fields import is_finished
 from kubeloop.kube.objects.resources import PODS, Resource
+from kubeloop.kube.times import go_duration_seconds, seconds_between
 
 _FINALIZER_ESTIMATE_SECONDS = 15
 
@@ -150,4 +151,4 @@ class NamespacedResourcesDeleter:
         for pod in (await self._client.list_all(PODS, namespace)).items:
             if not is_finished(pod):
                 longest = max(longest, pod.spec.termination_grace_period_seconds or 0)
-        return 0 if (self._clock.now() - deleted_at).total_seconds() >= longest else longest
+        return 0 if seconds_between(deleted_at, self._clock.now()) >= go_duration_seconds(longest) else longest

@@ -11,6 +11,7 @@ from datetime import datetime
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import Condition, JSONValue, Lease, Node
 from kubeloop.kube.objects.object_fields import condition_of
+from kubeloop.kube.times import seconds_between
 
 _KUBELET_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")  # NetworkUnavailable is no kubelet's
 
@@ -31,7 +32,7 @@ class NodeHealth:
         self.probed_at = now
         created = node.metadata.creation_timestamp
         if self.ready is None and created is not None:
-            self.probed_at -= max(0.0, (wall - created).total_seconds())
+            self.probed_at -= max(0.0, seconds_between(created, wall))
 
     def observe(self, node: Node, lease: Lease | None, now: float) -> None:
         """Record the heartbeats of this version of the node: a status report, or a renewal of its Lease."""

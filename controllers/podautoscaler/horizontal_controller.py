@@ -6,8 +6,6 @@ pkg/controller/podautoscaler/horizontal.go.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from kubeloop.controllers.podautoscaler.autoscaler_sync import AutoscalerRules, AutoscalerSync
 from kubeloop.controllers.podautoscaler.metric_evaluation import MetricEvaluator
 from kubeloop.controllers.podautoscaler.metrics import AutoscalerMetrics
@@ -63,8 +61,8 @@ class HorizontalController:
             scale_to_zero=gates.enabled("HPAScaleToZero"),
         )
         readiness = ReadinessRules(
-            timedelta(seconds=options[_OPTION + "cpu_initialization_period"]),
-            timedelta(seconds=options[_OPTION + "initial_readiness_delay"]),
+            options[_OPTION + "cpu_initialization_period"],
+            options[_OPTION + "initial_readiness_delay"],
         )
         self._metrics = AutoscalerMetrics(context.families)
         self._seconds = context.seconds

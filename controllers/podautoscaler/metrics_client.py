@@ -7,7 +7,7 @@ pkg/controller/podautoscaler/metrics/client.go, k8s.io/metrics/pkg/client.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -20,6 +20,7 @@ from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import JSONValue, LabelSelector, Quantity, Struct, decode
 from kubeloop.kube.quantities import milli_value
 from kubeloop.kube.selectors import selector_from
+from kubeloop.kube.times import go_duration_seconds
 
 _CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
 _DEFAULT_WINDOW_SECONDS = 60
@@ -67,7 +68,7 @@ def resource_usage(pod_metrics: Mapping[str, PodMetrics], resource: str, contain
         containers = [it for it in entry.containers if container in ("", it.name)]
         if containers and all(resource in it.usage for it in containers):
             total = sum(milli_value(it.usage[resource]) for it in containers)
-            window = timedelta(seconds=duration_seconds(entry.window) or 0)
+            window = duration_seconds(entry.window) or 0.0
             usage[name] = PodMetric(total, entry.timestamp, window)
     return usage
 
@@ -100,7 +101,7 @@ class MetricsClient:
         metrics = {}
         for item in values:
             seconds = _DEFAULT_WINDOW_SECONDS if item.window_seconds is None else item.window_seconds
-            pod_metric = PodMetric(milli_value(item.value), item.timestamp, timedelta(seconds=seconds))
+            pod_metric = PodMetric(milli_value(item.value), item.timestamp, go_duration_seconds(seconds))
             metrics[item.described_object.name] = pod_metric
         return metrics
 

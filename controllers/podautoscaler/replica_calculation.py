@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from kubeloop.kube.objects import pod_resources
 from kubeloop.kube.objects.api_types import Pod, to_json
 from kubeloop.kube.objects.object_fields import condition_of, is_ready
 from kubeloop.kube.quantities import milli_value
+from kubeloop.kube.times import time_plus
 
 MAX_INT32 = (1 << 31) - 1
 MAX_INT64 = (1 << 63) - 1
@@ -25,11 +26,11 @@ class MetricError(Exception):
 
 
 class PodMetric(NamedTuple):
-    """Usage of one pod in the `window` that ends at `timestamp`."""
+    """Usage of one pod in the `window` (seconds) that ends at `timestamp`."""
 
     value: int
     timestamp: datetime
-    window: timedelta
+    window: float
 
 
 class Tolerances(NamedTuple):
@@ -43,10 +44,11 @@ class Tolerances(NamedTuple):
 
 
 class ReadinessRules(NamedTuple):
-    """When a CPU sample counts: --horizontal-pod-autoscaler-cpu-initialization-period and -initial-readiness-delay."""
+    """When a CPU sample counts: --horizontal-pod-autoscaler-cpu-initialization-period and -initial-readiness-delay, in
+    seconds."""
 
-    cpu_initialization: timedelta
-    initial_readiness_delay: timedelta
+    cpu_initialization: float
+    initial_readiness_delay: float
 
 
 class PodGroups(NamedTuple):
@@ -93,11 +95,11 @@ def _is_unready(pod: Pod, metric: PodMetric, rules: ReadinessRules, now: datetim
     if condition is None or started is None:
         return True
     is_false, changed = condition.status == "False", condition.last_transition_time
-    if started + rules.cpu_initialization > now:
+    if time_plus(started, rules.cpu_initialization) > now:
         # the sample must lie entirely after the pod became ready
-        return is_false or (changed is not None and metric.timestamp < changed + metric.window)
+        return is_false or (changed is not None and metric.timestamp < time_plus(changed, metric.window))
     # a pod that was never ready
-    return is_false and (changed is None or started + rules.initial_readiness_delay > changed)
+    return is_false and (changed is None or time_plus(started, rules.initial_readiness_delay) > changed)
 
 
 def pod_requests(pods: Iterable[Pod], resource: str, container: str, *, pod_level: bool) -> dict[str, int]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from kubeloop.controllers.podautoscaler.autoscaler_spec import Behavior, ScalingRules
 from kubeloop.controllers.podautoscaler.replica_calculation import MAX_INT32
+from kubeloop.kube.times import time_plus
 
 _SCALE_UP_FACTOR, _SCALE_UP_MINIMUM = 2, 4
 
@@ -67,7 +68,7 @@ class LimitedReplicas(NamedTuple):
 
 
 def _added(entries: tuple[Recorded, ...], replicas: int, now: datetime, keep_seconds: float) -> tuple[Recorded, ...]:
-    oldest = now - timedelta(seconds=keep_seconds)
+    oldest = time_plus(now, -keep_seconds)
     return (*(entry for entry in entries if entry.at >= oldest), Recorded(replicas, now))
 
 
@@ -80,7 +81,7 @@ def _longest_period(rules: ScalingRules) -> int:
 
 def stabilized(recommendations: Iterable[Recorded], desired: int, window_seconds: float, now: datetime) -> int:
     """Return the highest recommendation of the window."""
-    oldest = now - timedelta(seconds=window_seconds)
+    oldest = time_plus(now, -window_seconds)
     return max([desired, *(entry.replicas for entry in recommendations if entry.at >= oldest)])
 
 
@@ -107,7 +108,7 @@ def stabilized_by_behavior(
     now: datetime,
 ) -> int:
     """Return the replicas nearest to the current ones that no recommendation of the windows contradicts."""
-    up_oldest, down_oldest = now - timedelta(seconds=up_window_seconds), now - timedelta(seconds=down_window_seconds)
+    up_oldest, down_oldest = time_plus(now, -up_window_seconds), time_plus(now, -down_window_seconds)
     least = most = desired
     for entry in recommendations:
         if entry.at > up_oldest:
@@ -170,7 +171,7 @@ def scale_down_limit(current: int, rules: ScalingRules, history: ScaleHistory, n
 
 def _replicas_at_start(current: int, history: ScaleHistory, period_seconds: int, now: datetime) -> int:
     """Return the replicas at the start of a policy's period, without the changes of other clients."""
-    start = now - timedelta(seconds=period_seconds)
+    start = time_plus(now, -period_seconds)
 
     def change(entries: Iterable[Recorded]) -> int:
         return sum(entry.replicas for entry in entries if entry.at > start)

@@ -16,6 +16,7 @@ from kubeloop.controllers.runtime.active_pods import max_restarts, phase_rank, r
 from kubeloop.controllers.runtime.integers import InvalidInteger, parse_int
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import is_ready
+from kubeloop.kube.times import seconds_between
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
@@ -61,7 +62,7 @@ class AgeBuckets(dict[datetime | None, int]):
 
     def __missing__(self, since: datetime | None) -> int:
         assert since is not None
-        nanoseconds = (self._now - since) // timedelta(microseconds=1) * 1000
+        nanoseconds = round(seconds_between(since, self._now) * 1e6) * 1000
         bucket = self[since] = int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
         return bucket
 

@@ -6,10 +6,11 @@ Pure functions of Pods and the time. Source: pkg/api/v1/pod/util.go, pkg/control
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from kubeloop.kube.objects.api_types import LabelSelector, Pod
 from kubeloop.kube.objects.object_fields import condition_of, is_finished
+from kubeloop.kube.times import seconds_between, time_plus
 
 
 def is_active(pod: Pod) -> bool:
@@ -50,7 +51,7 @@ def is_available(pod: Pod, min_ready_seconds: int, now: datetime) -> bool:
     if min_ready_seconds == 0:
         return True
     since = condition.last_transition_time
-    return since is not None and since + timedelta(seconds=min_ready_seconds) <= now
+    return since is not None and time_plus(since, min_ready_seconds) <= now
 
 
 def next_availability_seconds(pods: Iterable[Pod], min_ready_seconds: int, now: datetime) -> float | None:
@@ -62,7 +63,7 @@ def next_availability_seconds(pods: Iterable[Pod], min_ready_seconds: int, now: 
         condition = condition_of(pod.status.conditions, "Ready")
         if condition is None or condition.status != "True" or condition.last_transition_time is None:
             continue
-        seconds = (condition.last_transition_time + timedelta(seconds=min_ready_seconds) - now).total_seconds()
+        seconds = seconds_between(now, time_plus(condition.last_transition_time, min_ready_seconds))
         if seconds > 0 and (soonest is None or seconds < soonest):
             soonest = seconds
     return soonest

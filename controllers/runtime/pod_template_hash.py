@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -21,6 +20,7 @@ from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.object_fields import POD_TEMPLATE_HASH_LABEL
 from kubeloop.kube.quantities import Quantity, QuantityError, parse_quantity
 from kubeloop.kube.schema import Field, StructType, TypeRef, type_ref
+from kubeloop.kube.times import ZERO_TIME_SECONDS, text_seconds
 
 _TEMPLATE = "core/v1.PodTemplateSpec"
 _ZERO: dict[str, Any] = {
@@ -254,5 +254,4 @@ def _go_seconds(value: JSONValue) -> int:
     """Return the seconds since the year 1, Go's internal representation; 0 for the zero time."""
     if not isinstance(value, str) or not value:
         return 0
-    moment = datetime.fromisoformat(value)
-    return int(moment.timestamp()) + 62135596800
+    return text_seconds(value)[0] - ZERO_TIME_SECONDS

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 
 from kubeloop.kube.objects.api_types import Node, Taint, Toleration
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE, tolerates
+from kubeloop.kube.times import go_duration_seconds
+
+_UNLIMITED = (1 << 63) - 1  # seconds
 
 
 def no_execute_taints(node: Node) -> tuple[Taint, ...]:
@@ -33,4 +36,6 @@ def stay_seconds(
                 break
         else:
             return 0.0
-    return max(0.0, float(min(limits))) if limits else None
+    if not limits or min(limits) == _UNLIMITED:
+        return None
+    return max(0.0, go_duration_seconds(min(limits))) if min(limits) > 0 else 0.0

@@ -6,7 +6,7 @@ Source: v1.36 pkg/controller/ttlafterfinished.
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
@@ -15,6 +15,7 @@ from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import Job
 from kubeloop.kube.objects.object_fields import job_finished_condition
 from kubeloop.kube.objects.resources import JOBS
+from kubeloop.kube.times import seconds_between, time_plus
 
 
 class TTLAfterFinishedController:
@@ -82,4 +83,4 @@ def seconds_to_expiry(job: Job, now: datetime) -> float | None:
         return None
     if finished.last_transition_time is None:
         raise ReconcileError(f"unable to find the time when the Job {job.key} finished")
-    return (finished.last_transition_time + timedelta(seconds=ttl_seconds) - now).total_seconds()
+    return seconds_between(now, time_plus(finished.last_transition_time, ttl_seconds))

@@ -43,6 +43,7 @@ from kubeloop.devcluster.validation.common.object_meta import (
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_subdomain, qualified_name
+from kubeloop.kube.times import parse_time, seconds_between
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.apiextensions.cel_rules import RuleTree
@@ -552,7 +553,7 @@ def _cell(type_: str, value: Any, now: datetime) -> Any:
             return value
         case "date" if isinstance(value, str):
             try:
-                return human_duration(now - datetime.fromisoformat(value))
-            except (ValueError, TypeError):
+                return human_duration(seconds_between(parse_time(value), now))
+            except ValueError:
                 return "<invalid>"
     return None

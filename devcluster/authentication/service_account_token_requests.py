@@ -6,7 +6,7 @@ Source: pkg/registry/core/serviceaccount/storage/token.go, pkg/apis/authenticati
 from __future__ import annotations
 
 import random
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster.api import errors
@@ -16,6 +16,7 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
+from kubeloop.kube.times import time_plus
 from kubeloop.kube.uids import new_uid
 
 ISSUER = "https://kubernetes.default.svc"
@@ -70,7 +71,7 @@ def create_token(
         "sub": f"system:serviceaccount:{namespace}:{name}",
     }
     identity = {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": rfc3339(now)}
-    expires = rfc3339(now + timedelta(seconds=spec["expirationSeconds"]))
+    expires = rfc3339(time_plus(now, spec["expirationSeconds"]))
     status = {"token": key.sign(claims), "expirationTimestamp": expires}
     return {**obj, "metadata": {**metadata, **identity}, "spec": spec, "status": status}
 

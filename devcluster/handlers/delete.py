@@ -6,7 +6,6 @@ pod strategy's CheckGracefulDelete.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import Any
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
@@ -20,6 +19,7 @@ from kubeloop.devcluster.storage.store import ObjectStore, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, Resource
+from kubeloop.kube.times import parse_time, time_plus
 
 _ORPHAN = "orphan"
 _FOREGROUND = "foregroundDeletion"
@@ -149,12 +149,12 @@ class ObjectDeleter:
         """Set deletionTimestamp and grace period; a second deletion may only shorten the period, not into the past."""
         now = self._clock.now()
         if "deletionTimestamp" in before:
-            began = datetime.fromisoformat(before["deletionTimestamp"])
-            until = began + timedelta(seconds=grace - before["deletionGracePeriodSeconds"])
+            began = parse_time(before["deletionTimestamp"])
+            until = time_plus(time_plus(began, -before["deletionGracePeriodSeconds"]), grace)
             if until < now:
                 until, grace = now, min(grace, 1)
         else:
-            until = now + timedelta(seconds=grace)
+            until = time_plus(now, grace)
             if metadata.get("generation", 0) > 0:
                 metadata["generation"] += 1
         metadata["deletionTimestamp"] = rfc3339(until)

@@ -9,7 +9,6 @@ import ipaddress
 import math
 import random
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster.kubelet import crash_loop_backoff
@@ -32,6 +31,7 @@ from kubeloop.devcluster.simulation.node_objects import NodeSettings, failure_mo
 from kubeloop.devcluster.simulation.timers import Timer
 from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.times import go_duration_seconds, parse_time, seconds_between
 
 _PREFIX = "kubeloop.dev/"
 _DURATIONS = ("start-delay-seconds", "stop-seconds", "image-pull-seconds", "jitter")
@@ -386,8 +386,8 @@ class SimulatedPod:
         if deadline is None:
             self.deadline_at = None
             return
-        elapsed = datetime.fromisoformat(wall) - datetime.fromisoformat(self.start_time)
-        self.deadline_at = now + deadline - elapsed.total_seconds()
+        elapsed = seconds_between(parse_time(self.start_time), parse_time(wall))
+        self.deadline_at = now + go_duration_seconds(deadline) - elapsed
 
     def _is_job_pod(self) -> bool:
         owners = self.object["metadata"].get("ownerReferences") or ()

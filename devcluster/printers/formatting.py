@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.selectors import Requirement, Selector
+from kubeloop.kube.times import parse_time, seconds_between
 
 Cells = list[Any]
 CellPrinter = Callable[[JSON, datetime], Cells]
@@ -15,9 +16,8 @@ CellPrinter = Callable[[JSON, datetime], Cells]
 NONE, UNSET, UNKNOWN = "<none>", "<unset>", "<unknown>"
 
 
-def human_duration(elapsed: timedelta) -> str:
-    """Return a duration in at most two units: "45s", "5m30s", "3d4h". Source: apimachinery HumanDuration."""
-    total = elapsed.total_seconds()
+def human_duration(total: float) -> str:
+    """Return a duration in seconds in at most two units: "45s", "5m30s", "3d4h". Source: apimachinery HumanDuration."""
     seconds = int(total)
     if seconds < -1:
         return "<invalid>"
@@ -49,7 +49,7 @@ def _two_units(large: int, large_unit: str, small: int, small_unit: str) -> str:
 
 def age_since(time: str | None, now: datetime) -> str:
     """Return the age of an API timestamp; "<unknown>" without one."""
-    return human_duration(now - datetime.fromisoformat(time)) if time else UNKNOWN
+    return human_duration(seconds_between(parse_time(time), now)) if time else UNKNOWN
 
 
 def object_name(obj: JSON) -> str:

@@ -14,7 +14,6 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any, NoReturn
 
@@ -23,6 +22,7 @@ from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.quantities import Quantity, QuantityError, parse_quantity
+from kubeloop.kube.times import ZERO_TIME_SECONDS, quoted_text, text_seconds, time_text
 
 Convert = Callable[[Any], Any]
 
@@ -76,59 +76,92 @@ def _quantity(value: Any) -> str:
     raise DecodeError("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
 
 
-_RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)([.,]\d+)?(Z|[+-]\d\d:\d\d)")
 _TIME_LAYOUT = "2006-01-02T15:04:05Z07:00"
 _MICRO_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"
+# Per element of the layouts: pattern, highest value. Go accepts an hour of one digit.
 _LAYOUT_STEPS = (
-    ("2006", r"\d{4}"), ("-", "-"), ("01", r"\d\d"), ("-", "-"), ("02", r"\d\d"), ("T", "T"), ("15", r"\d\d"),
-    (":", ":"), ("04", r"\d\d"), (":", ":"), ("05", r"\d\d"),
+    ("2006", r"\d{4}", 9999), ("-", "-", 0), ("01", r"\d\d", 12), ("-", "-", 0), ("02", r"\d\d", 99), ("T", "T", 0),
+    ("15", r"\d\d?", 23), (":", ":", 0), ("04", r"\d\d", 59), (":", ":", 0), ("05", r"\d\d", 59),
 )  # fmt: skip
+_RANGE_NAMES = {"01": "month", "15": "hour", "04": "minute", "05": "second"}
+_FRACTION = re.compile(r"[.,](\d+)", re.ASCII)
+_SIX_DIGITS = re.compile(r"[.,](\+\d{5}|-\d{5}|\d{6})", re.ASCII)
+_ZONE = re.compile(r"([+-])(\d\d):(\d\d)", re.ASCII)
+_ZONE_LIMITS = ("time zone offset hour", 24), ("time zone offset minute", 60)  # Go accepts an offset of 24 hours
 
 
-def _time_error(text: str, layout: str) -> NoReturn:
-    """Raise DecodeError with the message of Go's time.Parse: the layout element at which parsing stopped."""
+def _parse_rfc3339(text: str, layout: str) -> tuple[int, int]:
+    """Return the seconds since 1970 and the microseconds. Raises DecodeError with the message of Go's time.Parse."""
+
+    def cannot_parse(rest: str, element: str) -> DecodeError:
+        where = f'as "{layout}": cannot parse {quoted_text(rest)} as "{element}"'
+        return DecodeError(f"parsing time {quoted_text(text)} {where}")
+
+    def problem(description: str) -> DecodeError:
+        return DecodeError(f"parsing time {quoted_text(text)}: {description}")
+
+    numbers: list[int] = []
     rest = text
-    for element, pattern in _LAYOUT_STEPS:
-        match = re.match(pattern, rest)
+    for element, pattern, limit in _LAYOUT_STEPS:
+        match = re.match(pattern, rest, re.ASCII)
         if match is None:
-            raise DecodeError(f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{element}"')
+            raise cannot_parse(rest, element)
         rest = rest[match.end() :]
-    if layout == _MICRO_LAYOUT:
-        match = re.match(r"\.\d{6}", rest)
-        if match is None:
-            raise DecodeError(f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as ".000000"')
-        rest = rest[match.end() :]
+        if match[0].isdigit():
+            numbers.append(int(match[0]))
+            if numbers[-1] > limit or (element == "01" and not numbers[-1]):
+                raise problem(f"{_RANGE_NAMES[element]} out of range")
+    microseconds, offset = 0, 0
+    fraction = (_SIX_DIGITS if layout == _MICRO_LAYOUT else _FRACTION).match(rest)
+    if fraction is not None:
+        microseconds = int(fraction[1][:6].ljust(6, "0"))
+        rest = rest[fraction.end() :]
+    elif layout == _MICRO_LAYOUT:
+        raise cannot_parse(rest, ".000000")
+    if microseconds < 0:
+        raise problem("fractional second out of range")
+    if rest.startswith("Z"):
+        rest = rest[1:]
     else:
-        rest = re.sub(r"^[.,]\d+", "", rest)
-    match = re.match(r"Z|[+-]\d\d:\d\d", rest)
-    if match is None:
-        raise DecodeError(f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "Z07:00"')
-    if rest[match.end() :]:
-        raise DecodeError(f'parsing time "{text}": extra text: "{rest[match.end() :]}"')
-    raise DecodeError(f'parsing time "{text}": day out of range')
+        zone = _ZONE.match(rest)
+        if zone is None:
+            raise cannot_parse(rest, "Z07:00")
+        for digits, (name, limit) in zip(zone.group(2, 3), _ZONE_LIMITS, strict=True):
+            if int(digits) > limit:
+                raise problem(f"{name} out of range")
+        offset = (int(zone[2]) * 60 + int(zone[3])) * 60 * (-1 if zone[1] == "-" else 1)
+        rest = rest[zone.end() :]
+    if rest:
+        raise problem(f"extra text: {quoted_text(rest)}")
+    year, month, day, hour, minute, second = numbers
+    try:
+        seconds, _ = text_seconds(f"{year:04d}-{month:02d}-{day:02d}T{hour:02d}:{minute:02d}:{second:02d}Z")
+    except ValueError:
+        raise problem("day out of range") from None
+    return seconds - offset, microseconds
 
 
 @lru_cache(maxsize=4096)
-def _canonical_time(text: str, layout: str) -> str:
-    match = _RFC3339.fullmatch(text)
-    fraction = match[7] if match else None
-    if match is None or (layout == _MICRO_LAYOUT and (fraction is None or len(fraction) != 7)):
-        _time_error(text, layout)
-    try:
-        moment = datetime.fromisoformat(f"{text[:19]}{match[8].replace('Z', '+00:00')}").astimezone(UTC)
-    except ValueError:
-        _time_error(text, layout)
-    seconds = moment.strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{seconds.zfill(19)}{fraction}Z" if layout == _MICRO_LAYOUT else f"{seconds.zfill(19)}Z"
+def _canonical_time(text: str, layout: str) -> str | None:
+    """Return a time in UTC; None for the year 1, January 1, Go's zero time."""
+    seconds, microseconds = _parse_rfc3339(text, layout)
+    if layout == _TIME_LAYOUT:
+        return None if seconds == ZERO_TIME_SECONDS else time_text(seconds)
+    return None if (seconds, microseconds) == (ZERO_TIME_SECONDS, 0) else time_text(seconds, microseconds)
 
 
-def _time(value: Any) -> str:
+def _time(value: Any) -> str | None:
     if type(value) is not str:
         raise _Mismatch
     return _canonical_time(value, _TIME_LAYOUT)
 
 
-def _micro_time(value: Any) -> str:
+def decode_time(text: str) -> str | None:
+    """Return a metav1.Time in its stored form; None for Go's zero time. Raises DecodeError."""
+    return _canonical_time(text, _TIME_LAYOUT)
+
+
+def _micro_time(value: Any) -> str | None:
     if type(value) is not str:
         raise _Mismatch
     return _canonical_time(value, _MICRO_LAYOUT)

@@ -5,7 +5,7 @@ unchanged (above all a pod template) is a plain JSON value. Objects come from ca
 are never changed, and a partial Struct is never written back.
 
 `decode` and `convert` create objects. Volumes, claims and storage classes are in `storage_types`, Workloads and
-PodGroups in `workload_types`. Imports msgspec and the standard library only.
+PodGroups in `workload_types`. Imports msgspec, `kube.times` and the standard library only.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from datetime import datetime
 from typing import Any, TypeVar, dataclass_transform
 
 import msgspec
+
+from kubeloop.kube.times import readable_time
 
 _INITIALISMS = {"ip": "IP", "ips": "IPs", "id": "ID", "pid": "PID", "ipc": "IPC", "cidr": "CIDR", "uri": "URI"}
 
@@ -861,8 +863,8 @@ _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 def decode(type_: type[T], data: bytes | msgspec.Raw) -> T:
     """Decode one JSON object as a `type_`. Raises msgspec.DecodeError (ValidationError if a field has another type).
 
-    In places the API writes null for an empty list or map, which the Structs do not allow; such a document takes a
-    second, slower path.
+    In places the API writes null for an empty list or map, which the Structs do not allow, and times outside of the
+    years 1 to 9999, which datetime does not; such a document takes a second, slower path.
     """
     decoder = _decoders.get(type_)
     if decoder is None:
@@ -875,7 +877,20 @@ def decode(type_: type[T], data: bytes | msgspec.Raw) -> T:
 
 def convert(type_: type[T], value: JSONValue) -> T:
     """Convert a plain JSON value (dicts and lists) to a `type_`. Raises msgspec.ValidationError."""
-    return msgspec.convert(without_nulls(value), type_)
+    value = without_nulls(value)
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError:
+        return msgspec.convert(_with_readable_times(value), type_)
+
+
+def _with_readable_times(value: JSONValue) -> JSONValue:
+    """Return `value` with times outside of the years 1 to 9999 replaced by the first or last second of these."""
+    if isinstance(value, dict):
+        return {name: _with_readable_times(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_with_readable_times(member) for member in value]
+    return readable_time(value) if isinstance(value, str) else value
 
 
 def to_json(value: Struct) -> JSONValue:

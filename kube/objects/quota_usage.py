@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_claims import EXTENDED_RESOURCE_ANNOTATION
 from kubeloop.kube.objects.pod_resources import pod_resource_totals
 from kubeloop.kube.objects.qos import qos_class
 from kubeloop.kube.quantities import Quantity, parse_quantity
+from kubeloop.kube.times import parse_time, time_plus
 
 Amounts = dict[str, Quantity]
 
@@ -81,7 +82,7 @@ def counts_against_quota(pod: JSON, now: datetime | None = None) -> bool:
     deleted, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds")
     if now is None or deleted is None or grace is None:
         return True
-    return now <= datetime.fromisoformat(deleted) + timedelta(seconds=grace)
+    return now <= time_plus(parse_time(deleted), grace)
 
 
 def compute_usage(resources: Mapping[str, Mapping[str, str]]) -> Amounts:

@@ -5,10 +5,11 @@ Source: plugins/dynamicresources/dynamicresources.go of v1.36.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from kubeloop.kube.durations import parse_duration_seconds
 from kubeloop.kube.objects.device_types import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim
+from kubeloop.kube.times import time_plus
 
 _DEFAULT_TIMEOUT_SECONDS = 600.0
 
@@ -58,7 +59,7 @@ def has_binding_timed_out(claim: ResourceClaim, now: datetime, timeout_seconds: 
     allocation = claim.status.allocation
     if allocation is None or allocation.allocation_timestamp is None or not has_binding_conditions(claim):
         return False
-    return allocation.allocation_timestamp + timedelta(seconds=timeout_seconds) < now
+    return time_plus(allocation.allocation_timestamp, timeout_seconds) < now
 
 
 def _device_status(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> AllocatedDeviceStatus | None:

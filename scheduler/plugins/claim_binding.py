@@ -11,6 +11,7 @@ import logging
 from weakref import WeakValueDictionary
 
 from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Pod, to_json
@@ -206,7 +207,7 @@ class ClaimBinding:
             if current is None:
                 raise _BindError(f"claim {claim.key} got deallocated elsewhere in the meantime")
             if current.allocation_timestamp is None:
-                now = self._handle.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+                now = rfc3339(self._handle.clock.now())
                 status.setdefault("allocation", {})["allocationTimestamp"] = now
         what = "allocation and reservation" if allocation is not None else "reservation"
         return await self._patch(claim, {"status": status}, "status", f"add {what} to claim {claim.key}")

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import PODS
@@ -169,7 +170,7 @@ class PreemptionExecutor:
             "observedGeneration": victim.pod.metadata.generation,
             "reason": "PreemptionByScheduler",
             "message": f"{scheduler_name}: preempting to accommodate a higher priority {preemptor.kind}",
-            "lastTransitionTime": self._handle.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": rfc3339(self._handle.clock.now()),
         }
 
     async def _patch_status(self, pod: PodInfo, status: dict[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from kubeloop.kube.objects.observed_types import ObservedEvent
+from kubeloop.kube.times import epoch_ns
 from kubeloop.tracing.spans.pod_milestones import (
     MAX_MESSAGE,
     SECOND_NS,
@@ -22,7 +23,6 @@ from kubeloop.tracing.spans.pod_milestones import (
     add_mark,
     earliest,
     limit,
-    moment_ns,
     timestamp_edge,
 )
 
@@ -73,7 +73,7 @@ def _add_failed_scheduling(milestones: PodMilestones, event: ObservedEvent, edge
     """Add a failed attempt. Of a repeated Event only the first time is added: its message has not changed since."""
     milestones.was_unschedulable = True
     moment = event.event_time or event.first_timestamp
-    event_ns = moment_ns(moment) if moment is not None else 0
+    event_ns = epoch_ns(moment) if moment is not None else 0
     if any(mark.event_ns == event_ns for mark in milestones.scheduling):
         return False
     milestones.scheduling.append(SchedulingMark(edge, "unschedulable", event.message[:MAX_MESSAGE], event_ns=event_ns))
@@ -89,7 +89,7 @@ def _add_pull_step(
     for moment in (event.event_time or event.first_timestamp, event.last_timestamp if event.count > 1 else None):
         if moment is not None:
             edge = _edge(moment, event, arrival_ns, skew_ns)
-            mark = PullMark(edge, step, event.message[:MAX_MESSAGE], moment_ns(moment))
+            mark = PullMark(edge, step, event.message[:MAX_MESSAGE], epoch_ns(moment))
             added |= add_mark(container.pulls, mark)
     return added
 

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.observed_types import ObservedEvent, ObservedNode, ObservedOwner, ObservedPod
+from kubeloop.kube.times import epoch_ns
 from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew
 from kubeloop.tracing.observation.pod_events import add_event
 from kubeloop.tracing.observation.pod_states import Skew, add_state, describe, since_last_state, was_ready
@@ -29,7 +30,6 @@ from kubeloop.tracing.spans.pod_milestones import (
     PodMilestones,
     arrival_edge,
     later,
-    moment_ns,
     timestamp_edge,
 )
 from kubeloop.tracing.spans.pod_record import PodRecord
@@ -279,7 +279,7 @@ class PodObserver:
                 _add_missed(record, milestones, self._last_missed)
             created = pod.metadata.creation_timestamp
             if not initial and created is not None:
-                self._skew.timestamp(API_SERVER, moment_ns(created), arrival_ns)
+                self._skew.timestamp(API_SERVER, epoch_ns(created), arrival_ns)
         self._add_owner(record, pod)
         return record
 
@@ -342,7 +342,7 @@ class PodObserver:
         after_ns = 0
         if milestones.bound is not None and server is not None and server.highest_ns is not None:
             after_ns = milestones.bound.low_ns - max(0, server.highest_ns)
-        self._skew.timestamp(pod.spec.node_name, moment_ns(start_time), arrival_ns, after_ns=after_ns)
+        self._skew.timestamp(pod.spec.node_name, epoch_ns(start_time), arrival_ns, after_ns=after_ns)
 
     def _finish(self, record: PodRecord) -> None:
         """Finish the record of a pod whose trace has ended."""
@@ -369,7 +369,7 @@ class PodObserver:
     def _add_newest(self, pod: ObservedPod, arrival_ns: int) -> None:
         """Remember a pod that ended before the first list, if it is one of the newest."""
         uid, created = pod.metadata.uid, pod.metadata.creation_timestamp
-        entry = moment_ns(created) if created is not None else 0, uid, pod, arrival_ns
+        entry = epoch_ns(created) if created is not None else 0, uid, pod, arrival_ns
         if len(self._newest) < MAX_RECONSTRUCTED:
             heapq.heappush(self._newest, entry)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Final, NamedTuple
 
 from kubeloop.kube.integers import parse_integer
@@ -15,6 +14,7 @@ from kubeloop.kube.objects.observed_types import (
     ObservedPod,
     ObservedPodStatus,
 )
+from kubeloop.kube.times import time_plus
 from kubeloop.tracing.spans.pod_milestones import (
     MAX_MESSAGE,
     MAX_RUNS,
@@ -287,7 +287,7 @@ def _deletion(pod: ObservedPod, arrival_ns: int, skew_ns: int) -> Edge:
     """Return when the deletion was requested: deletionTimestamp is later by the grace period."""
     moment = pod.metadata.deletion_timestamp
     assert moment is not None
-    requested = moment - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+    requested = time_plus(moment, -(pod.metadata.deletion_grace_period_seconds or 0))
     return timestamp_edge(requested, "deletion", arrival_ns, skew_ns)
 
 

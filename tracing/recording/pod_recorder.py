@@ -30,6 +30,7 @@ from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import OwnerReference, Pod
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.resources import JOBS
+from kubeloop.kube.times import epoch_ns, time_plus
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.pod_record import (
     MAX_FACTS,
@@ -675,4 +676,4 @@ def _since_ns(pod: Pod, condition: str) -> int | None:
 
 
 def _second_ends_ns(moment: datetime | None) -> int | None:
-    return (int(moment.timestamp()) + 1) * 1_000_000_000 if moment is not None else None
+    return epoch_ns(time_plus(moment.replace(microsecond=0), 1)) if moment is not None else None

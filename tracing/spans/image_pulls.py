@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from kubeloop.kube.durations import duration_seconds
+from kubeloop.kube.integers import parse_integer
 from kubeloop.tracing.spans.pod_milestones import ContainerMilestones, Edge, PullMark, no_later
 
 _DURATION: Final = r"[0-9a-zµ.]+"
@@ -17,6 +18,8 @@ _PULLED: Final = re.compile(
     r"(?:\. Image size: (\d+) bytes)?"
 ).match
 _IMAGE: Final = re.compile(r'image "([^"]+)"').search
+
+_MAX_INT64: Final = (1 << 63) - 1
 
 PullAttributes = dict[str, str | int | float | bool]
 
@@ -90,7 +93,7 @@ def _finish(pull: ImagePull, mark: PullMark) -> None:
     if total_seconds > seconds:
         pull.attributes["kubeloop.image.waiting_ms"] = round((total_seconds - seconds) * 1000)
     if match[3]:
-        pull.attributes["kubeloop.image.size_bytes"] = int(match[3])
+        pull.attributes["kubeloop.image.size_bytes"] = min(parse_integer(match[3]), _MAX_INT64)
     duration_ns = round(total_seconds * 1e9)
     start = _moved(mark.edge, -duration_ns)
     pull.start = start if pull.start is None else _both(pull.start, start)
@@ -98,7 +101,7 @@ def _finish(pull: ImagePull, mark: PullMark) -> None:
 
 
 def _moved(edge: Edge, by_ns: int) -> Edge:
-    return Edge(edge.low_ns + by_ns, edge.high_ns + by_ns, edge.source)
+    return Edge(max(0, edge.low_ns + by_ns), max(0, edge.high_ns + by_ns), edge.source)
 
 
 def _both(edge: Edge, other: Edge) -> Edge:

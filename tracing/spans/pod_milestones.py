@@ -1,7 +1,7 @@
 """Milestones of an observed pod: what its states and Events show about when it was scheduled, started, ready, ended.
 
 A milestone is an Edge: the interval in which it was reached. Evidence that comes again or late changes nothing.
-`observed_phases` derives phases from the milestones. Imports msgspec and the standard library only.
+`observed_phases` derives phases from the milestones. Imports msgspec, kube.times and the standard library only.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import Final, Literal
 
 import msgspec
+
+from kubeloop.kube.times import epoch_ns
 
 SECOND_NS: Final = 1_000_000_000
 MAX_MARKS: Final = 60  # per list; of more, the first and last are stored
@@ -38,10 +40,6 @@ class Edge(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.high_ns - self.low_ns
 
 
-def moment_ns(moment: datetime) -> int:
-    return int(moment.timestamp()) * SECOND_NS + moment.microsecond * 1000
-
-
 def arrival_edge(arrival_ns: int, late_since_ns: int = 0) -> Edge:
     """Return the edge of a change that a watch event shows: sent within a second, or `late_since_ns` and later."""
     return Edge((late_since_ns or arrival_ns) - SECOND_NS, arrival_ns, "arrival")
@@ -54,7 +52,7 @@ def timestamp_edge(
 
     A timestamp after its arrival is of a clock that is further ahead: only its arrival is used.
     """
-    time_ns = int(moment.timestamp()) * SECOND_NS + moment.microsecond * 1000 - skew_ns
+    time_ns = epoch_ns(moment) - skew_ns
     if time_ns > arrival_ns:
         return arrival_edge(arrival_ns)
     end_ns = time_ns + resolution_ns

@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +20,9 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.kubelet.container_answers import LogAnswer
+from kubeloop.devcluster.serializer.decoding import decode_time
 from kubeloop.kube.integers import parse_integer
+from kubeloop.kube.times import parse_time, time_plus
 
 _POLL_SECONDS = 0.2
 _MAX_LOG_BYTES = 64 << 20  # read from the end of a larger file
@@ -57,9 +59,10 @@ class LogOptions:
             return parse_integer(text) if text else None
 
         since_time, since_seconds = request.option("sinceTime"), number("sinceSeconds")
-        since = datetime.fromisoformat(since_time) if since_time else None
+        since_text = decode_time(since_time) if since_time else None
+        since = parse_time(since_text) if since_text else None
         if since_seconds is not None:
-            since = now - timedelta(seconds=since_seconds)
+            since = time_plus(now, -since_seconds)
         return cls(
             previous=request.flag("previous"),
             follow=request.flag("follow"),
@@ -134,10 +137,10 @@ def _of_stream(lines: Iterable[LogLine], options: LogOptions) -> Iterator[LogLin
 def _is_since(line: LogLine, since: datetime) -> bool:
     """Return True for a line that is not older; one without a time is never left out."""
     try:
-        time = datetime.fromisoformat(line.time)
+        time = parse_time(line.time)
     except ValueError:
         return True
-    return time.tzinfo is None or time >= since
+    return time >= since
 
 
 def _formatted(lines: Iterable[LogLine], options: LogOptions) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, PortForwardAnswer
+from kubeloop.devcluster.serializer.decoding import DecodeError, decode_time
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.feature_gates import FeatureGates
@@ -75,10 +76,9 @@ def _number(request: Request, name: str) -> int | None:
 
 def _check_time(text: str) -> None:
     try:
-        datetime.fromisoformat(text)
-    except ValueError as error:
-        message = f'parsing time {quoted(text)} as "2006-01-02T15:04:05Z07:00": cannot parse {quoted(text)} as "2006"'
-        raise errors.bad_request(message) from error
+        decode_time(text)
+    except DecodeError as error:
+        raise errors.bad_request(str(error)) from error
 
 
 def requested_ports(request: Request) -> list[int]:

@@ -31,6 +31,7 @@ from kubeloop.devcluster.validation.pod.pod_spec import template_before, validat
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, qualified_name
+from kubeloop.kube.times import parse_time, seconds_between
 
 LABEL_SELECTOR, _TEMPLATE = "meta/v1.LabelSelector", "core/v1.PodTemplateSpec"
 _NOT_NEGATIVE_FIELDS = (
@@ -364,8 +365,8 @@ def _cells(job: JSON, now: datetime) -> Cells:
     duration = ""
     if started := status.get("startTime"):
         ended = status.get("completionTime")
-        end = datetime.fromisoformat(ended) if ended else now
-        duration = human_duration(end - datetime.fromisoformat(started))
+        end = parse_time(ended) if ended else now
+        duration = human_duration(seconds_between(parse_time(started), end))
     return [
         object_name(job),
         _job_status(job),

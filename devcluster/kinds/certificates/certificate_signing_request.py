@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.printers.formatting import NONE, human_duration, spec_of, status_of
@@ -21,7 +21,7 @@ def _condition(obj: JSON, _now: datetime) -> str:
 
 def _requested_duration(obj: JSON, _now: datetime) -> str:
     seconds = spec_of(obj).get("expirationSeconds")
-    return NONE if seconds is None else human_duration(timedelta(seconds=seconds))
+    return NONE if seconds is None else human_duration(seconds)
 
 
 STRATEGY = Strategy(computed_columns={"RequestedDuration": _requested_duration, "Condition": _condition})

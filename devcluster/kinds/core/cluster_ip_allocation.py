@@ -34,6 +34,7 @@ from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.ip_addresses import allocated_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import SERVICES
+from kubeloop.kube.times import parse_time
 from kubeloop.kube.uids import new_uid
 
 SERVICE_CIDR = ipaddress.IPv4Network("10.0.0.0/24")
@@ -295,7 +296,7 @@ def _can_allocate(network: ipaddress.IPv4Network, address: ipaddress.IPv4Address
 
 def _creation_time(obj: JSON) -> datetime:
     """Return the creation time of an object."""
-    return datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
+    return parse_time(obj["metadata"]["creationTimestamp"])
 
 
 @cache

@@ -5,9 +5,10 @@ Source: KWOK's pkg/utils/cel, where functions are methods as well and quantities
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from kubeloop.kube.cel.declarations import Overload
@@ -70,7 +71,7 @@ def _since_second(moment: Moment, obj: Any) -> float:
     created_at = parse_timestamp(created)
     if created_at is None:
         raise CelError("SinceSecond: the object has no creationTimestamp")
-    return (moment.now - datetime.fromtimestamp(created_at.nanoseconds / 1e9, UTC)).total_seconds()
+    return moment.now.timestamp() - created_at.nanoseconds / 1e9
 
 
 def _unix_second(_moment: Moment, time: Any) -> float:
@@ -144,7 +145,7 @@ class StageExpression:
         except CelError:
             return None
         if type(value) in (int, Uint, float, bool):
-            return max(0, int(value))
+            return max(0, int(value)) if math.isfinite(value) else None
         return max(0, value.nanoseconds) if type(value) is Duration else None
 
     def seconds(self, obj: JSON, moment: Moment) -> float | str | None:
@@ -156,5 +157,5 @@ class StageExpression:
         if type(value) is Duration:
             return float(value.nanoseconds / 1e9)
         if type(value) in (int, Uint, float):
-            return float(value / 1e9)
+            return float(value / 1e9) if math.isfinite(value) else None
         return value if type(value) is str else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from struct import pack, unpack
 from typing import Any
@@ -26,10 +25,10 @@ from kubeloop.devcluster.serializer.protobuf.wire import (
     wire_values,
     write_varint,
 )
+from kubeloop.kube.times import ZERO_TIME_SECONDS, text_seconds, time_text
 
 MAGIC = b"k8s\x00"
 _ONE_TEXT = {1: BYTES}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _encode = msgspec.json.Encoder().encode
 _cached = lru_cache(maxsize=4096)  # the same times and quantities occur repeatedly
 
@@ -115,31 +114,27 @@ def _write_int_or_string(value: int | str) -> bytes:
     return field(1, VARINT, int(isinstance(value, str))) + field(2, VARINT, number) + field(3, BYTES, word.encode())
 
 
-def _moment(data: bytes, *, micro: bool) -> datetime:
-    values = members(data, {1: VARINT, 2: VARINT})
-    microseconds = _int32(values.get(2, 0)) // 1000 if micro else 0
-    try:
-        return _EPOCH + timedelta(seconds=signed(values.get(1, 0)), microseconds=microseconds)
-    except OverflowError as error:
-        raise ProtobufError("timestamp out of range") from error
-
-
 @_cached
 def _read_time(data: bytes) -> str | None:
-    """Return a time in whole seconds, or None for Go's zero time, an empty message."""
-    return _moment(data, micro=False).strftime("%Y-%m-%dT%H:%M:%SZ") if data else None
+    """Return a time in whole seconds, or None for Go's zero time, which an empty message stands for, too."""
+    seconds = signed(members(data, {1: VARINT, 2: VARINT}).get(1, 0)) if data else ZERO_TIME_SECONDS
+    return None if seconds == ZERO_TIME_SECONDS else time_text(seconds)
 
 
 @_cached
 def _read_micro_time(data: bytes) -> str | None:
-    return _moment(data, micro=True).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if data else None
+    """Return a time with microseconds, or None for Go's zero time, which an empty message stands for, too."""
+    values = members(data, {1: VARINT, 2: VARINT})
+    nanoseconds = _int32(values.get(2, 0))
+    more_seconds, microseconds = divmod(abs(nanoseconds) // 1000 * (-1 if nanoseconds < 0 else 1), 1_000_000)
+    seconds = signed(values.get(1, 0)) + more_seconds if data else ZERO_TIME_SECONDS
+    return None if (seconds, microseconds) == (ZERO_TIME_SECONDS, 0) else time_text(seconds, microseconds)
 
 
 @_cached
 def _write_time(value: str) -> bytes:
-    since = datetime.fromisoformat(value) - _EPOCH
-    seconds = since.days * 86_400 + since.seconds
-    return field(1, VARINT, seconds) + field(2, VARINT, since.microseconds * 1000)
+    seconds, microseconds = text_seconds(value)
+    return field(1, VARINT, seconds) + field(2, VARINT, microseconds * 1000)
 
 
 def _json(raw: bytes) -> Any:

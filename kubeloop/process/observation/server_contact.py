@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
 from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, Transport, TransportError
+from kubeloop.kube.times import epoch_ns
 
 log = logging.getLogger(__name__)
 
@@ -86,9 +88,9 @@ class ContactTransport(Transport):
             self._failing_since_ns, self._is_reported = 0, False
         try:
             date = parsedate_to_datetime(response.headers["date"])
-        except (KeyError, ValueError):  # none, or one of a proxy that is no date
+        except (KeyError, ValueError, OverflowError):  # none, or one of a proxy that is no date
             return
-        self._on_date(int(date.timestamp()) * 1_000_000_000, sent_ns, self._now_ns())
+        self._on_date(epoch_ns(date if date.tzinfo else date.replace(tzinfo=UTC)), sent_ns, self._now_ns())
 
     def _failed(self, problem: str, sent_ns: int) -> None:
         self._failing_since_ns = self._failing_since_ns or sent_ns

@@ -15,6 +15,7 @@ from kubeloop.controllers.devicetainteviction.eviction_time import (
 from kubeloop.controllers.devicetainteviction.tainted_devices import TaintedDevices
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.device_types import DeviceTaintRule, ResourceClaim
+from kubeloop.kube.times import LATEST
 from support.devices import allocated, claim, device, device_slice, typed
 from support.resource_claims import consumer, pod_claim_status, pod_with_claims, resource_claim
 
@@ -85,11 +86,17 @@ def test_claim_without_allocation_and_taint_without_time_evict_nothing():
     assert claim_eviction(allocated_claim(), devices({"key": "example.com/x", "effect": "NoExecute"}), []) is None
 
 
-@pytest.mark.parametrize("added", [T0, datetime(9999, 12, 30, tzinfo=UTC)])
-def test_very_long_toleration_is_limited(added):
+@pytest.mark.parametrize(
+    ("added", "seconds", "when"),
+    [
+        pytest.param(T0, 2**63 - 1, T0 - timedelta(seconds=1), id="wraps around, as in Go"),
+        pytest.param(datetime(9999, 12, 30, tzinfo=UTC), 9_000_000_000, LATEST, id="after the year 9999"),
+    ],
+)
+def test_very_long_toleration_has_the_time_of_go(added, seconds, when):
     tainted = devices(taint(timeAdded=added))
-    eviction = claim_eviction(allocated_claim(tolerations=[toleration(2**63 - 1)]), tainted, [])
-    assert eviction == Eviction(datetime(9999, 12, 31, tzinfo=UTC))
+    eviction = claim_eviction(allocated_claim(tolerations=[toleration(seconds)]), tainted, [])
+    assert eviction == Eviction(when)
 
 
 def test_rules_are_named_among_the_reasons():

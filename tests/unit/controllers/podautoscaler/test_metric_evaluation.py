@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -31,7 +31,7 @@ class Metrics:
     async def resource(self, *arguments: Any) -> dict[str, PodMetric]:
         if self._error:
             raise MetricError(self._error)
-        return {name: PodMetric(value, NOW, timedelta()) for name, value in PODS.items()}
+        return {name: PodMetric(value, NOW, 0.0) for name, value in PODS.items()}
 
     of_pods = resource
 
@@ -66,7 +66,7 @@ def named_metric(type_: str, **target: Any) -> dict[str, Any]:
 
 
 async def evaluate(client: Any, body: dict[str, Any], error: str = "", pods: str = "ab") -> Any:
-    rules = ReadinessRules(timedelta(minutes=5), timedelta(seconds=30))
+    rules = ReadinessRules(300.0, 30.0)
     metrics = AutoscalerMetrics(NoMetricFamilies())
     evaluator = MetricEvaluator(Metrics(error), ScaleTargets(client), rules, metrics, lambda: 0.0, pod_level=True)
     scaled = ScaledPods("ns", [pod(name) for name in pods], "app=web", 2, 2, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -33,7 +33,7 @@ def pod_metrics(*usages: dict[str, str]) -> PodMetrics:
     ],
 )
 def test_resource_usage(subject, container, milli):
-    expected = {} if milli is None else {"a": PodMetric(milli, AT, timedelta(seconds=30))}
+    expected = {} if milli is None else {"a": PodMetric(milli, AT, 30.0)}
     assert resource_usage({"a": subject}, "cpu", container) == expected
 
 
@@ -102,7 +102,7 @@ ITEM = '{"describedObject":{"name":"a"},"timestamp":"2026-01-31T12:00:00Z","valu
 async def test_custom_metrics_of_pods():
     adapter = MetricsAdapter(ITEM)
     metrics = await MetricsClient(adapter).of_pods("rate", "ns", "app=web", None)
-    assert metrics == {"a": PodMetric(1500, AT, timedelta(seconds=60))}
+    assert metrics == {"a": PodMetric(1500, AT, 60.0)}
     path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/ns/pods/*/rate?labelSelector=app%3Dweb"
     assert adapter.targets[-1] == path
 

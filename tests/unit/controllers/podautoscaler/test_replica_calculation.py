@@ -26,7 +26,7 @@ from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import Pod, convert
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
-RULES = ReadinessRules(timedelta(seconds=120), timedelta(seconds=10))
+RULES = ReadinessRules(120.0, 10.0)
 TOLERANCES = Tolerances(0.1, 0.1)
 
 
@@ -48,7 +48,7 @@ def started_pod(started: float, ready: str, changed: float) -> Pod:
 
 
 def metric(value: int = 100, age: float = 0, window: float = 30) -> PodMetric:
-    return PodMetric(value, NOW - timedelta(seconds=age), timedelta(seconds=window))
+    return PodMetric(value, NOW - timedelta(seconds=age), window)
 
 
 def groups(ready: int, *, unready: str = "", missing: str = "") -> PodGroups:

@@ -36,7 +36,7 @@ def test_age_without_a_timestamp_is_unknown():
     ],
 )
 def test_long_durations_have_at_most_two_units(duration, text):
-    assert human_duration(duration) == text
+    assert human_duration(duration.total_seconds()) == text
 
 
 def test_labels_are_sorted_by_key():
