@@ -205,11 +205,20 @@ class Reflector(Generic[T]):
     def _add_item(self, item: msgspec.Raw, listing: Listing[T]) -> None:
         """Decode one list item and add it to the listing."""
         try:
-            obj = self._metadata.normalize_decoded(api_types.decode(self._resource.type, item))
-            listing.put(self._metadata.key(obj), obj)
+            obj = api_types.decode(self._resource.type, item)
         except msgspec.ValidationError as error:
             self._log_unreadable(unreadable := unreadable_object(item, error))
             listing.put_unreadable(unreadable)
+        else:
+            self._put(listing, obj)
+
+    def _put(self, listing: Listing[T], obj: T) -> None:
+        """Add an object to the listing. A failure is logged, and must not stop the others."""
+        obj = self._metadata.normalize_decoded(obj)
+        try:
+            listing.put(self._metadata.key(obj), obj)
+        except Exception:
+            self._log_failed(obj)
 
     # --- watching --------------------------------------------------------------------------------------------------
 
@@ -304,11 +313,14 @@ class Reflector(Generic[T]):
                     listing = None
             elif listing is None:
                 self.resource_version = metadata.resource_version(obj)
-                cache.apply(event_type, metadata.normalize_decoded(obj), events.arrived_ns)
+                try:
+                    cache.apply(event_type, metadata.normalize_decoded(obj), events.arrived_ns)
+                except Exception:
+                    self._log_failed(obj)
             elif event_type == "DELETED":
                 listing.remove(metadata.key(obj), metadata.uid(obj))
             else:
-                listing.put(metadata.key(obj), metadata.normalize_decoded(obj))
+                self._put(listing, obj)
             steps = await yield_to_event_loop(steps)
 
     def _mark_listed(self, resource_version: str) -> None:
@@ -329,6 +341,9 @@ class Reflector(Generic[T]):
 
     def _log_unreadable(self, obj: UnreadableObject) -> None:
         log.error("cannot read an object", extra={**self._log_fields(), "key": obj.key, "error": obj.problem})
+
+    def _log_failed(self, obj: T) -> None:
+        log.exception("cannot process an object", extra={**self._log_fields(), "key": self._metadata.key(obj)})
 
     def _log_fields(self) -> dict[str, Any]:
         return {"resource": self._resource.group_resource}

@@ -240,7 +240,11 @@ class SharedInformer(Generic[T]):
             self._delete(key, self.store[key], final_state_unknown=True)
             steps = await yield_to_event_loop(steps)
         for key, obj in items.items():
-            self._set(key, obj, initial, listed=True)
+            try:
+                self._set(key, obj, initial, listed=True)
+            except Exception:  # such as of an index function: it must not stop the others
+                fields = {"resource": self.resource.group_resource, "key": key}
+                log.exception("cannot process an object", extra=fields)
             steps = await yield_to_event_loop(steps)
         self._synced.set()
 

@@ -373,13 +373,19 @@ class Tracing:
         self.pods.resolve_owners()
         for _ in range(min(limit, len(self._outbox))):
             finished, key = self._outbox.popleft()
-            if isinstance(finished, PodRecord):
-                pod = TracedPod(finished.context.trace_id, finished.namespace, finished.topmost_owner_kind)
-                self._metrics.phases(phase_times(finished), pod)
-                if finished.start_sli_ns:
-                    self._metrics.start_sli(finished.start_sli_ns, pod)
-            if self._exporter is not None:
-                self._exporter.export(_trace(finished), key)
+            try:
+                self._export_one(finished, key)
+            except Exception:  # a record that cannot be exported must not stop the others
+                log.exception("cannot export a trace", extra={"trace": key})
+
+    def _export_one(self, finished: FinishedTrace, key: str) -> None:
+        if isinstance(finished, PodRecord):
+            pod = TracedPod(finished.context.trace_id, finished.namespace, finished.topmost_owner_kind)
+            self._metrics.phases(phase_times(finished), pod)
+            if finished.start_sli_ns:
+                self._metrics.start_sli(finished.start_sli_ns, pod)
+        if self._exporter is not None:
+            self._exporter.export(_trace(finished), key)
 
     def _confirm_delivered(self, journal: TraceJournal) -> None:
         if self._exporter is not None:

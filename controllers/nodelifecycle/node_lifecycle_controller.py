@@ -190,7 +190,12 @@ class NodeLifecycleController:
         unhealthy = []
         for number, node in enumerate(nodes, 1):
             node_started_at = self._seconds()
-            if self._is_healthy(node):
+            try:
+                is_healthy = self._is_healthy(node)
+            except Exception:  # as in _guarded()
+                log.exception("could not check node %s", node.metadata.name)
+                continue
+            if is_healthy:
                 _count(ready_by_zone, node)
                 self._metrics.node_seconds.observe(self._seconds() - node_started_at)
             else:
@@ -379,6 +384,8 @@ class NodeLifecycleController:
             return
         except (ApiError, ServerUnreachable) as error:
             log.warning("could not update node %s: %s", node.metadata.name, error)
+        except Exception:
+            log.exception("could not check node %s", node.metadata.name)
 
     async def _patch(self, node: Node, plan: _Plan, *, subresource: str = "") -> Node:
         """Patch a Node as planned, after a conflict its current version. Return the version that the plan holds for."""

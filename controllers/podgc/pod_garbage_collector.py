@@ -128,3 +128,6 @@ class PodGarbageCollector:
         except (ApiError, ServerUnreachable) as error:
             log.warning("could not delete pod %s: %s", pod.key, error)
             self._errors.labels(metadata.namespace, reason).inc()
+        except Exception:
+            log.exception("could not delete pod %s", pod.key)
+            self._errors.labels(metadata.namespace, reason).inc()

@@ -8,6 +8,7 @@ Source: v1.36 pkg/controller/tainteviction/taint_eviction.go.
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import Node, Pod, Taint
 from kubeloop.kube.objects.resources import NODES, PODS
+
+log = logging.getLogger(__name__)
 
 _WORKERS = 8
 
@@ -89,7 +92,10 @@ class TaintEvictionController:
         else:
             del self._tainted[name]
         for pod in self._pods.by_index("node", name):
-            self._plan(pod, taints)
+            try:
+                self._plan(pod, taints)
+            except Exception:
+                log.exception("cannot plan the eviction of a pod", extra={"pod": pod.key})
 
     def on_node_delete(self, node: Node) -> None:
         self._tainted.pop(node.metadata.name, None)

@@ -140,7 +140,7 @@ class SimulatedNodes:
                 self._addresses.take(node)
             for node in nodes:
                 if self._is_simulated(node):
-                    self._add_node(node)
+                    self._guarded(self._add_node, node)
             for pod in self._store.list(PODS):
                 if pod["spec"].get("nodeName"):
                     self._inbox.append(Change("ADDED", StoredObject("", pod, 0), None, 0.0))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Set
 from typing import Final, NamedTuple
@@ -33,6 +34,8 @@ from kubeloop.tracing.spans.pod_milestones import (
     timestamp_edge,
 )
 from kubeloop.tracing.spans.pod_record import PodRecord
+
+log = logging.getLogger(__name__)
 
 LATE_EVENTS_NS: Final = 5_000_000_000  # kubelets delay Events when they have many; owners are read at a limited rate
 FIRST_EVENTS_NS: Final = 15_000_000_000  # after the first list of pods, Events of pods that had ended may come
@@ -240,7 +243,7 @@ class PodObserver:
             if record is None or record.milestones is None:
                 del self._ended[uid]
             elif until_ns <= now_ns or self._is_complete(record, record.milestones):
-                self._finish(record)
+                self._finish_guarded(record)
         while self._early:
             uid, (_, since_ns) = next(iter(self._early.items()))
             if since_ns + EARLY_EVENTS_NS > now_ns:
@@ -248,7 +251,11 @@ class PodObserver:
             del self._early[uid]
         if self._reconstructed and now_ns >= self._reconstructed_until_ns:
             for uid in [*itertools.islice(self._reconstructed, MAX_PUBLISHED)]:
-                self._publish_reconstructed(*self._reconstructed.pop(uid))
+                pod, milestones = self._reconstructed.pop(uid)
+                try:
+                    self._publish_reconstructed(pod, milestones)
+                except Exception:
+                    log.exception("cannot reconstruct the trace of a pod", extra={"pod": pod.key})
 
     def check(self) -> None:
         assert self._done.isdisjoint(record.uid for record in self._recorder.open_records())
@@ -354,6 +361,15 @@ class PodObserver:
         record.start_sli_ns = 0 if record.reconstructed else start_sli_ns(milestones)
         self._recorder.finish_observed(record, end.outcome, _close(record, milestones, end), end.reason)
         self._forget(record.uid, milestones.node)
+
+    def _finish_guarded(self, record: PodRecord) -> None:
+        """Finish a record, or drop it; a failure is logged, and must not stop the observation of other pods."""
+        try:
+            self._finish(record)
+        except Exception:
+            log.exception("cannot finish the trace of a pod", extra={"pod": f"{record.namespace}/{record.name}"})
+            self._recorder.drop(record)
+            self._forget(record.uid, record.node)
 
     def _forget(self, uid: str, node: str) -> None:
         """Remember only that the pod's trace is done."""

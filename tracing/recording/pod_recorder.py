@@ -531,6 +531,14 @@ class PodRecorder:
         """Finish the record of a pod that kubeloop only observes, whose phases are closed."""
         self._finish(record.uid, record, outcome, end_ns, reason)
 
+    def drop(self, record: PodRecord) -> None:
+        """Drop the record of a pod: its trace does not end."""
+        self._followed.pop(record.uid, None)
+        self._awaiting_response.pop(record.uid, None)
+        if self._store is not None:
+            self._store.delete(record)
+        self._on_evicted(record)
+
     # ---------------------------------------------------------------------------------------------------------------
 
     def _phase_started(self, pod: Pod, phase: str) -> None:
@@ -654,16 +662,12 @@ class PodRecorder:
     def _evict(self) -> PodRecord:
         """Drop the oldest record, and return it."""
         if self._followed:
-            uid = next(iter(self._followed))
-            record = self._followed.pop(uid)
-            self._awaiting_response.pop(uid, None)
+            record = next(iter(self._followed.values()))
         else:
             traceparent = next(iter(self._requested))
             record = self._requested.pop(traceparent)
             self._failed.pop(traceparent, None)
-        if self._store is not None:
-            self._store.delete(record)
-        self._on_evicted(record)
+        self.drop(record)
         return record
 
 

@@ -205,7 +205,10 @@ class PodReceiver(ObjectReceiver[ObservedPod]):
         assert self._listed_uids is not None
         for record in [record for record in self._recorder.open_records() if record.uid not in self._listed_uids]:
             metadata = ObservedPodMeta(name=record.name, namespace=record.namespace, uid=record.uid)
-            self._observer.pod_deleted(ObservedPod(metadata=metadata), arrival_ns)
+            try:
+                self._observer.pod_deleted(ObservedPod(metadata=metadata), arrival_ns)
+            except Exception:
+                log.exception("cannot end the trace of a pod", extra={"pod": f"{record.namespace}/{record.name}"})
         self._observer.retain(self._listed_uids)
         self._listed_uids = None
         if not self._synced.is_set():
