@@ -47,7 +47,9 @@ def time_plus(moment: datetime, seconds: float) -> datetime:
     moment: aware. seconds: an integer of a user wraps around as in Go; a float is a duration that has been parsed.
     """
     try:
-        return moment + timedelta(seconds=go_duration_seconds(seconds) if isinstance(seconds, int) else seconds)
+        if not isinstance(seconds, int) or -_WITHOUT_OVERFLOW <= seconds <= _WITHOUT_OVERFLOW:
+            return moment + timedelta(seconds=seconds)
+        return moment + timedelta(microseconds=go_duration(seconds) // 1000)
     except OverflowError:
         is_future = go_duration(seconds) > 0 if isinstance(seconds, int) else seconds > 0
         return LATEST if is_future else EARLIEST

@@ -150,9 +150,13 @@ def _canonical_time(text: str, layout: str) -> str | None:
     return None if (seconds, microseconds) == (ZERO_TIME_SECONDS, 0) else time_text(seconds, microseconds)
 
 
+class TimeOfAnyYear(str):
+    """A canonical time of a protobuf body, whose year may be one that JSON's decoder refuses."""
+
+
 def _time(value: Any) -> str | None:
     if type(value) is not str:
-        raise _Mismatch
+        return _from_protobuf(value)
     return _canonical_time(value, _TIME_LAYOUT)
 
 
@@ -163,8 +167,14 @@ def decode_time(text: str) -> str | None:
 
 def _micro_time(value: Any) -> str | None:
     if type(value) is not str:
-        raise _Mismatch
+        return _from_protobuf(value)
     return _canonical_time(value, _MICRO_LAYOUT)
+
+
+def _from_protobuf(value: Any) -> str:
+    if type(value) is TimeOfAnyYear:
+        return str(value)
+    raise _Mismatch
 
 
 def _string(value: Any) -> str:
@@ -286,7 +296,7 @@ def _omitted_when_empty(field: schema.Field) -> bool:
     return (
         (field.omit_empty or field.omit_zero)
         and not field.type.pointer
-        and (field.type.kind not in _GO_STRUCT_KINDS or (field.omit_zero and field.type.kind == "struct"))
+        and (field.type.kind not in _GO_STRUCT_KINDS or (field.omit_zero and field.type.kind in ("struct", "time")))
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.serializer.controller_revision_data import SentData
-from kubeloop.devcluster.serializer.protobuf.values import MAGIC, SCALARS, Codec, members, text
+from kubeloop.devcluster.serializer.protobuf.values import MAGIC, SCALARS, ZERO_TIMES, Codec, members, text
 from kubeloop.devcluster.serializer.protobuf.wire import (
     BYTES,
     FIXED64,
@@ -136,7 +136,7 @@ _ZERO_LEFT_OUT = ("string", "bool", "int32", "int64")
 class _Member:
     """A field of a message. `shape`: "one", "list", "map" or "inline" (its fields belong to the outer object)."""
 
-    __slots__ = ("always", "codec", "drop_zero", "go_name", "name", "number", "shape", "tag", "wire")
+    __slots__ = ("always", "codec", "drop_zero", "empty_time", "go_name", "name", "number", "shape", "tag", "wire")
 
     def __init__(self, declared_field: Field, shape: str, codec: Codec) -> None:
         self.name = declared_field.name
@@ -148,6 +148,7 @@ class _Member:
         self.tag = write_varint(self.number << 3 | self.wire)
         one = shape == "one" and not declared_field.type.pointer
         self.drop_zero = one and declared_field.omit_empty and declared_field.type.kind in _ZERO_LEFT_OUT
+        self.empty_time = ZERO_TIMES.get(declared_field.type.kind) if declared_field.type.pointer else None
         self.always = (
             one or (shape == "inline" and not declared_field.type.pointer)
         ) and declared_field.type.kind != "bytes"
@@ -210,7 +211,7 @@ class _Member:
 
     def reader(self) -> _Read:
         """Return the function that stores a decoded value of the field in an object."""
-        name, read, drop_zero = self.name, self.codec.read, self.drop_zero
+        name, read, drop_zero, empty_time = self.name, self.codec.read, self.drop_zero, self.empty_time
         if self.shape == "map":
             return self._put_entry
         if self.shape == "inline":
@@ -222,6 +223,8 @@ class _Member:
             decoded = read(value)
             if decoded is not None and not (drop_zero and decoded in ("", 0)):
                 result[name] = decoded
+            elif empty_time is not None:
+                result[name] = empty_time
 
         return put
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.protobuf.wire import (
     BYTES,
     FIXED64,
@@ -118,7 +119,7 @@ def _write_int_or_string(value: int | str) -> bytes:
 def _read_time(data: bytes) -> str | None:
     """Return a time in whole seconds, or None for Go's zero time, which an empty message stands for, too."""
     seconds = signed(members(data, {1: VARINT, 2: VARINT}).get(1, 0)) if data else ZERO_TIME_SECONDS
-    return None if seconds == ZERO_TIME_SECONDS else time_text(seconds)
+    return None if seconds == ZERO_TIME_SECONDS else _time_of_any_year(time_text(seconds))
 
 
 @_cached
@@ -128,7 +129,16 @@ def _read_micro_time(data: bytes) -> str | None:
     nanoseconds = _int32(values.get(2, 0))
     more_seconds, microseconds = divmod(abs(nanoseconds) // 1000 * (-1 if nanoseconds < 0 else 1), 1_000_000)
     seconds = signed(values.get(1, 0)) + more_seconds if data else ZERO_TIME_SECONDS
-    return None if (seconds, microseconds) == (ZERO_TIME_SECONDS, 0) else time_text(seconds, microseconds)
+    is_zero = (seconds, microseconds) == (ZERO_TIME_SECONDS, 0)
+    return None if is_zero else _time_of_any_year(time_text(seconds, microseconds))
+
+
+ZERO_TIMES = {"time": time_text(ZERO_TIME_SECONDS), "microTime": time_text(ZERO_TIME_SECONDS, 0)}
+"""Texts that decode to Go's zero time, by kind."""
+
+
+def _time_of_any_year(text: str) -> str:
+    return text if text[4] == "-" and text[0] != "-" else decoding.TimeOfAnyYear(text)
 
 
 @_cached

@@ -23,9 +23,12 @@ def go_json(value: Any, type_name: str = "") -> str:
     in their internal version, which has no tags: fields carry their Go names and are present even if they are empty.
     """
     if type_name.startswith(_VERSIONED):
-        return _escaped(msgspec.json.encode(_versioned_value(value, type_name)))
-    return _escaped(msgspec.json.encode(internal_value(value, type_name)))
+        return _escaped(_encode(_versioned_value(value, type_name)))
+    return _escaped(_encode(internal_value(value, type_name)))
 
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+"""Encodes decoding.TimeOfAnyYear, too."""
 
 _VERSIONED = ("meta/v1.", "scheduling/v1alpha2.")
 
@@ -90,7 +93,7 @@ def struct_differences(old: Any, new: Any, type_name: str) -> str:
 def json_differences(old: Any, new: Any) -> str:
     """Return a unified diff without file names, as apimachinery's diff.Diff writes it."""
     before, after = (
-        f"{_escaped(msgspec.json.format(msgspec.json.encode(version), indent=1))}\n".splitlines(keepends=True)
+        f"{_escaped(msgspec.json.format(_encode(version), indent=1))}\n".splitlines(keepends=True)
         for version in (old, new)
     )
     return "".join(list(unified_diff(before, after))[2:])

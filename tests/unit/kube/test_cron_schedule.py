@@ -37,6 +37,28 @@ def test_valid_schedule_has_no_error(schedule: str) -> None:
         pytest.param(
             "@every day", 'failed to parse duration @every day: time: invalid duration "day"', id="invalid duration"
         ),
+        pytest.param("", "empty spec string", id="empty"),
+        pytest.param(
+            "@every 1d",
+            'failed to parse duration @every 1d: time: unknown unit "d" in duration "1d"',
+            id="unit of a duration",
+        ),
+        pytest.param(
+            "@every 1h1",
+            'failed to parse duration @every 1h1: time: missing unit in duration "1h1"',
+            id="duration without unit",
+        ),
+        pytest.param(
+            "@every 99999999999h",
+            'failed to parse duration @every 99999999999h: time: invalid duration "99999999999h"',
+            id="duration beyond int64",
+        ),
+        pytest.param(
+            "*/99999999999999999999 * * * *",
+            'failed to parse int from 99999999999999999999: strconv.Atoi: parsing "99999999999999999999": value out of '
+            "range",
+            id="step beyond int64",
+        ),
         pytest.param(
             "TZ=Mars/Base * * * * *",
             "provided bad location Mars/Base: unknown time zone Mars/Base",
@@ -61,7 +83,7 @@ def times(schedule: str, since: str, number: int = 3) -> list[str]:
         assert moment is not None
         moment = parse_schedule(schedule).next_after(moment)
         if moment is not None:
-            following.append(moment.strftime("%Y-%m-%dT%H:%M:%S"))
+            following.append(moment.isoformat()[:19])
     return following
 
 
@@ -77,6 +99,20 @@ def times(schedule: str, since: str, number: int = 3) -> list[str]:
         pytest.param("TZ=UTC 30 6-16/4 * * 1-5", "2026-01-02T15:00:00Z", ["2026-01-05T06:30:00"], id="weekend"),
         pytest.param("TZ=UTC 0 0 1,15 * fri", "2026-01-02T00:00:00Z", ["2026-01-09T00:00:00"], id="day or weekday"),
         pytest.param("TZ=UTC 0 0 */2 * fri", "2026-01-02T00:00:00Z", ["2026-01-03T00:00:00"], id="steps are no star"),
+        pytest.param(
+            "TZ=Pacific/Chatham 30 2 * * *",
+            "2026-09-25T23:00:00Z",
+            ["2026-09-26T13:45:00", "2026-09-27T12:45:00", "2026-09-28T12:45:00"],
+            id="hour before a transition at 45 minutes",
+        ),
+        pytest.param(
+            "TZ=Pacific/Chatham 30 3 * * 5,0",
+            "2026-04-03T00:00:00Z",
+            ["2026-04-04T13:45:00", "2026-04-04T14:45:00", "2026-04-09T14:45:00"],
+            id="hour that occurs twice, transition at 45 minutes",
+        ),
+        pytest.param("TZ=UTC * * * * *", "9999-12-31T23:59:59Z", ["9999-12-31T23:59:59"], id="after the year 9999"),
+        pytest.param("TZ=America/New_York 0 0 2 1 *", "0001-01-01T00:00:00Z", ["0001-01-02T04:56:02"], id="year 1"),
         pytest.param("TZ=UTC 0 0 29 2 ?", "2026-01-01T00:00:00Z", ["2028-02-29T00:00:00"], id="leap day"),
         pytest.param("TZ=UTC 0 0 31 2 *", "2026-01-01T00:00:00Z", [], id="no such day"),
         pytest.param("TZ=UTC @yearly", "2026-01-01T00:00:00Z", ["2027-01-01T00:00:00"], id="descriptor"),
