@@ -17,11 +17,12 @@ from collections.abc import Callable
 from typing import Any
 
 from kubeloop.devcluster.kubelet import simulated_pod_status
+from kubeloop.devcluster.kubelet.container_configuration import NodeFacts, configuration_error
 from kubeloop.devcluster.kubelet.pod_admission import AdmissionRejection, rejection
+from kubeloop.devcluster.kubelet.pod_resizes import PodResizes
 from kubeloop.devcluster.kubelet.referenced_objects import (
     Kind,
     MissingObject,
-    missing_for_environment,
     missing_for_volumes,
     unprepared_claim,
 )
@@ -39,6 +40,13 @@ _REFERENCED: dict[Kind, Resource[Any]] = {
     "Secret": SECRETS,
     "ResourceClaim": RESOURCE_CLAIMS,
 }
+_BACKED_OFF = {"ImagePullBackOff": "ErrImagePull"}  # reason -> that of the pull before it
+_FIELDS = {
+    "main": "containers",
+    "ephemeral": "ephemeralContainers",
+    "init": "initContainers",
+    "sidecar": "initContainers",
+}
 _UNNAMED_CLAIM: tuple[Kind, str] = ("ResourceClaim", "")  # its name is missing in the status of the pod
 
 
@@ -55,6 +63,13 @@ class Kubelets:
         self._quiet = quiet
         self._pods: dict[str, SimulatedPod] = {}  # by uid
         self._waiting: dict[str, SimulatedPod] = {}  # those that wait for other objects, by uid
+        self._resizes = PodResizes(
+            self._event,
+            self._report,
+            self._restart,
+            self._set_timer,
+            delay_seconds=simulation.settings.start_delay_seconds,
+        )
         self._receive = receive
         self._unsubscribe: list[Callable[[], None]] = []
 
@@ -92,9 +107,11 @@ class Kubelets:
             pod.ended = True
             self._plan_stop(pod)
         elif status.get("phase") == "Running":
+            pod.adopt_allocation()
             node.add(pod, address=status.get("podIP", ""))
             pod.adopt_running(self._now(), self._wall())
             self.changed(pod, obj)
+            self._resizes.consider(pod, self._now())
         else:
             rejected = rejection(
                 obj,
@@ -127,6 +144,7 @@ class Kubelets:
                     self._report(pod)
             else:
                 self._observe(pod)
+        self._resizes.retry(node, self._now())
 
     def _reject(self, pod: SimulatedPod, rejected: AdmissionRejection) -> None:
         pod.ended = True
@@ -155,42 +173,60 @@ class Kubelets:
 
     def changed(self, pod: SimulatedPod, obj: JSON) -> None:
         """Apply another writer's changes of a pod: spec, annotations, conditions, deletion."""
+        before = pod.object["metadata"]
         pod.object = obj
         if not pod.ended and (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             pod.ended = True  # reported by another writer; a kubelet never reverts it
-            pod.node.release(pod)
+            self._release(pod)
         if pod.staged or not pod.seen or pod.node.is_unreachable:
             return
         self._plan_stop(pod)
         if pod.ended:
             self._set_timer(pod)
             return
-        if obj["spec"] != pod.spec:
+        is_new_spec = obj["spec"] != pod.spec
+        if is_new_spec:
             pod.spec = obj["spec"]
-            pod.node.recount(pod)
             self._apply_spec(pod)
         if _UNNAMED_CLAIM in pod.missing and (obj.get("status") or {}).get("resourceClaimStatuses"):
             pod.retry(self._now())
+        elif is_new_spec or _read_metadata(before) != _read_metadata(obj["metadata"]):
+            self._retry_created(pod)
         if pod.start_at is None:
-            if pod.pulls_fail and not pod.pull_error:
-                pod.pulls_fail = False
-                pod.start_at = self._now()
             pod.refresh_readiness(self._now())
             self._report(pod)
+        if is_new_spec:
+            self._resizes.consider(pod, self._now())
         self._set_timer(pod)
 
     def _apply_spec(self, pod: SimulatedPod) -> None:
-        """Apply a changed deadline, and restart containers whose image has changed."""
+        """Apply a changed deadline, start new ephemeral containers, and restart containers whose image has changed."""
         pod.plan_deadline(self._now(), self._wall())
+        if pod.new_ephemeral_containers() and pod.start_at is None and pod.address:
+            self._start_containers(pod, self._now(), self._wall())
         for run, image in pod.changed_images():
+            run.image = image
             if run.state == "running":
-                self._event(
-                    pod, "Normal", "Killing", f"Container {run.name} definition changed, will be restarted", run.name
-                )
-                pod.restart(run, image, self._now(), self._wall())
-                self._started_events(pod, run)
-            else:
-                run.image = image
+                self._restart(pod, run, "definition changed, will be restarted")
+            elif run.restart_at == math.inf:
+                run.restart_at = self._now()
+
+    def _restart(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun, why: str) -> None:
+        """Stop a running container and start it again, if it can be created. why: completes the event."""
+        self._event(pod, "Normal", "Killing", f"Container {run.name} {why}", run.name)
+        run.end(self._wall(), 0)
+        if self._is_refused(pod, run):
+            return
+        pod.restart(run, run.image, self._now(), self._wall())
+        self._started_events(pod, run)
+
+    def _retry_created(self, pod: SimulatedPod) -> None:
+        """Create the containers anew that were refused and may be created now: image, environment or mounts differ."""
+        for run in pod.runs:
+            if run.restart_at == math.inf and run.state == "waiting":
+                problem = pod.image_problem(run)
+                if problem is None or problem.reason not in (run.reason, _BACKED_OFF.get(run.reason)):
+                    run.restart_at = self._now()
 
     def _plan_stop(self, pod: SimulatedPod) -> None:
         """Set the time at which a pod in deletion will have stopped."""
@@ -201,7 +237,8 @@ class Kubelets:
         # No client waits for single pods of a namespace in deletion, which has to wait for all of them.
         in_deletion = self._simulation.is_namespace_in_deletion(metadata["namespace"])
         stop_seconds = 0.0 if in_deletion else self._settings.stop_delay_seconds
-        pod.plan_stop(self._now(), float(metadata.get("deletionGracePeriodSeconds") or 0), stop_seconds)
+        grace_seconds = float(metadata.get("deletionGracePeriodSeconds") or 0)
+        pod.plan_stop(self._now(), grace_seconds, stop_seconds, hooks=not in_deletion)
         for run in pod.runs if is_first else ():
             if run.state == "running":
                 self._event(pod, "Normal", "Killing", f"Stopping container {run.name}", run.name)
@@ -242,7 +279,10 @@ class Kubelets:
             changed = True
         changed = self._exit_containers(pod, now, wall) or changed
         changed = pod.refresh_readiness(now) or changed
-        if pod.start_at is None and not pod.pulls_fail and not pod.stopped:
+        if pod.resize_at is not None and now >= pod.resize_at:
+            self._resizes.apply(pod)
+            changed = True
+        if pod.start_at is None and not pod.stopped:
             changed = self._start_containers(pod, now, wall) or changed
             if pod.has_finished:
                 pod.finish(wall)
@@ -251,12 +291,9 @@ class Kubelets:
         self._set_timer(pod)
 
     def _start(self, pod: SimulatedPod, now: float, wall: str) -> None:
-        """Pull the images, which may take time or fail."""
+        """Pull the images, which may take time."""
         pod.assign_address()
-        pull_seconds = pod.seconds("image-pull-seconds")
-        if pod.pull_error:
-            self._fail_to_pull(pod, now)
-            return
+        pull_seconds = None if pod.annotation("image-pull-error") else pod.seconds("image-pull-seconds")
         if pull_seconds and pod.pull_seconds is None:
             pod.pull_seconds = pull_seconds
             pod.start_at = now + pull_seconds
@@ -270,7 +307,7 @@ class Kubelets:
         while runs := pod.startable():
             changed = True
             for run in runs:
-                if self._lacks_environment(pod, run):
+                if self._is_refused(pod, run):
                     continue
                 pod.start(run, now, wall)
                 self._started_events(pod, run)
@@ -286,7 +323,7 @@ class Kubelets:
                 self._exit(pod, run, now, wall)
                 changed = True
             if run.restart_at is not None and now >= run.restart_at:
-                if not self._lacks_environment(pod, run):
+                if not self._is_refused(pod, run):
                     pod.restart(run, run.image, now, wall)
                     self._started_events(pod, run)
                 changed = True
@@ -321,13 +358,23 @@ class Kubelets:
         self._event(pod, "Warning", "FailedPrepareDynamicResources", message)
         return True
 
-    def _lacks_environment(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun) -> bool:
-        """Return True if the container waits for an object of its environment."""
-        namespace = pod.object["metadata"]["namespace"]
-        missing = missing_for_environment(pod.container(run.name), namespace, self._reader(pod))
+    def _is_refused(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun) -> bool:
+        """Return True if the container has no image or cannot be configured; it then waits with the reason."""
+        problem = pod.image_problem(run)
+        if problem is not None:
+            pod.hold(run, problem.reason, problem.message)
+            if problem.reason == "ErrImagePull":
+                pod.pull_backoff_at = self._now() + _PULL_BACKOFF_SECONDS
+            for type_, reason, message in problem.events:
+                self._event(pod, type_, reason, message, run.name)
+            return True
+        node, container = pod.node, pod.container(run.name)
+        facts = NodeFacts(node.host_ip, pod.address, (node.object.get("status") or {}).get("allocatable") or {})
+        missing = configuration_error(pod.object, container, self._reader(pod), facts)
         if missing is None:
             return False
-        self._wait_for(pod, missing)
+        if missing.kind:
+            self._wait_for(pod, missing)
         pod.hold(run, "CreateContainerConfigError", missing.message)
         self._event(pod, "Normal", "Pulled", pod.pulled_text(run.image), run.name)
         self._event(pod, "Warning", "Failed", f"Error: {missing.message}", run.name)
@@ -338,6 +385,7 @@ class Kubelets:
         return lambda kind, name: self._simulation.store.get(_REFERENCED[kind], namespace, name)
 
     def _wait_for(self, pod: SimulatedPod, missing: MissingObject) -> None:
+        assert missing.kind
         pod.missing.add((missing.kind, missing.name))
         self._waiting[pod.uid] = pod
         if not self._unsubscribe:
@@ -355,18 +403,6 @@ class Kubelets:
                 self._set_timer(pod)
 
     # --- image pulls, end -------------------------------------------------------------------------
-
-    def _fail_to_pull(self, pod: SimulatedPod, now: float) -> None:
-        pod.pulls_fail = True
-        pod.pull_backoff_at = now + _PULL_BACKOFF_SECONDS
-        for run in pod.runs:
-            run.reason, run.message = "ErrImagePull", pod.pull_error
-            self._pulling_event(pod, run)
-            text = f'Failed to pull image "{run.image}": {pod.pull_error}'
-            self._event(pod, "Warning", "Failed", text, run.name)
-            self._event(pod, "Warning", "Failed", "Error: ErrImagePull", run.name)
-            if run.role == "init":
-                break  # the following containers wait for it
 
     def _back_off_pulling(self, pod: SimulatedPod) -> None:
         for run in pod.runs:
@@ -388,7 +424,7 @@ class Kubelets:
             self.forget(pod.uid)
             return
         pod.ended, pod.stop_at = True, None
-        pod.node.release(pod)
+        self._release(pod)
 
     def _report(self, pod: SimulatedPod) -> None:
         """Write the pod's status if it differs from the stored one."""
@@ -404,11 +440,12 @@ class Kubelets:
             start_time=pod.start_time,
             failure=pod.failure,
             stopped=pod.stopped,
+            resizes=[resize for resize in (pod.deferred, pod.resizing) if resize is not None],
         )
         self._write_status(pod, status)
         if status["phase"] in ("Succeeded", "Failed") and not pod.ended:
             pod.ended = True
-            pod.node.release(pod)
+            self._release(pod)
 
     # --- helpers ----------------------------------------------------------------------------------
 
@@ -420,7 +457,21 @@ class Kubelets:
             if pod.timer is not None:
                 pod.timer.cancel()
             pod.node.remove(pod)
+            self._resizes.room_made(pod, self._now())
         return pod
+
+    def node_changed(self, node: SimulatedNode) -> None:
+        """Apply what a changed node allows: resizes that waited for room."""
+        self._resizes.retry(node, self._now())
+
+    def node_removed(self, node: SimulatedNode) -> None:
+        """Forget the resizes that wait for room on a node that is removed."""
+        self._resizes.forget_node(node)
+
+    def _release(self, pod: SimulatedPod) -> None:
+        """Free the resources of a pod that has ended."""
+        pod.node.release(pod)
+        self._resizes.room_made(pod, self._now())
 
     def _current(self, pod: SimulatedPod) -> JSON | None:
         """Return the stored pod; forget one that no longer exists."""
@@ -447,8 +498,8 @@ class Kubelets:
 
     def _event(self, pod: SimulatedPod, type_: str, reason: str, message: str, container: str = "") -> None:
         if self._simulation.records_events:
-            init = any(run.name == container and run.role != "main" for run in pod.runs)
-            field = f"spec.{'initContainers' if init else 'containers'}{{{container}}}" if container else ""
+            role = next((run.role for run in pod.runs if run.name == container), "main")
+            field = f"spec.{_FIELDS[role]}{{{container}}}" if container else ""
             self._simulation.event(pod.object, type_, reason, message, host=pod.node_name, field_path=field)
 
     def _pulling_event(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun) -> None:
@@ -465,3 +516,8 @@ class Kubelets:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _read_metadata(metadata: JSON) -> tuple[JSON | None, JSON | None]:
+    """Return what decides on images, environment and mounts of containers."""
+    return metadata.get("annotations"), metadata.get("labels")

@@ -1,7 +1,8 @@
-"""Pod admission of the kubelet: resources, node affinity and host ports, checked again after the scheduler.
+"""Pod admission of the kubelet: what it refuses by spec and node, with the scheduler's checks of resources, node
+affinity, host ports and taints.
 
 Pure functions on plain JSON. Resource amounts are integers: cpu in millicores, everything else in units (bytes, pods).
-Source: pkg/kubelet/lifecycle/predicate.go and component-helpers' resource.PodRequests.
+Source: pkg/kubelet/lifecycle/predicate.go, sysctl, eviction and component-helpers' resource.PodRequests.
 """
 
 from __future__ import annotations
@@ -12,10 +13,35 @@ from typing import Any
 import msgspec
 
 from kubeloop.kube import quantities
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.node_selectors import RequiredNodeAffinity
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.pod_resources import pod_requests
+from kubeloop.kube.objects.qos import qos_class
+from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE, NO_SCHEDULE, is_tolerated
+
+_PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
+_MEMORY_PRESSURE = api_types.Taint(key="node.kubernetes.io/memory-pressure", effect=NO_SCHEDULE)
+_CRITICAL_PRIORITY = 2_000_000_000
+_OS_LABEL = "kubernetes.io/os"
+_SAFE_SYSCTLS = frozenset(
+    (
+        "kernel.shm_rmid_forced",
+        "net.ipv4.ip_local_port_range",
+        "net.ipv4.tcp_syncookies",
+        "net.ipv4.ping_group_range",
+        "net.ipv4.ip_unprivileged_port_start",
+        "net.ipv4.ip_local_reserved_ports",
+        "net.ipv4.tcp_keepalive_time",
+        "net.ipv4.tcp_fin_timeout",
+        "net.ipv4.tcp_keepalive_intvl",
+        "net.ipv4.tcp_keepalive_probes",
+        "net.ipv4.tcp_rmem",
+        "net.ipv4.tcp_wmem",
+    )
+)
+"""Sysctls that a kubelet admits by default, on a kernel of 4.15 or later."""
 
 Amounts = dict[str, int]
 HostPort = tuple[str, str, int]  # protocol, address ("0.0.0.0": all addresses), port
@@ -124,7 +150,80 @@ def rejection(
     allocatable: Mapping[str, int],
     used_ports: Iterable[HostPort],
 ) -> AdmissionRejection | None:
-    """Return why `node` must reject `pod`, None if it admits it. `used` and `used_ports` are those of its other pods.
+    """Return why `node` must reject `pod`, None if it admits it. used, used_ports: those of its other pods."""
+    return (
+        _under_pressure(pod, node)
+        or _forbidden_sysctl(pod["spec"])
+        or _unsupported(pod, node)
+        or lacking_resource(requested, used=used, allocatable=allocatable)
+        or _failed_predicate(pod, node, used_ports)
+    )
+
+
+def _under_pressure(pod: JSON, node: JSON) -> AdmissionRejection | None:
+    """Return the rejection by the eviction manager of a node under pressure, which admits critical pods only.
+
+    Under memory pressure alone, it admits pods with requests and those that tolerate the taint as well.
+    """
+    pressures = [
+        condition["type"]
+        for condition in (node.get("status") or {}).get("conditions") or ()
+        if condition.get("status") == "True" and condition.get("type") in _PRESSURES
+    ]
+    if not pressures or (pod["spec"].get("priority") or 0) >= _CRITICAL_PRIORITY:
+        return None
+    if pressures == ["MemoryPressure"] and (
+        qos_class(pod["spec"]) != "BestEffort" or is_tolerated(_MEMORY_PRESSURE, _tolerations(pod))
+    ):
+        return None
+    return AdmissionRejection("Evicted", f"The node had condition: [{' '.join(pressures)}]. ")
+
+
+def _forbidden_sysctl(spec: JSON) -> AdmissionRejection | None:
+    """Return the rejection for a sysctl that is not safe, or belongs to a namespace of the host."""
+    for sysctl in (spec.get("securityContext") or {}).get("sysctls") or ():
+        name = _normalized_sysctl(sysctl["name"])
+        problem = ""
+        if name not in _SAFE_SYSCTLS:
+            problem = "not allowlisted"
+        elif name.startswith("kernel.") and spec.get("hostIPC"):
+            problem = "not allowed with host IPC enabled"
+        elif name.startswith("net.") and spec.get("hostNetwork"):
+            problem = "not allowed with host Net enabled"
+        if problem:
+            return AdmissionRejection("SysctlForbidden", f"forbidden sysctl: {quoted(name)} {problem}")
+    return None
+
+
+def _normalized_sysctl(name: str) -> str:
+    """Return the name with dots as separators; one whose first separator is a slash has dots in its parts."""
+    first = next((sign for sign in name if sign in "./"), ".")
+    return name if first == "." else name.translate(str.maketrans("./", "/."))
+
+
+def _unsupported(pod: JSON, node: JSON) -> AdmissionRejection | None:
+    """Return the rejection for an operating system or a policy that the node does not have."""
+    labels, status = node["metadata"].get("labels") or {}, node.get("status") or {}
+    system = labels.get(_OS_LABEL) or "linux"
+    if (pod["metadata"].get("labels") or {}).get(_OS_LABEL, system) != system:
+        message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
+        return AdmissionRejection("PodOSSelectorNodeLabelDoesNotMatch", message)
+    spec = pod["spec"]
+    if (spec.get("os") or {}).get("name", system) != system:
+        message = "Failed to admit pod as the OS field doesn't match node OS"
+        return AdmissionRejection("PodOSNotSupported", message)
+    if (spec.get("securityContext") or {}).get("supplementalGroupsPolicy") == "Strict" and not (
+        status.get("features") or {}
+    ).get("supplementalGroupsPolicy"):
+        message = "SupplementalGroupsPolicy=Strict is not supported in this node"
+        return AdmissionRejection("SupplementalGroupsPolicyNotSupported", message)
+    return None
+
+
+def lacking_resource(
+    requested: Mapping[str, int], *, used: Mapping[str, int], allocatable: Mapping[str, int]
+) -> AdmissionRejection | None:
+    """Return the rejection for the first resource of which a node has too little, None if it has enough.
 
     Extended resources that the node does not have are ignored.
     """
@@ -140,6 +239,10 @@ def rejection(
                 f"Node didn't have enough resource: {name}, requested: {requested_amount}, used: {used.get(name, 0)}, "
                 f"capacity: {allocatable.get(name, 0)}",
             )
+    return None
+
+
+def _failed_predicate(pod: JSON, node: JSON, used_ports: Iterable[HostPort]) -> AdmissionRejection | None:
     if not fits_node_affinity(pod, node):
         return AdmissionRejection(
             "NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
@@ -147,4 +250,17 @@ def rejection(
     if ports_conflict(host_ports(pod), used_ports):
         text = "node(s) didn't have free ports for the requested pod ports"
         return AdmissionRejection("NodePorts", f"Predicate NodePorts failed: {text}")
+    taints = [taint for taint in (node.get("spec") or {}).get("taints") or () if taint["effect"] == NO_EXECUTE]
+    if taints and not _tolerates_all(pod, taints):
+        text = "node(s) had taints that the pod didn't tolerate"
+        return AdmissionRejection("TaintToleration", f"Predicate TaintToleration failed: {text}")
     return None
+
+
+def _tolerates_all(pod: JSON, taints: Iterable[JSON]) -> bool:
+    tolerations = _tolerations(pod)
+    return all(is_tolerated(api_types.convert(api_types.Taint, taint), tolerations) for taint in taints)
+
+
+def _tolerations(pod: JSON) -> list[api_types.Toleration]:
+    return [api_types.convert(api_types.Toleration, entry) for entry in pod["spec"].get("tolerations") or ()]

@@ -20,9 +20,12 @@ _ROOT_CA = "kube-root-ca.crt"  # counts as present: root-ca-cert-publisher creat
 
 
 class MissingObject(NamedTuple):
-    """An object that does not exist, or has not all required keys. message: the kubelet's error."""
+    """An object that does not exist, or has not all required keys. message: the kubelet's error.
 
-    kind: Kind
+    kind: "" for an error of the pod's spec alone.
+    """
+
+    kind: Kind | Literal[""]
     name: str
     message: str
 

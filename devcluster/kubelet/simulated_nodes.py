@@ -277,6 +277,7 @@ class SimulatedNodes:
         if simulated.unschedulable != was_cordoned and not simulated.is_unreachable:
             reason = "NodeNotSchedulable" if simulated.unschedulable else "NodeSchedulable"
             self._node_event(simulated, reason)
+        self._kubelets.node_changed(simulated)
         if self._stages is not None:
             self._stages.node_seen(node, simulated)
 
@@ -311,6 +312,7 @@ class SimulatedNodes:
             self._slices.remove(simulated.name)
         if deleted:
             self._addresses.release(simulated.object)
+        self._kubelets.node_removed(simulated)
         for pod in list(simulated.pods.values()):
             self._kubelets.forget(pod.uid)
             if self._stages is not None:

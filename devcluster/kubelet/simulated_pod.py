@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from kubeloop.devcluster.kubelet import crash_loop_backoff
+from kubeloop.devcluster.kubelet.container_commands import CommandEnd, command_end, container_end
+from kubeloop.devcluster.kubelet.images import ImageProblem, image_problem
 from kubeloop.devcluster.kubelet.pod_admission import Amounts, HostPort, amounts, host_ports, requested_amounts
 from kubeloop.devcluster.kubelet.referenced_objects import Kind
 from kubeloop.devcluster.kubelet.resource_usage import invalid_usage
@@ -20,9 +22,12 @@ from kubeloop.devcluster.kubelet.simulated_pod_status import (
     CONTAINER_STATUS_UNKNOWN,
     KILLED,
     NOT_LOCATED,
+    STATUS_FIELDS,
     TERMINATED,
     ContainerRun,
+    Resize,
     container_runs,
+    ephemeral_runs,
     probe_seconds,
     terminated_state,
 )
@@ -37,6 +42,9 @@ _PREFIX = "kubeloop.dev/"
 _DURATIONS = ("start-delay-seconds", "stop-seconds", "image-pull-seconds", "jitter")
 _PER_CONTAINER = ("run-seconds", "exit-code", "crashes")  # also as NAME.CONTAINER
 _MIN_GRACE_SECONDS = 2.0  # kubelet's minimumGracePeriodInSeconds
+_CONTAINER_FIELDS = ("containers", "initContainers", "ephemeralContainers")
+_PROBED = ("main", "sidecar")  # roles of the containers that may be ready
+_HELM_HOOK = "helm.sh/hook"  # annotation of a pod for whose completion Helm waits
 
 
 def marker(pod: JSON, name: str) -> str | None:
@@ -94,9 +102,16 @@ class SimulatedNode:
         internal = (address["address"] for address in addresses if address.get("type") == "InternalIP")
         self.host_ip = next(internal, host_ip(self.index))
 
-    def used_ports(self) -> Iterator[HostPort]:
-        for ports in self._ports.values():
-            yield from ports
+    def used_ports(self, *, without: str = "") -> Iterator[HostPort]:
+        """Yield the host ports of the pods. without: uid of a pod that is left out."""
+        for uid, ports in self._ports.items():
+            if uid != without:
+                yield from ports
+
+    def used_without(self, pod: SimulatedPod) -> Amounts:
+        """Return what the other pods use."""
+        own = self._counted.get(pod.uid, {})
+        return {name: value - own.get(name, 0) for name, value in self.used.items()}
 
     def add(self, pod: SimulatedPod, *, counts: bool = True, address: str = "") -> None:
         """Add `pod`. counts: count its requests and ports as used. address: its address, "" if it has none yet."""
@@ -116,8 +131,8 @@ class SimulatedNode:
             self._ports[pod.uid] = ports
 
     def recount(self, pod: SimulatedPod) -> None:
-        """Update the requests of a pod whose spec has changed."""
-        pod.requests = requested_amounts(pod.object)
+        """Update the requests of a pod whose allocated resources have changed."""
+        pod.requests = requested_amounts(pod.allocated_object())
         if pod.uid in self._counted:
             self.release(pod)
             self._count(pod)
@@ -157,19 +172,24 @@ class SimulatedNode:
 class SimulatedPod:
     """One pod bound to a node.
 
-    Due times, None if not due: start_at; pull_backoff_at; deadline_at; stop_at (in deletion: all containers have
-    stopped); and those of the containers. timer: for the earliest of them. missing: kinds and names of the objects that
-    its volumes or containers wait for. is_killed: its containers do not stop within the grace period. seen: the kubelet
-    has observed the pod. staged: stages of a file control it, not the kubelet.
+    Due times, None if not due: start_at; pull_backoff_at; deadline_at; resize_at (allocated resources are applied);
+    stop_at (in deletion: all containers have stopped); and those of the containers. timer: for the earliest of them.
+    missing: kinds and names of the objects that its volumes or containers wait for. is_killed: its containers do not
+    stop within the grace period. seen: the kubelet has observed the pod. staged: stages of a file control it, not the
+    kubelet. allocated: resources at pod level that count for the node. deferred, resizing: a resize that waits, and one
+    that is being applied.
     """
 
     __slots__ = (
         "_rng",
         "_settings",
         "address",
+        "allocated",
         "deadline_at",
+        "deferred",
         "ended",
         "failure",
+        "grace_seconds",
         "is_killed",
         "key",
         "missing",
@@ -177,8 +197,9 @@ class SimulatedPod:
         "object",
         "pull_backoff_at",
         "pull_seconds",
-        "pulls_fail",
         "requests",
+        "resize_at",
+        "resizing",
         "runs",
         "seen",
         "spec",
@@ -208,15 +229,19 @@ class SimulatedPod:
         self.failure: tuple[str, str] | None = None
         self.ended = False  # Succeeded, Failed or rejected
         self.stopped = False  # no container is started again, whatever the restart policy
-        self.pulls_fail = False
         self.missing: set[tuple[Kind, str]] = set()
         self.timer: Timer | None = None
         self.pull_seconds: float | None = None  # duration of the image pulls
         self.start_at: float | None = None
         self.pull_backoff_at: float | None = None
         self.deadline_at: float | None = None
+        self.resize_at: float | None = None
         self.stop_at: float | None = None
+        self.grace_seconds = 0.0  # for which stop_at has been set
         self.is_killed = False
+        self.allocated: JSON | None = obj["spec"].get("resources")
+        self.deferred: Resize | None = None
+        self.resizing: Resize | None = None
 
     @property
     def node_name(self) -> str:
@@ -271,9 +296,12 @@ class SimulatedPod:
         took = f"{self.pull_seconds:.3f}".rstrip("0").rstrip(".") + "s"
         return f'Successfully pulled image "{image}" in {took} ({took} including waiting).'
 
-    @property
-    def pull_error(self) -> str:
-        return self.annotation("image-pull-error") or ""
+    def image_problem(self, run: ContainerRun) -> ImageProblem | None:
+        """Return why the container has no image, None if it has one."""
+        policy = self.container(run.name).get("imagePullPolicy", "")
+        return image_problem(
+            run.image, policy, self.annotation("image-pull-error") or "", self._settings.missing_images
+        )
 
     def exit_code(self, run: ContainerRun) -> int:
         """Return the code with which a container will exit."""
@@ -281,29 +309,51 @@ class SimulatedPod:
         if crashes is not None and run.restarts >= crashes:
             return 0
         text = self._container_annotation("exit-code", run)
-        if text is None:
-            return 0 if crashes is None else 1
-        code = _exit_code(text)
-        return 1 if code is None else code
+        if text is not None:
+            code = _exit_code(text)
+            return 1 if code is None else code
+        if crashes is not None:
+            return 1
+        end = self._command_end(run) if self._container_annotation("run-seconds", run) is None else None
+        return 0 if end is None else end.exit_code
+
+    def _command_end(self, run: ContainerRun) -> CommandEnd | None:
+        return container_end(self.container(run.name)) if self._settings.command_exits else None
 
     def _crashes(self, run: ContainerRun) -> float | None:
         return _number(self._container_annotation("crashes", run))
 
-    def plan_stop(self, now: float, grace_seconds: float, stop_seconds: float) -> None:
+    def plan_stop(self, now: float, grace_seconds: float, stop_seconds: float, *, hooks: bool = True) -> None:
         """Set the time at which the containers of a pod in deletion will have stopped; a repeated call may shorten it.
 
-        stop_seconds: the default time. Containers that would take longer than the grace period are killed.
+        stop_seconds: the default time after the preStop hooks, which run if `hooks` is set. Containers that would take
+        longer than the grace period are killed.
         """
-        if self.stop_at is None:
-            annotated = self.seconds("stop-seconds")
-            delay = stop_seconds if annotated is None else annotated
-            if not any(run.state == "running" for run in self.runs):
-                delay = 0.0
-        else:
+        if self.stop_at is not None:
+            if grace_seconds >= self.grace_seconds:
+                return
             delay = self.stop_at - now
+        else:
+            delay, grace_seconds = self._stop_delay(grace_seconds, stop_seconds, hooks=hooks)
+        self.grace_seconds = grace_seconds
         if delay > max(grace_seconds, _MIN_GRACE_SECONDS):
             self.is_killed = True
         self.stop_at = now + min(delay, grace_seconds)
+
+    def _stop_delay(self, grace_seconds: float, stop_seconds: float, *, hooks: bool) -> tuple[float, float]:
+        """Return (seconds that the containers take, seconds that they have), both with preStop hooks.
+
+        After a hook, a container has at least the minimum grace period.
+        """
+        running = [run for run in self.runs if run.state == "running"]
+        if not running:
+            return 0.0, grace_seconds
+        annotated = self.seconds("stop-seconds")
+        if annotated is not None:
+            return annotated, grace_seconds
+        hook = max(_hook_seconds(self.container(run.name)) for run in running) if hooks else 0.0
+        hook = min(hook, grace_seconds)
+        return hook + stop_seconds, max(grace_seconds, hook + _MIN_GRACE_SECONDS) if hook else grace_seconds
 
     def main_runs(self) -> list[ContainerRun]:
         return [run for run in self.runs if run.role == "main"]
@@ -316,10 +366,10 @@ class SimulatedPod:
             return self.stop_at
         if self.ended:
             return None
-        times = [self.start_at, self.pull_backoff_at, self.deadline_at]
+        times = [self.start_at, self.pull_backoff_at, self.deadline_at, self.resize_at]
         for run in self.runs:
             times += (run.exit_at, run.restart_at)
-            if run.state == "running" and run.role != "init":
+            if run.state == "running" and run.role in _PROBED:
                 if not run.started:
                     times.append(run.started_at)
                 elif not run.ready and not self.is_held_unready:
@@ -336,8 +386,13 @@ class SimulatedPod:
             self.address = self.node.host_ip if host else self.node.next_address()
 
     def startable(self) -> list[ContainerRun]:
-        """Return the containers to start now: init containers one by one, sidecars once those before them are started,
-        then all others."""
+        """Return the containers to start now: ephemeral ones at any time, init containers one by one, sidecars once
+        those before them are started, then all others."""
+        waiting = [run for run in self.runs if run.state == "waiting" and run.restart_at is None]
+        if not waiting:
+            return []
+        if ephemeral := [run for run in waiting if run.role == "ephemeral"]:
+            return ephemeral
         for run in self.runs:
             if run.role == "main":
                 break
@@ -346,15 +401,15 @@ class SimulatedPod:
             has_initialized = run.started if run.role == "sidecar" else run.state == "terminated" and not run.exit_code
             if not has_initialized:
                 return []
-        return [run for run in self.main_runs() if run.state == "waiting" and run.restart_at is None]
+        return waiting
 
     def start(self, run: ContainerRun, now: float, wall: str) -> None:
         """Start one container, and set when it will exit."""
         run.since, run.reason, run.message = wall, "", ""
-        run.state, run.running_at = "running", now
+        run.state, run.running_at, run.resources = "running", now, run.allocated
         run_seconds = self._run_seconds(run)
         run.exit_at = None if run_seconds is None else now + run_seconds
-        if run.role == "init":
+        if run.role not in _PROBED:
             run.started = True
             return
         started, ready = probe_seconds(self.container(run.name)) if self._settings.probe_delays else (0.0, 0.0)
@@ -363,22 +418,57 @@ class SimulatedPod:
         run.ready = ready == 0 and not self.is_held_unready
 
     def _run_seconds(self, run: ContainerRun) -> float | None:
-        """Return the seconds after which a started container exits; None if it does not exit."""
+        """Return the seconds after which a started container exits; None if it does not exit.
+
+        After its crashes, a container exits only if it then completes: it is not restarted.
+        """
         crashes = self._crashes(run)
+        seconds = self._jittered(_number(self._container_annotation("run-seconds", run)))
         if crashes is None or run.restarts < crashes:
-            seconds = self._jittered(_number(self._container_annotation("run-seconds", run)))
             if seconds is not None:
                 return seconds
             if crashes is not None or self._container_annotation("exit-code", run) is not None:
                 return 0.0
+            if (end := self._command_end(run)) is not None:
+                return end.seconds if end.seconds < math.inf else None
+        elif seconds is not None and not self._restarts_after(run, 0):
+            return seconds
         if run.role == "init":
             return 0.0
-        return self._jittered(self._settings.job_run_seconds) if run.role == "main" and self._is_job_pod() else None
+        return self._jittered(self._settings.job_run_seconds) if self._completes(run) else None
+
+    def _completes(self, run: ContainerRun) -> bool:
+        """Return True for a container that exits by itself although nothing says how.
+
+        Those are the containers of Jobs; interactive ephemeral containers, which read the end of their input; and of
+        pods without a controller the interactive ones, those of Helm's hooks, and all by the settings.
+        """
+        if run.role == "ephemeral":
+            return bool(self.container(run.name).get("stdin"))
+        if run.role != "main":
+            return False
+        metadata = self.object["metadata"]
+        controller = next((owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")), None)
+        if controller is not None:
+            return bool(controller.get("kind") == "Job")
+        if (self.object["spec"].get("restartPolicy") or "Always") == "Always":
+            return False
+        is_hook = _HELM_HOOK in (metadata.get("annotations") or ())
+        return self._settings.complete_bare_pods or is_hook or bool(self.container(run.name).get("stdin"))
+
+    def _restarts_after(self, run: ContainerRun, code: int) -> bool:
+        policy = self.object["spec"].get("restartPolicy") or "Always"
+        is_init = run.role == "init"
+        return run.role != "ephemeral" and restarts_after(self.container(run.name), code, policy, is_init=is_init)
 
     def container(self, name: str) -> JSON:
         spec = self.object["spec"]
-        containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-        return next((container for container in containers if container["name"] == name), {})
+        for field in _CONTAINER_FIELDS:
+            for container in spec.get(field) or ():
+                if container["name"] == name:
+                    found: JSON = container
+                    return found
+        return {}
 
     def plan_deadline(self, now: float, wall: str) -> None:
         """Set the time of activeDeadlineSeconds, which counts from status.startTime."""
@@ -389,17 +479,12 @@ class SimulatedPod:
         elapsed = seconds_between(parse_time(self.start_time), parse_time(wall))
         self.deadline_at = now + go_duration_seconds(deadline) - elapsed
 
-    def _is_job_pod(self) -> bool:
-        owners = self.object["metadata"].get("ownerReferences") or ()
-        return any(owner.get("kind") == "Job" and owner.get("controller") for owner in owners)
-
     def exit(self, run: ContainerRun, now: float, wall: str) -> None:
         """Exit a container: for good, or to be restarted after the CrashLoopBackOff delay."""
         code = self.exit_code(run)
         run.end(wall, code)
         run.reason = ""
-        policy = self.object["spec"].get("restartPolicy") or "Always"
-        if not restarts_after(self.container(run.name), code, policy, is_init=run.role == "init"):
+        if not self._restarts_after(run, code):
             return
         if now - run.running_at >= crash_loop_backoff.RESET_SECONDS:
             run.backoff_restarts = 0
@@ -426,10 +511,10 @@ class SimulatedPod:
         return is_complete
 
     def finish(self, wall: str) -> None:
-        """Stop the sidecars of a pod whose main containers have ended for good."""
+        """Stop the other containers of a pod whose main containers have ended for good."""
         for run in self.runs:
             run.restart_at = None
-            if run.role == "sidecar" and run.state == "running":
+            if run.role in ("sidecar", "ephemeral") and run.state == "running":
                 run.end(wall, 0)
         self.stopped = True
 
@@ -439,7 +524,7 @@ class SimulatedPod:
         run.state, run.reason, run.message, run.restart_at = "waiting", reason, message, math.inf
 
     def retry(self, now: float) -> None:
-        """Attempt again to start the pod, and its containers, after a missing object has been written."""
+        """Attempt again to start the pod, and its containers that could not be created."""
         self.missing.clear()
         if self.start_at == math.inf:
             self.start_at = now
@@ -474,7 +559,7 @@ class SimulatedPod:
         """Update started and ready by probes, deletion and annotations; return True if anything changed."""
         changed = False
         for run in self.runs:
-            if run.state != "running" or run.role == "init":
+            if run.state != "running" or run.role not in _PROBED:
                 continue
             started = run.started or now >= run.started_at
             ready = started and self.stop_at is None and not self.is_held_unready and now >= run.ready_at
@@ -482,6 +567,52 @@ class SimulatedPod:
                 run.started, run.ready = started, ready
                 changed = True
         return changed
+
+    def new_ephemeral_containers(self) -> bool:
+        """Add the ephemeral containers that the spec has in addition; return True if there are any."""
+        added = ephemeral_runs(self.object["spec"], self.runs) if "ephemeralContainers" in self.object["spec"] else []
+        self.runs += added
+        return bool(added)
+
+    # --- in-place resize --------------------------------------------------------------------------
+
+    def wants_resize(self) -> bool:
+        """Return True if the spec has other resources than those that are allocated."""
+        spec = self.object["spec"]
+        return (spec.get("resources") or {}) != (self.allocated or {}) or any(
+            (self.container(run.name).get("resources") or {}) != (run.allocated or {}) for run in self.runs
+        )
+
+    def allocate(self) -> None:
+        """Allocate the resources of the spec."""
+        self.allocated = self.object["spec"].get("resources")
+        for run in self.runs:
+            run.allocated = self.container(run.name).get("resources")
+
+    def allocated_object(self) -> JSON:
+        """Return the pod with its allocated resources in the spec."""
+        spec, by_name = self.object["spec"], {run.name: run.allocated for run in self.runs}
+        if not self.wants_resize():
+            return self.object
+        changed = {
+            field: [{**container, "resources": by_name.get(container["name"]) or {}} for container in spec[field]]
+            for field in ("containers", "initContainers")
+            if spec.get(field)
+        }
+        if self.allocated is not None:
+            changed["resources"] = self.allocated  # type: ignore[assignment] # an object, unlike the other fields
+        return {**self.object, "spec": {**spec, **changed}}
+
+    def adopt_allocation(self) -> None:
+        """Allocate what the status says, as a kubelet reads from its checkpoint after a restart."""
+        status = self.object.get("status") or {}
+        runs = {run.name: run for run in self.runs}
+        for field in STATUS_FIELDS.values():
+            for entry in status.get(field) or ():
+                run, requests = runs.get(entry["name"]), entry.get("allocatedResources")
+                if run is not None and requests:
+                    run.allocated = {**(entry.get("resources") or run.allocated or {}), "requests": requests}
+        self.requests = requested_amounts(self.allocated_object())
 
     def adopt_running(self, now: float, wall: str) -> None:
         """Adopt a pod that is running by its status, as a kubelet does after a restart."""
@@ -491,7 +622,7 @@ class SimulatedPod:
             self.assign_address()
         reported = {
             status_entry["name"]: status_entry
-            for field in ("initContainerStatuses", "containerStatuses")
+            for field in STATUS_FIELDS.values()
             for status_entry in status.get(field) or ()
         }
         for run in self.runs:
@@ -510,7 +641,7 @@ class SimulatedPod:
             run.reason, run.message = waiting.get("reason", ""), waiting.get("message", "")
             run.restart_at = now + crash_loop_backoff.restart_delay_seconds(run.restarts)
             return
-        if waiting and run.role == "main":
+        if (waiting and run.role == "main") or (run.role == "ephemeral" and "running" not in state):
             return
         self.start(run, now, (state.get("running") or {}).get("startedAt") or wall)
         if entry.get("ready") and run.role != "init" and not self.is_held_unready:
@@ -540,6 +671,17 @@ class SimulatedPod:
                 run.reason, run.message = CONTAINER_STATUS_UNKNOWN, NOT_LOCATED
         self.stopped = True
         self.stop_at = None
+
+
+def _hook_seconds(container: JSON) -> float:
+    """Return the duration of the container's preStop hook: that of `sleep`, or of a command that says it."""
+    hook = (container.get("lifecycle") or {}).get("preStop")
+    if not hook:
+        return 0.0
+    if "sleep" in hook:
+        return float(hook["sleep"].get("seconds") or 0)
+    end = command_end(tuple((hook.get("exec") or {}).get("command") or ()))
+    return 0.0 if end is None else end.seconds
 
 
 def _number(text: str | None) -> float | None:

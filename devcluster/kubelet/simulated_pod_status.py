@@ -7,15 +7,15 @@ kubelet_pods.go (phase, conditions), kuberuntime (container statuses).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from kubeloop.devcluster.kubelet.images import image_reference
 from kubeloop.kube.json_object import JSON
 
-Role = Literal["init", "sidecar", "main"]
+Role = Literal["init", "sidecar", "main", "ephemeral"]
 ContainerState = Literal["waiting", "running", "terminated"]
 
 KILLED = 137
@@ -24,6 +24,13 @@ TERMINATED = 143
 """Exit code of a container that was ended by SIGTERM."""
 CONTAINER_STATUS_UNKNOWN = "ContainerStatusUnknown"
 """Reason of a container of which the runtime reports nothing when its pod has ended."""
+STATUS_FIELDS = {
+    "initContainers": "initContainerStatuses",
+    "containers": "containerStatuses",
+    "ephemeralContainers": "ephemeralContainerStatuses",
+}
+"""Fields of a pod's spec with containers, and those of the status."""
+RESIZE_PENDING, RESIZING = "PodResizePending", "PodResizeInProgress"
 NOT_LOCATED = "The container could not be located when the pod was terminated"
 
 
@@ -35,7 +42,8 @@ class ContainerRun(msgspec.Struct):
            +---- back-off before a restart ------+
 
     Times ending in _at are seconds of the event loop's clock; the others are metav1.Time texts. `since` is when the
-    running container started, `ended` when it terminated. exit_at, restart_at: None if not due.
+    running container started, `ended` when it terminated. exit_at, restart_at: None if not due. allocated: the
+    container's resources that count for the node; resources: those with which it runs.
     """
 
     name: str
@@ -57,6 +65,8 @@ class ContainerRun(msgspec.Struct):
     restart_at: float | None = None
     backoff_restarts: int = 0  # restarts that count for the back-off
     last_state: JSON | None = None
+    allocated: JSON | None = None
+    resources: JSON | None = None
 
     def end(self, wall: str, exit_code: int) -> None:
         self.state, self.ready, self.started, self.exit_at = "terminated", False, False, None
@@ -70,19 +80,27 @@ def container_runs(pod: JSON) -> list[ContainerRun]:
     # containers after the first keep this reason while the pod initialises
     reason = "PodInitializing" if inits else "ContainerCreating"
     runs = [
-        ContainerRun(
-            container["name"],
-            container.get("image", ""),
-            "sidecar" if container.get("restartPolicy") == "Always" else "init",
-            reason="PodInitializing",
-        )
+        _new_run(container, "sidecar" if container.get("restartPolicy") == "Always" else "init", "PodInitializing")
         for container in inits
     ]
-    runs += [
-        ContainerRun(container["name"], container.get("image", ""), "main", reason=reason)
-        for container in spec.get("containers") or ()
-    ]
+    runs += [_new_run(container, "main", reason) for container in spec.get("containers") or ()]
+    if "ephemeralContainers" in spec:
+        runs += ephemeral_runs(spec, ())
     return runs
+
+
+def ephemeral_runs(spec: JSON, known: Iterable[ContainerRun]) -> list[ContainerRun]:
+    """Return the ephemeral containers of a pod that are not in `known`."""
+    names = {run.name for run in known}
+    new = (container for container in spec.get("ephemeralContainers") or () if container["name"] not in names)
+    return [_new_run(container, "ephemeral", "ContainerCreating") for container in new]
+
+
+def _new_run(container: JSON, role: Role, reason: str) -> ContainerRun:
+    resources = container.get("resources")
+    return ContainerRun(
+        container["name"], container.get("image", ""), role, reason=reason, allocated=resources, resources=resources
+    )
 
 
 def probe_seconds(container: JSON) -> tuple[float, float]:
@@ -99,23 +117,6 @@ def probe_seconds(container: JSON) -> tuple[float, float]:
 
     started = delay(container.get("startupProbe"))
     return started, max(started, delay(container.get("readinessProbe")))
-
-
-@lru_cache(maxsize=4096)
-def _image_names(image: str) -> tuple[str, str]:
-    """Return (normalized name of the image, image ID)."""
-    name, at, digest = image.partition("@")
-    host, slash, rest = name.partition("/")
-    if not slash:
-        name = f"docker.io/library/{name}"
-    elif not any(sign in host for sign in ".:") and host != "localhost":
-        name = f"docker.io/{host}/{rest}"
-    last = name.rpartition("/")[2]
-    repository = name[: len(name) - len(last)] + last.partition(":")[0]
-    if not at and ":" not in last:
-        name = f"{name}:latest"
-    digest = digest or f"sha256:{hashlib.sha256(image.encode()).hexdigest()}"
-    return (f"{name}@{digest}" if at else name), f"{repository}@{digest}"
 
 
 def container_id(uid: str, run: ContainerRun, restarts: int) -> str:
@@ -135,8 +136,8 @@ def terminated_state(uid: str, run: ContainerRun, *, ended: str, exit_code: int,
     }
 
 
-def _container_status(uid: str, run: ContainerRun, container: JSON) -> JSON:
-    image, image_id = _image_names(run.image)
+def _container_status(uid: str, run: ContainerRun) -> JSON:
+    image, image_id, _ = image_reference(run.image)
     alive = run.state == "running"
     status: JSON = {
         "name": run.name,
@@ -145,8 +146,9 @@ def _container_status(uid: str, run: ContainerRun, container: JSON) -> JSON:
         "lastState": run.last_state or {},
         "ready": (alive and run.ready) or (run.role == "init" and run.state == "terminated" and run.exit_code == 0),
         "restartCount": run.restarts,
-        "started": alive and run.started,
     }
+    if run.role != "ephemeral":
+        status["started"] = alive and run.started
     if alive:
         status["state"] = {"running": {"startedAt": run.since}}
         status["containerID"] = container_id(uid, run, run.restarts)
@@ -163,11 +165,10 @@ def _container_status(uid: str, run: ContainerRun, container: JSON) -> JSON:
         status["state"] = {"waiting": waiting}
         if run.last_state:
             status["containerID"] = run.last_state["terminated"]["containerID"]
-    resources = container.get("resources")
-    if resources and alive:
-        status["resources"] = resources
-        if resources.get("requests"):
-            status["allocatedResources"] = resources["requests"]
+    if alive and run.resources:
+        status["resources"] = run.resources
+    if alive and run.allocated and run.allocated.get("requests"):
+        status["allocatedResources"] = run.allocated["requests"]
     return status
 
 
@@ -187,6 +188,15 @@ def pod_phase(pod: JSON, runs: Sequence[ContainerRun], *, stopped: bool = False)
 
 def _names(runs: Sequence[ContainerRun]) -> str:
     return f"[{' '.join(run.name for run in runs)}]"  # as Go prints a list
+
+
+class Resize(NamedTuple):
+    """A resize that is not finished. type: of its condition. generation: of the pod whose spec asks for it."""
+
+    type: str
+    generation: int
+    reason: str = ""
+    message: str = ""
 
 
 class _Conditions:
@@ -217,9 +227,21 @@ class _Conditions:
             condition["message"] = message
         self._set[type_] = condition
 
+    def set_resize(self, resize: Resize) -> None:
+        """Set PodResizePending or PodResizeInProgress, whose transition time changes with its reason."""
+        self.set(resize.type, True, resize.reason, resize.message)
+        condition, before = self._set[resize.type], self.old.get(resize.type)
+        if before is not None and before.get("reason", "") != resize.reason:
+            condition["lastTransitionTime"] = self._now
+        if resize.generation:
+            condition["observedGeneration"] = resize.generation
+
     def all(self) -> list[JSON]:
         """Return the kubelet's conditions, then other writers' unchanged."""
-        return [*self._set.values(), *(value for key, value in self.old.items() if key not in self._set)]
+        others = (
+            value for key, value in self.old.items() if key not in self._set and key not in (RESIZE_PENDING, RESIZING)
+        )
+        return [*self._set.values(), *others]
 
 
 def _set_readiness(conditions: _Conditions, pod: JSON, runs: Sequence[ContainerRun], phase: str) -> None:
@@ -237,7 +259,7 @@ def _set_readiness(conditions: _Conditions, pod: JSON, runs: Sequence[ContainerR
         conditions.set("Initialized", False, "ContainersNotInitialized", text)
     else:
         conditions.set("Initialized", True)
-    unready = [run for run in runs if run.role != "init" and not (run.state == "running" and run.ready)]
+    unready = [run for run in runs if run.role in ("main", "sidecar") and not (run.state == "running" and run.ready)]
     if phase in ("Succeeded", "Failed"):
         reason = "PodCompleted" if phase == "Succeeded" else "PodFailed"
         conditions.set("Ready", False, reason)
@@ -278,16 +300,20 @@ def pod_status(
     start_time: str,
     failure: tuple[str, str] | None = None,
     stopped: bool = False,
+    resizes: Iterable[Resize] = (),
 ) -> JSON:
     """Return the status of `pod`, with fields of other writers unchanged.
 
     start_time: used if the status has none. failure: (reason, message) of a failed pod. stopped: in deletion, all
-    containers have ended for good.
+    containers have ended for good. resizes: those that are not finished.
     """
     old: Mapping[str, Any] = pod.get("status") or {}
     spec, metadata = pod["spec"], pod["metadata"]
     phase = "Failed" if failure else pod_phase(pod, runs, stopped=stopped)
     conditions = _Conditions(pod, now)
+    if phase not in ("Succeeded", "Failed"):
+        for resize in resizes:
+            conditions.set_resize(resize)
     conditions.set("PodReadyToStartContainers", bool(ips.pod) and phase not in ("Succeeded", "Failed"))
     _set_readiness(conditions, pod, runs, phase)
     scheduled = conditions.old.get("PodScheduled")
@@ -308,10 +334,10 @@ def pod_status(
         status["reason"], status["message"] = failure
     by_name = {run.name: run for run in runs}
     uid = metadata["uid"]
-    for source, field in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
+    for source, field in STATUS_FIELDS.items():
         containers = spec.get(source)
         if containers:
-            status[field] = [_container_status(uid, by_name[container["name"]], container) for container in containers]
+            status[field] = [_container_status(uid, by_name[container["name"]]) for container in containers]
     return status
 
 

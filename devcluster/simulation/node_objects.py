@@ -48,6 +48,10 @@ class NodeSettings:
     job_run_seconds: containers of a Job's pod exit with 0 after this time.
     devices: pools of the device file, which the nodes publish as ResourceSlices.
     jitter: every delay of a pod varies randomly by up to this fraction.
+    missing_images: patterns of images that cannot be pulled.
+    command_exits: containers whose command says how it ends (`exit 1`, `sleep 5`) end so.
+    complete_bare_pods: the containers of a pod without a controller, which restartPolicy lets complete, exit with 0
+      after job_run_seconds.
     declared_features: status.declaredFeatures of every node.
     """
 
@@ -75,6 +79,9 @@ class NodeSettings:
     declared_features: tuple[str, ...] = ()
     devices: tuple[DevicePool, ...] = ()
     jitter: float = 0.0
+    missing_images: tuple[str, ...] = ()
+    command_exits: bool = True
+    complete_bare_pods: bool = False
 
     def name(self, index: int) -> str:
         return f"{self.name_prefix}{self.first_number + index}"
@@ -166,6 +173,8 @@ def completed_node(
         added["nodeInfo"] = node_info(node, settings)
     if not ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port"):
         added["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 10250}}
+    if "features" not in status:
+        added["features"] = {"supplementalGroupsPolicy": True}
     if settings.declared_features and "declaredFeatures" not in status:
         added["declaredFeatures"] = list(settings.declared_features)
     metadata = node["metadata"]

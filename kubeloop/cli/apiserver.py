@@ -77,6 +77,9 @@ def node_settings(cluster: DevClusterOptions, grace_seconds: float) -> NodeSetti
         stop_delay_seconds=cluster.stop_delay,
         job_run_seconds=cluster.job_duration,
         probe_delays=cluster.probe_delays,
+        complete_bare_pods=cluster.complete_bare_pods,
+        command_exits=cluster.command_exits,
+        missing_images=cluster.missing_images,
         lease_renew_seconds=max(_MIN_RENEW_SECONDS, min(_RENEW_SECONDS, grace_seconds / 5)),
         events=cluster.nodes <= _NODES_WITH_EVENTS,
     )

@@ -254,6 +254,29 @@ class DevClusterOptions(msgspec.Struct, frozen=True):
             "--probe-delays/--no-probe-delays",
         ),
     ] = False
+    complete_bare_pods: Annotated[
+        bool,
+        option(
+            "Complete pods without a controller after --job-duration, too, unless they have restartPolicy Always.",
+            "--complete-bare-pods/--no-complete-bare-pods",
+        ),
+    ] = False
+    command_exits: Annotated[
+        bool,
+        option(
+            "End containers as their command says: 'exit 1', '/bin/false', 'sleep 5', alone or in 'sh -c'.",
+            "--command-exits/--no-command-exits",
+        ),
+    ] = True
+    missing_images: Annotated[
+        tuple[str, ...],
+        option(
+            "Images that cannot be pulled: a pattern with '*' and '?', such as 'registry.example.com/*'. May be"
+            " repeated.",
+            multiple=True,
+            metavar="PATTERN",
+        ),
+    ] = ()
     stages: Annotated[
         tuple[Path, ...],
         option(

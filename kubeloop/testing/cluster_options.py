@@ -32,6 +32,10 @@ class Options(TypedDict, total=False):
     node_cpu, node_memory: quantities per node; node_pods: maximum number of pods per node; zones: number of zones.
     start_delay, start_spread: seconds from binding to running containers, drawn evenly from delay +- spread.
     job_duration: seconds after which the containers of a Job's pod exit with 0 (1).
+    complete_bare_pods: pods without a controller complete after the job duration, too, unless they have restartPolicy
+      Always (False).
+    command_exits: containers end as their command says, such as `exit 1` or `sleep 5` (True).
+    missing_images: patterns of images that cannot be pulled, comma-separated or as a sequence.
     devices: file of the devices of the nodes, as for `kubeloop up --devices`.
     service_cluster_ip_range: address range of Services (10.0.0.0/24).
     stages: files of KWOK stages that simulate pods, as for `kubeloop apiserver --stages`.
@@ -53,6 +57,9 @@ class Options(TypedDict, total=False):
     start_delay: float
     start_spread: float
     job_duration: float
+    complete_bare_pods: bool
+    command_exits: bool
+    missing_images: str | Sequence[str]
     devices: str | Path
     service_cluster_ip_range: str
     stages: str | Path | Sequence[str | Path]
@@ -75,6 +82,9 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     start_delay: float = 0.0
     start_spread: float = 0.0
     job_duration: float = 1.0
+    complete_bare_pods: bool = False
+    command_exits: bool = True
+    missing_images: str = ""
     devices: str = ""
     service_cluster_ip_range: str = "10.0.0.0/24"
     stages: tuple[str, ...] = ()
@@ -103,6 +113,9 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             start_delay_seconds=self.start_delay,
             start_delay_spread_seconds=min(self.start_spread, self.start_delay),
             job_run_seconds=self.job_duration,
+            complete_bare_pods=self.complete_bare_pods,
+            command_exits=self.command_exits,
+            missing_images=tuple(filter(None, self.missing_images.split(","))),
             probe_delays=False,
             stop_delay_seconds=0.0,
         )
@@ -169,8 +182,9 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
             raise UserError(f"a cluster has no option '{name}'", hint=hint)
     if "scheduler_config" in changes:
         changes["scheduler_config"] = _configuration_text(changes["scheduler_config"])
-    if not isinstance(changes.get("controllers", ""), str):
-        changes["controllers"] = ",".join(changes["controllers"])
+    for name in ("controllers", "missing_images"):
+        if not isinstance(changes.get(name, ""), str):
+            changes[name] = ",".join(changes[name])
     if isinstance(faults := changes.get("faults"), Mapping):
         changes["faults"] = ",".join(f"{name}={value}" for name, value in faults.items())
     if isinstance(gates := changes.get("feature_gates"), Mapping):

@@ -68,12 +68,15 @@ def test_node_counts_requests_until_pod_ends():
     assert sorted(node.pods) == ["uid-a", "uid-ended"]
 
 
-def test_recount_applies_changed_requests():
+def test_recount_applies_allocated_requests():
     node = simulated_node()
     pod = simulated_pod(node)
     node.add(pod)
     containers = [{"name": "web", "resources": {"requests": {"cpu": "2"}}}]
     pod.object = {**pod.object, "spec": {**pod.object["spec"], "containers": containers}}
+    node.recount(pod)
+    assert node.used == {"cpu": 500, "pods": 1}
+    pod.allocate()
     node.recount(pod)
     assert node.used == {"cpu": 2000, "pods": 1}
 

@@ -48,6 +48,10 @@ def test_options_have_defaults():
         pytest.param(
             DevClusterOptions(nodes=0, start_delay=0.125, probe_delays=True, zones=30), id="numbers and a flag"
         ),
+        pytest.param(
+            DevClusterOptions(missing_images=("a/*", "-b"), command_exits=False, complete_bare_pods=True),
+            id="behaviour of pods",
+        ),
         pytest.param(DevClusterOptions(stages=(Path("a.yaml"), Path("/b c.yaml"))), id="repeated option"),
         pytest.param(DevClusterOptions(kubeconfig=Path("-k"), data_dir=Path("some/where")), id="paths"),
         pytest.param(DevClusterOptions(node_cpu="-a", node_memory=""), id="value that looks like an option"),
