@@ -14,7 +14,7 @@ from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import OTHER_NAMESPACE
 from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.handlers.binding import PodBinder
-from kubeloop.devcluster.handlers.containers.streams import ContainerStreams, refuse_proxy, requested_ports
+from kubeloop.devcluster.handlers.containers.streams import ContainerStreams, requested_ports
 from kubeloop.devcluster.handlers.delete import ObjectDeleter
 from kubeloop.devcluster.handlers.eviction import PodEvictor
 from kubeloop.devcluster.handlers.write_options import read_dry_run
@@ -77,7 +77,7 @@ class PodSubresources:
             requested_ports(request)  # before policies, as kube-apiserver
         await self._policies.check(context, "CONNECT", None, None)
         if info.subresource == "proxy":
-            return refuse_proxy(self._store, info.served.resource, info.namespace, info.name)
+            return await self._streams.proxy(request, info.served.resource, info.namespace, info.name)
         pod = self._stored(context)
         return self._streams.connect(request, pod, info.subresource)
 

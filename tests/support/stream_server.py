@@ -39,6 +39,16 @@ class StreamServer:
         async with self._session.get(f"{self._pod}/{path}", headers=named) as response:
             return response.status, await response.text()
 
+    async def send(self, method: str, path: str, data: bytes = b"") -> tuple[int, dict[str, str], str]:
+        """Return status, headers and text of a request to a path of the server; redirects are not followed."""
+        url = f"{self.url}{path}"
+        async with self._session.request(method, url, data=data, allow_redirects=False) as response:
+            return (
+                response.status,
+                {name.lower(): value for name, value in response.headers.items()},
+                await response.text(),
+            )
+
     @asynccontextmanager
     async def following(self, path: str) -> AsyncIterator[aiohttp.StreamReader]:
         """Open a response that does not end."""
@@ -55,7 +65,10 @@ async def stream_server(
     api.store.create(NODES, {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}})
     pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "default", "uid": "u"}}
     spec = {"nodeName": "n", "containers": [{"name": "web"}, {"name": "side"}]}
-    api.store.create(PODS, {**pod, "spec": spec, "status": {"phase": "Running"}})
+    terminated = {"terminated": {"exitCode": 1, "containerID": "containerd://1"}}
+    statuses = [{"name": name, "state": {"running": {}}, "lastState": terminated} for name in ("web", "side")]
+    status = {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": statuses}
+    api.store.create(PODS, {**pod, "spec": spec, "status": status})
     async with HttpServer(api) as http, aiohttp.ClientSession() as session:
         listener = await asyncio.get_running_loop().create_server(http, sock=loopback_socket(0))
         port = listener.sockets[0].getsockname()[1]

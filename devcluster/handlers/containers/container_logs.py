@@ -82,10 +82,10 @@ def log_chunks(
     Raises StatusError 400 for a log that is missing or cannot be read.
     """
     file = answer.previous_file if options.previous else answer.file
-    if options.previous and file is None:
-        raise errors.bad_request(f'previous terminated container "{container}" has no configured log')
     if file is None:
-        return _selected(_lines((answer.text or "").encode()), options)
+        text = b"" if options.previous else _selected(_lines((answer.text or "").encode()), options)
+        follows = options.follow and not options.previous and answer.text is None
+        return _until_end(text, is_running) if follows else text
     try:
         content, end = _read(file)
     except OSError as error:
@@ -146,6 +146,14 @@ def _is_since(line: LogLine, since: datetime) -> bool:
 def _formatted(lines: Iterable[LogLine], options: LogOptions) -> Iterator[bytes]:
     for line in lines:
         yield f"{line.time} ".encode() + line.text if options.timestamps and line.time else line.text
+
+
+async def _until_end(text: bytes, is_running: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """Yield the text of a container that adds nothing to it, and wait for its end."""
+    if text:
+        yield text
+    while is_running():
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 async def _followed(additions: AsyncIterator[bytes], first: bytes, options: LogOptions) -> AsyncIterator[bytes]:

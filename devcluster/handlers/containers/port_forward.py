@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
@@ -193,7 +194,7 @@ async def _forward_port(
     try:
         if answer is None:
             return f"error forwarding port {port}: no answer is configured for this port (docs/nodes.md)"
-        async with _target(answer) as (reader, writer):
+        async with forward_target(answer) as (reader, writer):
             await _pump(received, send, reader, writer)
     except OSError as error:
         return f"error forwarding port {port}: {error}"
@@ -223,15 +224,17 @@ async def _pump(
 
 
 @contextlib.asynccontextmanager
-async def _target(answer: PortForwardAnswer) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Connect to the configured target. Raises OSError."""
+async def forward_target(
+    answer: PortForwardAnswer, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Connect to the configured target; to an address with `tls`, if it is given. Raises OSError."""
     if answer.command:
         async with running_command(answer.command, stderr=DEVNULL) as process:
             assert process.stdout is not None
             assert process.stdin is not None
             yield process.stdout, process.stdin
         return
-    reader, writer = await asyncio.open_connection(answer.address, answer.port)
+    reader, writer = await asyncio.open_connection(answer.address, answer.port, ssl=tls)
     try:
         yield reader, writer
     finally:

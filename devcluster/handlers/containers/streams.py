@@ -1,6 +1,7 @@
 """The subresources log, exec, attach, portforward and proxy.
 
-Simulated nodes run no containers: requests have the configured answers (kubelet.container_answers) or are refused.
+Simulated nodes run no containers: requests have the configured answers (kubelet.container_answers) or are refused; logs
+are empty without one.
 Source: pkg/registry/core/{pod,service,node} (strategy.go, rest, storage.go), ValidatePodLogOptions of v1.36.
 """
 
@@ -8,13 +9,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
-from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, PortForwardAnswer
+from kubeloop.devcluster.api.slow_work import SlowWork
+from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, LogAnswer, PortForwardAnswer
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode_time
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -114,25 +117,25 @@ class ContainerStreams:
     def log(self, request: Request, pod: JSON, now: datetime) -> Response:
         """Return the pod's log.
 
-        Raises StatusError 400, also for a container that has not started or has no configured log; 404 for a missing
-        node.
+        It is empty if none is configured. Raises StatusError 400, also for a container that has not started; 404 for a
+        missing node.
         """
         container = _container(pod, request.option("container"))
         if not pod["spec"].get("nodeName"):
             return Response(204, b"", "")  # no kubelet to read from
         _check_node(self._store, pod)
-        if not request.flag("previous"):
-            _check_started(pod, container)
+        _check_has_log(pod, container, previous=request.flag("previous"))
         namespace, name, uid = (pod["metadata"].get(field, "") for field in ("namespace", "name", "uid"))
-        answer = self._answers.log(namespace, name, container)
-        if answer is None:
-            raise _not_configured("log", "Logs or ClusterLogs")
+        answer = self._answers.log(namespace, name, container) or LogAnswer()
         from kubeloop.devcluster.handlers.containers.container_logs import LogOptions, log_chunks
 
         def is_running() -> bool:
             current = self._store.get(PODS, namespace, name)
-            ended = current is None or current["metadata"].get("uid") != uid
-            return not ended and (current or {}).get("status", {}).get("phase") not in ("Succeeded", "Failed")
+            if current is None or current["metadata"].get("uid") != uid:
+                return False
+            if (current.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+                return False
+            return "terminated" not in (_container_status(current, container).get("state") or {})
 
         body = log_chunks(answer, LogOptions.of(request, now), container, is_running)
         return Response(200, body, "text/plain")
@@ -202,27 +205,85 @@ class ContainerStreams:
 
         return accept_websocket(request, protocol, serve)
 
+    async def proxy(self, request: Request, resource: Resource[Any], namespace: str, target: str) -> Response:
+        """Return the response of the configured target for a port of a pod, Service or node.
 
-def refuse_proxy(store: ObjectStore, resource: Resource[Any], namespace: str, target: str) -> Response:
-    """Refuse a proxy request. Always raises StatusError 400, 404 or 503. `target`: "name", "http:name:port", ..."""
+        Raises StatusError 400, also if none is configured, 404 or 503.
+        """
+        scheme, _, _ = _split_target(resource, target)
+        destinations = proxy_destinations(self._store, resource, namespace, target)
+        for destination in destinations:
+            answer = self._answers.port_forward(*destination)
+            if answer is not None:
+                path = f"/{resource.plural}/{target}/proxy"
+                prefix = request.path[: request.path.index(path) + len(path)]
+                return await self._proxied(request, prefix, destination, answer, tls=scheme == "https")
+        if not destinations:
+            where = f" for a pod with host network at this port of node {target.partition(':')[0]}"
+        else:
+            where = f" for port {destinations[0].port} of pod {destinations[0].pod}"
+        raise _not_configured("proxy", "PortForward or ClusterPortForward", where)
+
+    async def _proxied(
+        self, request: Request, prefix: str, destination: _Destination, answer: PortForwardAnswer, *, tls: bool
+    ) -> Response:
+        from kubeloop.devcluster.handlers.containers.proxy import ProxyTarget, proxy
+
+        target = ProxyTarget(answer, f"{destination.pod}:{destination.port}", tls)
+        response: Response = await SlowWork(lambda: proxy(request, prefix, target))
+        return response
+
+
+class _Destination(NamedTuple):
+    """A port of a pod."""
+
+    namespace: str
+    pod: str
+    port: int
+
+
+def _split_target(resource: Resource[Any], target: str) -> tuple[str, str, str]:
+    """Return (scheme, name, port) of "name", "name:port" or "scheme:name:port". Raises StatusError 400."""
     parts = target.split(":")
     scheme = parts.pop(0) if len(parts) == 3 else ""
     name, port = (*parts, "")[:2]
     if len(parts) > 2 or not name or scheme not in ("", "http", "https"):
         raise errors.bad_request(f"invalid {resource.kind.lower()} request {quoted(target)}")
+    return scheme, name, port
+
+
+def proxy_destinations(
+    store: ObjectStore, resource: Resource[Any], namespace: str, target: str
+) -> Sequence[_Destination]:
+    """Return the ports of pods to which a proxy request may go. Raises StatusError 400, 404 or 503.
+
+    target: "name", "name:port" or "scheme:name:port". Of a node, the ports are those of its pods with host network.
+    """
+    _, name, port = _split_target(resource, target)
     obj = store.get(resource, namespace, name)
     if resource is SERVICES:
-        _check_endpoints(store, obj, namespace, name, port, target)
-    elif obj is None:
+        return _of_endpoints(store, obj, namespace, name, port, target)
+    if obj is None:
         raise errors.not_found(resource, name)
-    elif resource is PODS and not _reachable((obj.get("status") or {}).get("podIP", "")):
+    number = parse_integer(port) if _NUMBER.fullmatch(port) else 0
+    if resource is NODES:
+        return [
+            _Destination(pod["metadata"]["namespace"], pod["metadata"]["name"], number)
+            for pod in store.list(PODS)
+            if number and pod["spec"].get("nodeName") == name and pod["spec"].get("hostNetwork")
+        ]
+    if not _reachable((obj.get("status") or {}).get("podIP", "")):
         raise errors.bad_request("address not allowed")
-    raise errors.bad_request("simulated nodes run no containers: there is no proxy")
+    if not port:
+        ports = (port for container in obj["spec"].get("containers") or () for port in container.get("ports") or ())
+        number = next((port["containerPort"] for port in ports), 80)
+    return [_Destination(namespace, name, number)]
 
 
-def _check_endpoints(
+def _of_endpoints(
     store: ObjectStore, service: JSON | None, namespace: str, name: str, port: str, target: str
-) -> None:
+) -> list[_Destination]:
+    """Return the ports of the Service's pods. Raises StatusError 404 or 503."""
     if _NUMBER.fullmatch(port):
         if service is None:
             raise errors.not_found(SERVICES, name)
@@ -235,11 +296,16 @@ def _check_endpoints(
     endpoints = store.get(ENDPOINTS, namespace, name)
     if endpoints is None:
         raise errors.not_found(SERVICES, name)
-    for subset in endpoints.get("subsets") or ():
-        if any(entry.get("name", "") == port for entry in subset.get("ports") or ()):
-            for address in subset.get("addresses") or ():
-                if _is_of_a_pod(store, namespace, address):
-                    return
+    destinations = [
+        _Destination(namespace, address["targetRef"]["name"], entry["port"])
+        for subset in endpoints.get("subsets") or ()
+        for entry in subset.get("ports") or ()
+        if entry.get("name", "") == port
+        for address in subset.get("addresses") or ()
+        if _is_of_a_pod(store, namespace, address)
+    ]
+    if destinations:
+        return destinations
     service_name = target if endpoints.get("subsets") else name
     raise errors.StatusError(503, "ServiceUnavailable", f"no endpoints available for service {quoted(service_name)}")
 
@@ -267,16 +333,24 @@ def _check_node(store: ObjectStore, pod: JSON) -> None:
         raise errors.not_found(PODS, node)
 
 
-def _check_started(pod: JSON, container: str) -> None:
+def _container_status(pod: JSON, container: str) -> JSON:
+    """Return the status of a container of any kind; {} if the pod has none."""
+    statuses = (status for kind in _STATUSES for status in (pod.get("status") or {}).get(kind) or ())
+    return next((status for status in statuses if status["name"] == container), {})
+
+
+def _check_has_log(pod: JSON, container: str, *, previous: bool) -> None:
     """Raises StatusError 400 for a container that has never run. Source: validateContainerLogStatus of the kubelet."""
-    statuses = [status for kind in _STATUSES for status in (pod.get("status") or {}).get(kind) or ()]
-    status: JSON = next((status for status in statuses if status["name"] == container), {})
+    status = _container_status(pod, container)
     waiting = (status.get("state") or {}).get("waiting")
-    if waiting is None or "terminated" in (status.get("lastState") or {}):
-        return
-    reason = waiting.get("reason", "")
     names = f"container {quoted(container)} in pod {quoted(pod['metadata']['name'])}"
-    raise errors.bad_request(f"{names} is waiting to start: {_IMAGE_FAILURES.get(reason, reason)}")
+    if "terminated" in (status.get("lastState") or {}):
+        return
+    if previous:
+        raise errors.bad_request(f"previous terminated {names} not found")
+    if waiting is not None:
+        reason = waiting.get("reason", "")
+        raise errors.bad_request(f"{names} is waiting to start: {_IMAGE_FAILURES.get(reason, reason)}")
 
 
 def _not_configured(subresource: str, kinds: str, detail: str = "") -> errors.StatusError:

@@ -9,6 +9,10 @@ from support.api_requests import InProcessApi
 PODS = "/api/v1/namespaces/default/pods"
 SERVICES = "/api/v1/namespaces/default/services"
 CONTAINERS = [{"name": "c", "image": "i"}]
+NO_PROXY = (
+    "simulated containers run nothing, and no answer to proxy is configured for port {} of pod lost: describe it in a "
+    "document of kind PortForward or ClusterPortForward in a file of --stages (docs/nodes.md)"
+)
 
 
 @pytest.fixture
@@ -38,7 +42,7 @@ async def api() -> InProcessApi:
         (f"{PODS}/new/attach", 400, "pod new does not have a host assigned"),
         (f"{PODS}/new/proxy/", 400, "address not allowed"),
         (f"{PODS}/http:new:80/proxy/", 400, "address not allowed"),
-        (f"{PODS}/lost:80/proxy/", 400, "simulated nodes run no containers: there is no proxy"),
+        (f"{PODS}/lost:80/proxy/", 400, NO_PROXY.format(80)),
         (f"{PODS}/none:80/proxy/", 404, 'pods "none" not found'),
         (f"{PODS}/a:b:c:d/proxy/", 400, 'invalid pod request "a:b:c:d"'),
         (f"{SERVICES}/ftp:alone:80/proxy/", 400, 'invalid service request "ftp:alone:80"'),
@@ -47,8 +51,8 @@ async def api() -> InProcessApi:
         (f"{SERVICES}/alone:81/proxy/", 503, 'no service port 81 found for service "alone"'),
         (f"{SERVICES}/empty:80/proxy/", 503, 'no endpoints available for service "empty"'),
         (f"{SERVICES}/found/proxy/", 503, 'no endpoints available for service "found"'),
-        (f"{SERVICES}/found:http/proxy/", 400, "simulated nodes run no containers: there is no proxy"),
-        (f"{SERVICES}/found:80/proxy/", 400, "simulated nodes run no containers: there is no proxy"),
+        (f"{SERVICES}/found:http/proxy/", 400, NO_PROXY.format(8080)),
+        (f"{SERVICES}/found:80/proxy/", 400, NO_PROXY.format(8080)),
         (f"{SERVICES}/empty/proxy/a/b/c", 503, 'no endpoints available for service "empty"'),
         ("/api/v1/nodes/gone:99/proxy/", 404, 'nodes "gone" not found'),
     ],

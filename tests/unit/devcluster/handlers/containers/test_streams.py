@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +14,6 @@ from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.handlers.containers.streams import (
     ContainerStreams,
     check_log_options,
-    refuse_proxy,
     requested_ports,
 )
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
@@ -24,7 +24,6 @@ from kubeloop.kube.objects.resources import NODES, PODS, SERVICES, Resource
 JSON = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 INVALID = 'PodLogOptions "p" is invalid: '
-NO_PROXY = "simulated nodes run no containers: there is no proxy"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +98,14 @@ def store() -> ObjectStore:
     store = ObjectStore(seconds=lambda: 0.0)
     store.create(NODES, {"metadata": {"name": "n"}})
     metadata = {"name": "p", "namespace": "ns"}
-    store.create(PODS, {"metadata": metadata, "status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}})
+    store.create(
+        PODS,
+        {
+            "metadata": metadata,
+            "spec": {"nodeName": "n"},
+            "status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]},
+        },
+    )
     store.create(SERVICES, {"metadata": {"name": "s", "namespace": "ns"}, "spec": {"ports": [{"port": 80}]}})
     subset = {"addresses": [{"ip": "10.0.0.1", "targetRef": metadata}], "ports": [{"port": 8080}]}
     store.create(ENDPOINTS, {"metadata": {"name": "s", "namespace": "ns"}, "subsets": [subset]})
@@ -111,6 +117,10 @@ NOT_CONFIGURED = (
 )
 
 
+PORT_FORWARD = "PortForward or ClusterPortForward in a file of --stages (docs/nodes.md)"
+OF_NODE = " for a pod with host network at this port of node n"
+
+
 def streams_of(store: ObjectStore) -> ContainerStreams:
     return ContainerStreams(store, ContainerAnswers(), DEFAULT_FEATURE_GATES)
 
@@ -120,11 +130,22 @@ def test_log_of_pod_without_a_node_is_empty(store: ObjectStore):
     assert (response.status, response.body) == (204, b"")
 
 
-def test_log_is_refused_without_configuration(store: ObjectStore):
-    with pytest.raises(StatusError) as raised:
-        streams_of(store).log(Request.of("GET", "/x"), pod("n"), NOW)
-    message = NOT_CONFIGURED.format("log", "") + "Logs or ClusterLogs in a file of --stages (docs/nodes.md)"
-    assert (raised.value.code, raised.value.message) == (400, message)
+async def test_log_without_configuration_is_empty(store: ObjectStore):
+    assert streams_of(store).log(Request.of("GET", "/x"), pod("n"), NOW).body == b""
+
+
+async def test_followed_empty_log_ends_with_its_container(store: ObjectStore):
+    running = {**pod("n"), "status": {"containerStatuses": [{"name": "a", "state": {"running": {}}}]}}
+    running["metadata"] = {"name": "q", "namespace": "ns", "uid": "u"}
+    store.create(PODS, running)
+    body = streams_of(store).log(Request.of("GET", "/x?follow=true"), running, NOW).body
+    assert not isinstance(body, bytes)
+    chunk = asyncio.ensure_future(anext(body, b"end"))
+    await asyncio.sleep(0.01)
+    assert not chunk.done()
+    ended = {"containerStatuses": [{"name": "a", "state": {"terminated": {}}}]}
+    store.update(PODS, {**running, "status": ended})
+    assert await chunk == b"end"
 
 
 def log_error(store: ObjectStore, status: JSON, query: str = "container=a") -> str:
@@ -155,9 +176,16 @@ def test_log_of_waiting_init_container_is_refused(store: ObjectStore):
 
 
 @pytest.mark.parametrize("query", ["container=a", "container=a&previous=true"])
-def test_log_of_waiting_container_that_ran_before(store: ObjectStore, query: str):
+async def test_log_of_waiting_container_that_ran_before(store: ObjectStore, query: str):
     waiting = {"name": "a", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {}}}
-    assert log_error(store, {"containerStatuses": [waiting]}, query).startswith(NOT_CONFIGURED.format("log", ""))
+    crashing = {**pod("n"), "status": {"containerStatuses": [waiting]}}
+    assert streams_of(store).log(Request.of("GET", f"/x?{query}"), crashing, NOW).status == 200
+
+
+def test_previous_log_of_container_without_restart_is_refused(store: ObjectStore):
+    status = {"containerStatuses": [{"name": "a", "state": {"running": {}}, "lastState": {}}]}
+    message = 'previous terminated container "a" in pod "p" not found'
+    assert log_error(store, status, "container=a&previous=true") == message
 
 
 @pytest.mark.parametrize(
@@ -199,15 +227,18 @@ def test_exec_is_refused(store: ObjectStore, obj: JSON, container: str, code: in
 @pytest.mark.parametrize(
     ("resource", "target", "code", "message"),
     [
-        (PODS, "p:80", 400, NO_PROXY),
+        (PODS, "p:80", 400, NOT_CONFIGURED.format("proxy", " for port 80 of pod p") + PORT_FORWARD),
         (PODS, "x", 404, 'pods "x" not found'),
         (PODS, "ftp:p:80", 400, 'invalid pod request "ftp:p:80"'),
-        (SERVICES, "s:80", 400, NO_PROXY),
+        (SERVICES, "s:80", 400, NOT_CONFIGURED.format("proxy", " for port 8080 of pod p") + PORT_FORWARD),
         (SERVICES, "s:81", 503, 'no service port 81 found for service "s"'),
         (SERVICES, "s:http", 503, 'no endpoints available for service "s:http"'),
+        (NODES, "x", 404, 'nodes "x" not found'),
+        (NODES, "n:80", 400, NOT_CONFIGURED.format("proxy", OF_NODE) + PORT_FORWARD),
     ],
 )
-def test_proxy_is_refused(store: ObjectStore, resource: Resource[Any], target: str, code: int, message: str):
+async def test_proxy_is_refused(store: ObjectStore, resource: Resource[Any], target: str, code: int, message: str):
+    namespace = "ns" if resource.namespaced else ""
     with pytest.raises(StatusError) as raised:
-        refuse_proxy(store, resource, "ns", target)
+        await streams_of(store).proxy(Request.of("GET", "/x/proxy/"), resource, namespace, target)
     assert (raised.value.code, raised.value.message) == (code, message)
