@@ -271,6 +271,7 @@ class SimulatedNodes:
 
     def _node_changed(self, simulated: SimulatedNode, node: JSON) -> None:
         was_failing, was_cordoned = simulated.failing, simulated.unschedulable
+        node = self._with_allocatable(simulated, node)
         simulated.refresh(node)
         if simulated.failing != was_failing:
             node = self._failure_changed(simulated, node, was_failing)
@@ -280,6 +281,15 @@ class SimulatedNodes:
         self._kubelets.node_changed(simulated)
         if self._stages is not None:
             self._stages.node_seen(node, simulated)
+
+    def _with_allocatable(self, simulated: SimulatedNode, node: JSON) -> JSON:
+        """Make extended resources allocatable that a client has added to the node's capacity."""
+        before = (simulated.object.get("status") or {}).get("capacity") or {}
+        is_known = simulated.object is not node and before == (node.get("status") or {}).get("capacity")
+        if is_known or simulated.is_unreachable or not self._kubelets_report:
+            return node
+        changed = node_objects.with_extended_resources(node, before)
+        return node if changed is None else self._simulation.update(NODES, changed, quiet=True)
 
     def _failure_changed(self, simulated: SimulatedNode, node: JSON, before: str) -> JSON:
         """React to a changed failure mode of the node."""

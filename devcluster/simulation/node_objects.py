@@ -190,6 +190,25 @@ def completed_node(
     return {**node, "metadata": metadata, "spec": spec, "status": {**status, **added}}
 
 
+def with_extended_resources(node: JSON, before: Mapping[str, str]) -> JSON | None:
+    """Return `node` with the extended resources of its capacity as allocatable; None if they are already.
+
+    before: the capacity of which allocatable resources are known. Source: pkg/kubelet/nodestatus (MachineInfo).
+    """
+    status = node.get("status") or {}
+    capacity: Mapping[str, str] = status.get("capacity") or {}
+    old: Mapping[str, str] = status.get("allocatable") or {}
+    allocatable = {name: quantity for name, quantity in old.items() if name in capacity or not _is_extended(name)}
+    for name, quantity in capacity.items():
+        if _is_extended(name) and (name not in allocatable or before.get(name) != quantity):
+            allocatable[name] = quantity
+    return None if allocatable == old else {**node, "status": {**status, "allocatable": allocatable}}
+
+
+def _is_extended(resource: str) -> bool:
+    return "/" in resource and "kubernetes.io/" not in resource
+
+
 def node_info(node: JSON, settings: NodeSettings) -> JSON:
     """Return status.nodeInfo. Identifiers are derived from the node's uid, so that they are stable."""
     machine_id = str(node["metadata"].get("uid", "")).replace("-", "")

@@ -309,13 +309,16 @@ class UpSession:
             progress = self._measure()
             for error in progress.failures or [f"not complete after {self._display_options.timeout:g} s"]:
                 print(f"error: {error}", file=sys.stderr)
-            for reason in workload_progress.unfinished_reasons(progress, pods, await self._mount_failures()):
+            for reason in workload_progress.unfinished_reasons(progress, pods, await self._start_failures()):
                 print(f"  {reason}", file=sys.stderr)
 
-    async def _mount_failures(self) -> dict[str, str]:
-        """Return the last event about unmounted volumes, which a pod's status does not contain, by the pod's uid."""
-        events = await self._plane.client.list_all(EVENTS, field_selector="reason=FailedMount")
-        return {event.involved_object.uid: f"{event.reason}: {event.message}" for event in events.items}
+    async def _start_failures(self) -> dict[str, str]:
+        """Return the last event by the pod's uid about what its status does not contain: volumes, missing stages."""
+        found: dict[str, str] = {}
+        for reason in ("FailedMount", "NoStage"):
+            events = await self._plane.client.list_all(EVENTS, field_selector=f"reason={reason}")
+            found |= {event.involved_object.uid: f"{event.reason}: {event.message}" for event in events.items}
+        return found
 
     def _document(self, pods: Sequence[Pod], seconds: float) -> dict[str, Any]:
         per_node = Counter(pod.spec.node_name for pod in pods)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +24,7 @@ from kubeloop.kube.objects.resources import (
 from kubeloop.kube.objects.workload_types import PodGroup
 
 _MAX_REASONS = 5  # of Pods
+_REFUSALS = ("InvalidImageName", "ErrImageNeverPull")  # waiting states that only another spec or node ends
 
 
 class WorkloadProgress(msgspec.Struct, frozen=True):
@@ -65,6 +66,7 @@ class Progress(msgspec.Struct, frozen=True):
     workloads: tuple[WorkloadProgress, ...]
     unready_standalone_pods: tuple[str, ...]  # "namespace/name" of Pods without a controller that are not ready
     failed_standalone_pods: tuple[str, ...]  # those that have failed, as messages
+    refused_pods: tuple[str, ...]  # pods of any kind whose containers cannot start with this spec, as messages
     phases: tuple[tuple[str, int], ...]
     pods: int
     bound: int
@@ -82,7 +84,7 @@ class Progress(msgspec.Struct, frozen=True):
 
     @property
     def failures(self) -> list[str]:
-        """Workloads, and Pods without a controller, that have failed, with reason and message."""
+        """Workloads, Pods without a controller, and refused Pods, that have failed, with reason and message."""
         return [
             *(
                 f"{workload.title} in {workload.namespace} failed: {workload.failure}"
@@ -90,6 +92,7 @@ class Progress(msgspec.Struct, frozen=True):
                 if workload.failure
             ),
             *self.failed_standalone_pods,
+            *self.refused_pods,
         ]
 
     @property
@@ -244,12 +247,35 @@ def measure(workloads: Iterable[WorkloadProgress], pods: Sequence[Pod]) -> Progr
             for pod in standalone
             if pod.status.phase == "Failed"
         ),
+        refused_pods=tuple(_refusals(pods)),
         workloads=tuple(sorted(workloads, key=lambda workload: (workload.namespace, workload.title))),
         phases=tuple(sorted(phases.items())),
         pods=len(pods),
         bound=sum(bool(pod.spec.node_name) for pod in pods),
         ready=sum(is_ready(pod) for pod in pods),
     )
+
+
+def _refusals(pods: Iterable[Pod]) -> Iterator[str]:
+    """Yield a message for each reason why pods can never start with their specs, with the first pod."""
+    refused: dict[str, list[str]] = {}
+    for pod in pods:
+        if not is_ready(pod) and (refusal := _waiting_reason(pod, _REFUSALS)):
+            refused.setdefault(refusal, []).append(f"{pod.metadata.name} in {pod.metadata.namespace}")
+    for refusal, titles in refused.items():
+        others = f" (and {len(titles) - 1} more)" if len(titles) > 1 else ""
+        yield f"pod/{min(titles)}{others} cannot start: {refusal}"
+
+
+def _waiting_reason(pod: Pod, reasons: Collection[str] = ()) -> str:
+    """Return reason and message of the first waiting container; reasons: those that count, by default all but usual
+    ones."""
+    for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting = (container.state or {}).get("waiting")
+        reason = (waiting or {}).get("reason")
+        if waiting and (reason in reasons if reasons else reason not in (None, "ContainerCreating", "PodInitializing")):
+            return f"{reason}: {waiting.get('message', '')}".rstrip(": ")
+    return ""
 
 
 def pod_failure(pod: Pod) -> str:
@@ -298,8 +324,4 @@ def _reason(pod: Pod) -> str:
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return f"{condition.reason}: {condition.message}"
-    for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        waiting = (container.state or {}).get("waiting")
-        if waiting and waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
-    return pod.status.message
+    return _waiting_reason(pod) or pod.status.message

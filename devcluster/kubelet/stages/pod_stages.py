@@ -15,7 +15,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.api.slow_work import HandlerTasks
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
-from kubeloop.devcluster.kubelet.stages.files import Apply, Finalizers, Patch, Stage, Step
+from kubeloop.devcluster.kubelet.stages.files import ADD_TO, Apply, Finalizers, Patch, Stage, Step
 from kubeloop.devcluster.kubelet.stages.requests import Refused, StageRequests
 from kubeloop.devcluster.kubelet.stages.schedule import (
     PendingStage,
@@ -69,8 +69,15 @@ class PodStages:
         own_stages = [stage for stage in stages if stage.is_for_pod_or_node]
         self._stages = {kind: [stage for stage in own_stages if stage.kind == kind] for kind in ("Pod", "Node")}
         self._schedule = StageSchedule(
-            own_stages, simulation.timers, self._apply_pending, wake, clock=simulation.clock, rng=simulation.rng
+            own_stages,
+            simulation.timers,
+            self._apply_pending,
+            wake,
+            clock=simulation.clock,
+            rng=simulation.rng,
+            unselected=self._warn_of_unselected,
         )
+        self._has_warned = False
         self._started = rfc3339_micro(simulation.clock.now())
 
     def replaces(self, kind: Literal["Pod", "Node"]) -> bool:
@@ -107,6 +114,20 @@ class PodStages:
             return
         self._schedule.begin(pending)
         self._handlers.start(self._apply_stage(pending, resource, current))
+
+    def _warn_of_unselected(self, obj: JSON, target: _Target) -> None:
+        """Warn that nothing starts a new pod: stages replace the kubelet, and none selects the pod."""
+        status = obj.get("status") or {}
+        if target.pod is None or not target.pod.staged or status.get("startTime") or status.get("containerStatuses"):
+            return
+        if status.get("phase", "Pending") != "Pending" or "deletionTimestamp" in obj["metadata"]:
+            return
+        text = f"the stages for pods replace the kubelets' behaviour, and none of them selects this pod: {_ADD_HINT}"
+        self._simulation.event(obj, "Warning", "NoStage", text, host=target.node.name)
+        if not self._has_warned:
+            self._has_warned = True
+            metadata = obj["metadata"]
+            log.warning("pod %s/%s stays Pending: %s", metadata["namespace"], metadata["name"], text)
 
     def _stored(self, resource: Resource[Any], obj: JSON) -> JSON | None:
         """Return the object as it is stored now; None if it was deleted."""
@@ -239,6 +260,7 @@ class PodStages:
         }
 
 
+_ADD_HINT = f"to add stages to that behaviour, give each the annotation {ADD_TO}: built-in (docs/nodes.md)"
 _IDENTITY = ("name", "namespace", "uid", "creationTimestamp", "resourceVersion", "deletionTimestamp", "generation")
 
 

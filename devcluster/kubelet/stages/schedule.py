@@ -64,7 +64,9 @@ class StageSchedule(Generic[Subject]):
         *,
         clock: Clock,
         rng: random.Random,
+        unselected: Callable[[JSON, Subject], None] = lambda obj, subject: None,
     ) -> None:
+        """unselected: called with an object for which no stage is selected."""
         queries: dict[tuple[str, str], list[Query]] = defaultdict(list)
         for stage in stages:
             queries[stage.api_version, stage.kind] += stage.queries
@@ -72,6 +74,7 @@ class StageSchedule(Generic[Subject]):
         self._timers = timers
         self._apply_pending = play
         self._wake = wake
+        self._unselected = unselected
         self._clock = clock
         self._rng = rng
         self._evaluations: dict[str, tuple[asyncio.Future[Results], Subject]] = {}  # by uid
@@ -115,6 +118,7 @@ class StageSchedule(Generic[Subject]):
         uid, moment = obj["metadata"]["uid"], self._clock.now()
         stage = select_stage(stages, obj, results, moment, self._rng)
         if stage is None:
+            self._unselected(obj, subject)
             return False
         when = _loop_seconds() + delay_seconds(stage, obj, results, moment, self._rng)
         last = self._last.get(uid)

@@ -148,3 +148,36 @@ async def test_error_at_one_object_does_not_stop_the_others(caplog):
         await asyncio.sleep(2)
         assert cluster.ready("web")
     assert "simulated node failed" in caplog.text
+
+
+def patch_node(cluster: SimulatedCluster, *, capacity: dict[str, str | None]) -> None:
+    """Change quantities of the capacity; None removes one."""
+    node = cluster.node()
+    status = node["status"]
+    changed = {name: quantity for name, quantity in {**status["capacity"], **capacity}.items() if quantity is not None}
+    cluster.store.update(NODES, {**node, "status": {**status, "capacity": changed}})
+
+
+async def test_extended_resource_of_capacity_becomes_allocatable():
+    async with SimulatedCluster().running() as cluster:
+        patch_node(cluster, capacity={"example.com/fake": "5", "cpu": "16"})
+        await asyncio.sleep(0.1)
+        assert cluster.node()["status"]["allocatable"]["example.com/fake"] == "5"
+        assert cluster.node()["status"]["allocatable"]["cpu"] == "8"  # not an extended resource
+        patch_node(cluster, capacity={"example.com/fake": "3"})
+        await asyncio.sleep(0.1)
+        assert cluster.node()["status"]["allocatable"]["example.com/fake"] == "3"
+        patch_node(cluster, capacity={"example.com/fake": None})
+        await asyncio.sleep(0.1)
+        assert "example.com/fake" not in cluster.node()["status"]["allocatable"]
+
+
+async def test_smaller_allocatable_of_a_created_node_is_unchanged():
+    async with SimulatedCluster(count=0).running() as cluster:
+        metadata = {"name": "node-0", "uid": "n0"}
+        capacity = {"cpu": "4", "memory": "1Gi", "pods": "9", "example.com/gpu": "8", "example.com/new": "1"}
+        allocatable = {"cpu": "4", "memory": "1Gi", "pods": "9", "example.com/gpu": "2"}
+        status = {"capacity": capacity, "allocatable": allocatable}
+        cluster.store.create(NODES, {"kind": "Node", "metadata": metadata, "spec": {}, "status": status})
+        await asyncio.sleep(0.1)
+        assert cluster.node()["status"]["allocatable"] == {**allocatable, "example.com/new": "1"}

@@ -28,6 +28,7 @@ def progress(bound: int, workloads: int = 0) -> Progress:
         workloads=entries,
         unready_standalone_pods=(),
         failed_standalone_pods=(),
+        refused_pods=(),
         phases=(),
         pods=4,
         bound=bound,

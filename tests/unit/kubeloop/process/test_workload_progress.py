@@ -250,6 +250,21 @@ def test_warning_about_a_pod_without_a_reason_is_reported():
     assert reasons == ["pod default/a: FailedMount: no Secret"]
 
 
+@pytest.mark.parametrize(
+    ("reason", "failures"),
+    [
+        ("InvalidImageName", ["pod/a in default (and 1 more) cannot start: InvalidImageName: bad"]),
+        ("ErrImageNeverPull", ["pod/a in default (and 1 more) cannot start: ErrImageNeverPull: bad"]),
+        ("ImagePullBackOff", []),
+        ("CreateContainerConfigError", []),
+    ],
+)
+def test_pods_that_cannot_start_are_failures(reason: str, failures: list[str]):
+    waiting = [{"name": "web", "state": {"waiting": {"reason": reason, "message": "bad"}}}]
+    pods = [pod(name, node="n1", containerStatuses=waiting) for name in ("b", "a")]
+    assert measure([], pods).failures == failures
+
+
 def test_unfinished_reasons_have_workloads_and_pod_messages():
     message = "0/5 nodes are available: 5 Insufficient cpu."
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}

@@ -339,3 +339,25 @@ async def test_stage_with_expression_evaluated_in_the_background_starts_pod(read
         while cluster.phase() == "Pending":
             await asyncio.sleep(0.01)
         assert cluster.phase("other") == "Pending"
+
+
+async def test_new_pod_that_no_stage_selects_has_a_warning(read_stage_texts, caplog):
+    spec = "  selector: {matchLabels: {a: b}}\n  next: {event: {type: Normal, reason: R, message: m}}\n"
+    stages = read_stage_texts(stage_text("labelled", spec=spec))
+    async with SimulatedCluster(stages=stages).running() as cluster:
+        cluster.bind()
+        cluster.bind("other")
+        await asyncio.sleep(5)
+        messages = [message for reason, message in cluster.events() if reason == "NoStage"]
+        assert len(messages) == 2
+        assert "give each the annotation kubeloop.dev/add-to: built-in" in messages[0]
+        assert caplog.text.count("stays Pending") == 1
+
+
+async def test_pod_of_a_selecting_stage_has_no_warning(read_stage_texts):
+    async with SimulatedCluster(stages=read_stage_texts(POD_STARTS)).running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(5)
+        cluster.change(metadata={**(cluster.pod() or {})["metadata"], "labels": {"a": "b"}})
+        await asyncio.sleep(5)
+        assert not [reason for reason, _ in cluster.events() if reason == "NoStage"]
