@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.kubelet.pod_resizes import PodResizes
+from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
+from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.objects.resources import NODES
 from support.simulated_cluster import SimulatedCluster, container
 
@@ -171,3 +175,43 @@ async def test_resize_on_windows_is_infeasible():
         assert pending["reason"] == "Infeasible"
         assert "ResizeInfeasible" in [reason for reason, _ in cluster.events()]
         assert allocated(cluster, "web") == "1"
+
+
+def burstable_and_guaranteed(node: SimulatedNode) -> list[SimulatedPod]:
+    """Return the pods "burstable" and "guaranteed", with 1 CPU each, that want 3."""
+    pods = []
+    for name, parts in (("burstable", ("requests",)), ("guaranteed", ("requests", "limits"))):
+        before, after = ({part: {"cpu": cpu, "memory": "1Gi"} for part in parts} for cpu in ("1", "3"))
+        metadata = {"name": name, "namespace": "default", "uid": name, "generation": 2}
+        spec = {"nodeName": "node-0", "containers": [{"name": "web", "resources": before}]}
+        pod = SimulatedPod({"metadata": metadata, "spec": spec}, node, settings=NodeSettings(), rng=random.Random(1))
+        node.add(pod)
+        wanted = {**spec, "containers": [{"name": "web", "resources": after}]}
+        pod.object = {**pod.object, "spec": wanted}
+        pods.append(pod)
+    return pods
+
+
+def test_guaranteed_pods_are_resized_before_burstable_ones():
+    status = {"allocatable": {"cpu": "2", "memory": "8Gi", "pods": "9"}}
+    obj: JSON = {"metadata": {"name": "node-0", "uid": "n"}, "spec": {"podCIDR": "10.128.3.0/24"}, "status": status}
+    node = SimulatedNode(obj, 0)
+    resizes = PodResizes(
+        lambda pod, type_, reason, message, container="": None,
+        lambda pod: None,
+        lambda pod, run, why: None,
+        lambda pod: None,
+        delay_seconds=1.0,
+    )
+    burstable, guaranteed = burstable_and_guaranteed(node)
+    for pod in (burstable, guaranteed):
+        resizes.consider(pod, 0.0)
+        assert pod.deferred is not None
+    node.refresh({**obj, "status": {"allocatable": {**status["allocatable"], "cpu": "4"}}})
+    resizes.retry(node, 5.0)
+    assert (guaranteed.deferred, guaranteed.resize_at) == (None, 6.0)
+    assert burstable.deferred is not None
+    resizes.forget_node(node)
+    node.refresh({**obj, "status": {"allocatable": {**status["allocatable"], "cpu": "9"}}})
+    resizes.retry(node, 6.0)
+    assert burstable.deferred is not None

@@ -8,7 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
+from kubeloop.devcluster.handlers.containers.proxy import ProxyTarget, proxy
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, PortForwardAnswer, Rule
 from kubeloop.devcluster.server.listener import loopback_socket
 from kubeloop.kube.objects.resources import PODS, SERVICES
@@ -101,3 +104,25 @@ async def test_proxy_of_head_has_no_body(server: StreamServer):
 async def test_proxy_to_closed_port_is_unavailable(server: StreamServer):
     status, _, text = await server.send("GET", f"{POD}:82/proxy/x")
     assert (status, "error trying to reach service: " in text) == (503, True)
+
+
+async def test_proxy_refuses_upgrades():
+    request = Request.of("GET", "/p/proxy/x", {"Upgrade": "websocket"})
+    with pytest.raises(StatusError, match="serves no upgrade of the protocol: use port-forward"):
+        await proxy(request, "/p/proxy", ProxyTarget(PortForwardAnswer(command=("true",)), "p:80"))
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("true",), "error trying to reach service: the target sent no response"),
+        (("echo", "no HTTP"), "error trying to reach service: "),
+        (("printf", "HTTP/1.1 799 x\r\n\r\n"), "the target has sent the status 799"),
+    ],
+)
+async def test_target_without_a_valid_response_is_unavailable(command: tuple[str, ...], message: str):
+    with pytest.raises(StatusError, match=message) as raised:
+        await proxy(
+            Request.of("GET", "/p/proxy/x"), "/p/proxy", ProxyTarget(PortForwardAnswer(command=command), "p:80")
+        )
+    assert raised.value.code == 503
