@@ -123,8 +123,9 @@ async def _exchange(target: ProxyTarget, message: bytes) -> AsyncGenerator[_Head
     events = _ResponseEvents()
     parser = httptools.HttpResponseParser(events)
     async with forward_target(target.answer, context) as (reader, writer):
-        writer.write(message)
-        await writer.drain()
+        with contextlib.suppress(ConnectionError):  # the target may answer without reading the request
+            writer.write(message)
+            await writer.drain()
         is_yielded = False
         while not events.is_complete:
             data = await reader.read(_READ_BYTES)
