@@ -55,7 +55,9 @@ from kubeloop.kube.objects.resources import (
     STORAGE_CLASSES,
 )
 from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kubeloop.kube.quantities import QuantityError, parse_quantity
 
+_PRE_RESIZE_CAPACITY = "volume.alpha.kubernetes.io/pre-resize-capacity"
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _STORAGE_PROVISIONER = ("volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/storage-provisioner")
 _WORKERS = 5  # per queue
@@ -291,7 +293,7 @@ class PersistentVolumeBinder:
         source = volume.spec.volume_attributes_class_name
         current_class = source if claim.status.phase == "Pending" else claim.status.current_volume_attributes_class_name
         await self._write_claim_status(
-            claim, "Bound", volume.spec.access_modes, known or volume.spec.capacity, current_class
+            claim, "Bound", volume.spec.access_modes, known or _usable_capacity(volume), current_class
         )
 
     async def _mark_lost(self, claim: PersistentVolumeClaim, reason: str, message: str) -> None:
@@ -434,6 +436,18 @@ class PersistentVolumeBinder:
 
 def _policy(volume: PersistentVolume) -> str:
     return volume.spec.persistent_volume_reclaim_policy or "Retain"
+
+
+def _usable_capacity(volume: PersistentVolume) -> Mapping[str, Quantity]:
+    """Return the capacity of a volume; before the file system on it is expanded, the smaller one of the file system."""
+    before = volume.metadata.annotations.get(_PRE_RESIZE_CAPACITY)
+    if before is None:
+        return volume.spec.capacity
+    try:
+        parse_quantity(before)
+    except QuantityError:
+        return volume.spec.capacity
+    return {"storage": before}
 
 
 def _claim_ref(claim: PersistentVolumeClaim) -> JSONValue:

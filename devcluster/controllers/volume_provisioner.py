@@ -1,4 +1,5 @@
-"""Volume provisioner: creates volumes for claims, and deletes those of deleted claims, as CSI provisioners do.
+"""Volume provisioner: creates, expands and modifies volumes for claims, and deletes those of deleted claims, as the
+sidecars of a CSI driver do.
 
 It serves every StorageClass that names a provisioner, and creates volumes at once. The persistent volume binder of a
 controller manager annotates the claims that need a volume, and binds them.
@@ -10,6 +11,10 @@ import asyncio
 import logging
 import random
 
+from kubeloop.devcluster.api.object_metadata import without_annotation
+from kubeloop.devcluster.api.served_resources import VOLUME_ATTRIBUTES_CLASSES
+from kubeloop.devcluster.controllers.volume_modifier import VolumeModifier, is_waiting_for_class
+from kubeloop.devcluster.controllers.volume_resizer import VolumeResizer
 from kubeloop.devcluster.simulation.store_event_recorder import StoreEventRecorder
 from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
@@ -47,6 +52,8 @@ class VolumeProvisioner:
         self._events = StoreEventRecorder(store, clock=clock, rng=rng)
         self._dirty: dict[tuple[str, str, str], None] = {}  # (kind, namespace, name) to sync, oldest first
         self._wake = asyncio.Event()
+        self._resizer = VolumeResizer(store, clock, self._events, self._enqueue)
+        self._modifier = VolumeModifier(store, clock, self._events)
 
     def register(self) -> None:
         """Create the default StorageClass if there is no class of its name."""
@@ -63,15 +70,20 @@ class VolumeProvisioner:
                 "metadata": metadata,
                 "provisioner": PROVISIONER,
                 "reclaimPolicy": "Delete",
+                "allowVolumeExpansion": True,
                 "volumeBindingMode": "WaitForFirstConsumer",
             }
             self._store.create(STORAGE_CLASSES, storage_class)
 
     async def run(self) -> None:
-        """Provision and delete until cancelled."""
+        """Provision, expand, modify and delete until cancelled."""
         self.register()
         resources = (PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS)
         unsubscribe = [self._store.subscribe(resource, self._receive) for resource in resources]
+        unsubscribe += [
+            self._store.subscribe(VOLUME_ATTRIBUTES_CLASSES, self._on_attributes_class),
+            self._resizer.stop,
+        ]
         try:
             for resource in resources:
                 for obj in self._store.list(resource):
@@ -95,6 +107,13 @@ class VolumeProvisioner:
         if change.type != "DELETED":
             self._enqueue(change.now.object)
 
+    def _on_attributes_class(self, change: Change) -> None:
+        """Queue the claims that wait for a new VolumeAttributesClass."""
+        if change.type == "ADDED":
+            for claim in self._store.list(PERSISTENT_VOLUME_CLAIMS):
+                if is_waiting_for_class(claim, change.now.object["metadata"]["name"]):
+                    self._enqueue(claim)
+
     def _enqueue(self, obj: JSON) -> None:
         metadata = obj["metadata"]
         self._dirty[obj["kind"], metadata.get("namespace", ""), metadata["name"]] = None
@@ -106,16 +125,29 @@ class VolumeProvisioner:
             if kind == "PersistentVolume":
                 self._delete_released(name)
             else:
-                self._provision(namespace, name)
+                self._sync_claim(namespace, name)
         except Exception:
-            log.exception("failed to provision or delete a volume", extra={"kind": kind, "key": f"{namespace}/{name}"})
+            log.exception("failed to sync a volume or claim", extra={"kind": kind, "key": f"{namespace}/{name}"})
 
     # --- claims -----------------------------------------------------------------------------------
 
-    def _provision(self, namespace: str, name: str) -> None:
-        """Create a volume for a claim that asks for one and is not bound."""
+    def _sync_claim(self, namespace: str, name: str) -> None:
         claim = self._store.get(PERSISTENT_VOLUME_CLAIMS, namespace, name)
-        if claim is None or claim["spec"].get("volumeName") or "deletionTimestamp" in claim["metadata"]:
+        if claim is None:
+            return
+        if not claim["spec"].get("volumeName"):
+            self._provision(claim, namespace, name)
+            return
+        volume = self._store.get(PERSISTENT_VOLUMES, "", claim["spec"]["volumeName"])
+        if volume is None or (volume["spec"].get("claimRef") or {}).get("uid") != claim["metadata"]["uid"]:
+            return
+        if provisioner := self._provisioner_of(volume):
+            self._resizer.sync(claim, volume, provisioner)
+            self._modifier.sync(namespace, name, provisioner)
+
+    def _provision(self, claim: JSON, namespace: str, name: str) -> None:
+        """Create a volume for a claim that requests one and is not bound."""
+        if "deletionTimestamp" in claim["metadata"]:
             return
         annotations = claim["metadata"].get("annotations") or {}
         provisioner = annotations.get(_STORAGE_PROVISIONER)
@@ -136,7 +168,7 @@ class VolumeProvisioner:
                 # without the annotation the scheduler selects a node again
                 text = f'failed to get target node: node "{selected}" not found'
                 self._record_event(claim, "Warning", "ProvisioningFailed", text, provisioner)
-                self._store.update(PERSISTENT_VOLUME_CLAIMS, _without_annotation(claim, _SELECTED_NODE))
+                self._store.update(PERSISTENT_VOLUME_CLAIMS, without_annotation(claim, _SELECTED_NODE))
                 return
         text = f'External provisioner is provisioning volume for claim "{namespace}/{name}"'
         self._record_event(claim, "Normal", "Provisioning", text, provisioner)
@@ -147,6 +179,7 @@ class VolumeProvisioner:
     def _volume(self, name: str, claim: JSON, storage_class: JSON, node: JSON | None) -> JSON:
         spec: JSON = {
             "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
+            "csi": {"driver": _driver_name(storage_class["provisioner"]), "volumeHandle": name},
             "accessModes": claim["spec"]["accessModes"],
             "claimRef": _claim_ref(claim),
             "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy") or "Delete",
@@ -155,11 +188,8 @@ class VolumeProvisioner:
         }
         if storage_class.get("mountOptions"):
             spec["mountOptions"] = storage_class["mountOptions"]
-        if attributes_class := claim["spec"].get("volumeAttributesClassName"):  # which only CSI volumes may have
-            spec["csi"] = {"driver": storage_class["provisioner"], "volumeHandle": name}
-            spec["volumeAttributesClassName"] = attributes_class
-        else:
-            spec["hostPath"] = {"path": f"/var/kubeloop/volumes/{name}", "type": "DirectoryOrCreate"}
+        if claim["spec"].get("volumeAttributesClassName"):
+            spec["volumeAttributesClassName"] = claim["spec"]["volumeAttributesClassName"]
         if node is not None:
             label = "kubernetes.io/hostname"
             host = (node["metadata"].get("labels") or {}).get(label, node["metadata"]["name"])
@@ -188,8 +218,7 @@ class VolumeProvisioner:
         if volume is None or (volume.get("status") or {}).get("phase") != "Released":
             return
         metadata = volume["metadata"]
-        provisioner = (metadata.get("annotations") or {}).get(_PROVISIONED_BY)
-        if not provisioner or (self._only_own and provisioner != PROVISIONER):
+        if not self._provisioner_of(volume):
             return
         if volume["spec"].get("persistentVolumeReclaimPolicy") != "Delete" or "deletionTimestamp" in metadata:
             return
@@ -199,11 +228,21 @@ class VolumeProvisioner:
         else:
             self._store.delete(PERSISTENT_VOLUMES, "", name)
 
+    def _provisioner_of(self, volume: JSON) -> str:
+        """Return the provisioner that created a volume; "" if none that this one stands for did."""
+        provisioner = (volume["metadata"].get("annotations") or {}).get(_PROVISIONED_BY) or ""
+        return "" if self._only_own and provisioner != PROVISIONER else str(provisioner)
+
     def _record_event(self, obj: JSON, type_: str, reason: str, message: str, provisioner: str) -> None:
         self._events.record(obj, type_, reason, message, field_path="", component=provisioner, host="")
 
     def _wall(self) -> str:
         return rfc3339(self._clock.now())
+
+
+def _driver_name(provisioner: str) -> str:
+    """Return a valid name of a CSI driver."""
+    return provisioner.replace("/", ".").lower()
 
 
 def _claim_ref(claim: JSON) -> JSON:
@@ -216,9 +255,3 @@ def _claim_ref(claim: JSON) -> JSON:
         "apiVersion": "v1",
         "resourceVersion": metadata["resourceVersion"],
     }
-
-
-def _without_annotation(obj: JSON, name: str) -> JSON:
-    metadata = dict(obj["metadata"])
-    rest = {key: text for key, text in metadata.pop("annotations", {}).items() if key != name}
-    return {**obj, "metadata": {**metadata, "annotations": rest} if rest else metadata}

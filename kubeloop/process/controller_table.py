@@ -13,6 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     from kubeloop.kube.objects.api_types import Node, Pod, Service
     from kubeloop.kube.objects.device_types import DeviceTaintRule, ResourceClaim, ResourceSlice
+    from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
     from kubeloop.kube.objects.workload_types import PodGroup
 
 SCHEDULER = "scheduler"
@@ -84,6 +85,12 @@ def _needs_lifecycle(node: Node) -> bool:
         or any(taint.key.startswith("node.kubernetes.io/") for taint in node.spec.taints)
         or any(condition.status != str(condition.type == "Ready") for condition in node.status.conditions)
     )
+
+
+def _requests_more_storage(claim: PersistentVolumeClaim) -> bool:
+    """Return True for a bound claim that may request more storage than it has."""
+    capacity, requested = claim.status.capacity.get("storage"), claim.spec.resources.requests.get("storage")
+    return claim.status.phase == "Bound" and capacity != requested
 
 
 def _is_token_secret(secret: Mapping[str, Any]) -> bool:
@@ -465,6 +472,15 @@ CONTROLLER_TABLE = (
         watches="persistentvolumeclaims persistentvolumes storageclasses.storage.k8s.io pods",
         starts_with="persistentvolumeclaims persistentvolumes",
         event_component="persistentvolume-controller",
+    ),
+    ControllerDescriptor(
+        name="persistentvolume-expander",
+        kubernetes_name="persistentvolume-expander-controller",
+        factory="volumeexpand.volume_expander:VolumeExpander",
+        watches="persistentvolumeclaims",
+        starts_with="persistentvolumeclaims",
+        starts_when=_requests_more_storage,
+        event_component="volume_expand",
     ),
     ControllerDescriptor(
         name="pvc-protection",

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kubeloop.kube.objects.api_types import Node, Pod, Volume
+from kubeloop.kube.objects.in_tree_plugins import in_tree_plugin_by_name
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint
 from kubeloop.scheduler.api.extension_points import PreFilterResult
@@ -20,7 +21,7 @@ from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import on_event, skip, unschedulable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.config.plugin_args import NoArgs
-from kubeloop.scheduler.plugins.csi_migration import in_tree_plugin_by_name, is_migrated
+from kubeloop.scheduler.plugins.csi_migration import is_migrated
 from kubeloop.scheduler.plugins.node_volume_limits import NodeVolumeLimits, volume_limits
 from kubeloop.scheduler.plugins.volume_claims import claim_class
 

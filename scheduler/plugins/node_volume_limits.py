@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kubeloop.kube.objects.api_types import Pod, Volume
+from kubeloop.kube.objects.in_tree_plugins import InTreePlugin, in_tree_plugin, in_tree_plugin_by_name
 from kubeloop.kube.objects.storage_types import CSINode, PersistentVolumeClaim, VolumeAttachment
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import ADD, DELETE, POD, UPDATE, ActionType, ClusterEventWithHint, Hint
@@ -31,14 +32,7 @@ from kubeloop.scheduler.api.results import (
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.config.plugin_args import NoArgs
-from kubeloop.scheduler.plugins.csi_migration import (
-    InTreePlugin,
-    TranslationError,
-    in_tree_plugin,
-    in_tree_plugin_by_name,
-    inline_volume_handle,
-    translate_volume,
-)
+from kubeloop.scheduler.plugins.csi_migration import TranslationError, inline_volume_handle, translate_volume
 from kubeloop.scheduler.plugins.volume_claims import (
     ClaimError,
     ClaimNotFound,

@@ -15,6 +15,7 @@ import msgspec
 
 from kubeloop.kube.node_selectors import NodeSelectorMatcher
 from kubeloop.kube.objects.api_types import Node, Object, ObjectReference, Pod
+from kubeloop.kube.objects.in_tree_plugins import in_tree_plugin
 from kubeloop.kube.objects.storage_types import (
     CSINode,
     CSIStorageCapacity,
@@ -28,7 +29,7 @@ from kubeloop.kube.quantities import value
 from kubeloop.kube.selectors import Selector, selector_from
 from kubeloop.scheduler.api.listers import Lister, Listers
 from kubeloop.scheduler.cache.pod_requests import nano
-from kubeloop.scheduler.plugins.csi_migration import TranslationError, in_tree_plugin, is_migrated, translate_volume
+from kubeloop.scheduler.plugins.csi_migration import TranslationError, is_migrated, translate_volume
 from kubeloop.scheduler.plugins.volume_claims import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,

@@ -15,6 +15,7 @@ import numpy as np
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod, to_json
+from kubeloop.kube.objects.in_tree_plugins import in_tree_plugin
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from kubeloop.kube.objects.storage_types import (
     CSIDriver,
@@ -42,7 +43,7 @@ from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.pod_requests import nano
 from kubeloop.scheduler.config.plugin_args import STORAGE_CAPACITY_SHAPE, VolumeBindingArgs
-from kubeloop.scheduler.plugins.csi_migration import TranslationError, in_tree_plugin, migrated_plugins
+from kubeloop.scheduler.plugins.csi_migration import TranslationError, migrated_plugins
 from kubeloop.scheduler.plugins.node_selector_masks import node_selector_mask
 from kubeloop.scheduler.plugins.storage_capacity_score import StorageCapacityScorer, class_amounts
 from kubeloop.scheduler.plugins.volume_binder import (

@@ -114,6 +114,7 @@ class Scenario:
         wait(lambda: "default" in self.items(f"{CORE}/serviceaccounts"), "ServiceAccount")
         self._tokens()
         self._volumes()
+        self._expansion()
         self._devices()
         self._workloads()
         self.create(f"{CORE}/services", "web", spec={"selector": {"app": "web"}, "ports": [{"port": 80}]})
@@ -142,6 +143,19 @@ class Scenario:
         claim = {"metadata": {}, "spec": CLAIM}
         volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": claim}}
         self.create(f"{CORE}/pods", "scratch", spec={"containers": CONTAINERS, "volumes": [volume]})
+
+    def _expansion(self) -> None:
+        """Let the claim "grows", of a volume migrated to CSI, request more storage."""
+        storage_class = {"provisioner": "example.com/x", "allowVolumeExpansion": True}
+        self.create("/apis/storage.k8s.io/v1/storageclasses", "grows", **storage_class)
+        common = {"accessModes": ["ReadWriteOnce"], "storageClassName": "grows"}
+        spec = {**common, "capacity": {"storage": "1Gi"}, "awsElasticBlockStore": {"volumeID": "vol-1"}}
+        self.create("/api/v1/persistentvolumes", "grows", spec=spec)
+        path = f"{CORE}/persistentvolumeclaims"
+        self.create(path, "grows", spec={**CLAIM, **common, "volumeName": "grows"})
+        wait(lambda: self.items(path)["grows"]["status"]["phase"] == "Bound", "bound claim")
+        request = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
+        self.server.request("PATCH", f"{path}/grows", request, content_type=MERGE)
 
     def _devices(self) -> None:
         requests = [{"name": "gpu", "exactly": {"deviceClassName": "missing"}}]
@@ -199,6 +213,7 @@ class Scenario:
             "root CA": "kube-root-ca.crt" in self.items(f"{CORE}/configmaps"),
             "token": "data" in self.items(f"{CORE}/secrets")["token"],
             "token of a missing account": "token-of-nobody" not in self.items(f"{CORE}/secrets"),
+            "resizer": "volume.kubernetes.io/storage-resizer" in claims["grows"]["metadata"]["annotations"],
             "DaemonSet": "agent" in {name.partition("-")[0] for name in pods},
         }
         return [name for name, is_done in done.items() if not is_done]

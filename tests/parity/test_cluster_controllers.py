@@ -17,8 +17,8 @@ from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 
 JSON = dict[str, Any]
 CONTROLLERS = (
-    "serviceaccount,root-ca-cert-publisher,disruption,persistentvolume-binder,pvc-protection,pv-protection,"
-    "ephemeral-volume,taint-eviction,podgc"
+    "serviceaccount,root-ca-cert-publisher,disruption,persistentvolume-binder,persistentvolume-expander,pvc-protection,"
+    "pv-protection,ephemeral-volume,taint-eviction,podgc"
 )
 NS = "/api/v1/namespaces/x"
 POD_SPEC: JSON = {"containers": [{"name": "main", "image": "app:1"}], "terminationGracePeriodSeconds": 5}
@@ -46,6 +46,34 @@ def volume(name: str, size: str, **spec: Any) -> JSON:
     return {"metadata": {"name": name}, "spec": {**content, "persistentVolumeReclaimPolicy": "Retain", **spec}}
 
 
+def create_growing_claims(server: RealApiServer) -> None:
+    """Create bound claims that request more storage, of a host path and of a volume migrated to CSI."""
+    storage_class = {"metadata": {"name": "grows"}, "provisioner": "example.com/x", "allowVolumeExpansion": True}
+    server.request("POST", "/apis/storage.k8s.io/v1/storageclasses", storage_class)
+    gold = {"volumeAttributesClassName": "gold"}
+    before = {"volume.alpha.kubernetes.io/pre-resize-capacity": "500Mi"}
+    csi = {"hostPath": None, "csi": {"driver": "example.com", "volumeHandle": "x"}}
+    cases: tuple[tuple[str, JSON, JSON, JSON], ...] = (
+        ("growing", {}, {}, {}),
+        ("growing-csi", csi, gold, before),
+        ("growing-ebs", {"hostPath": None, "awsElasticBlockStore": {"volumeID": "vol-1"}}, {}, {}),
+    )
+    for name, source, fields, marks in cases:
+        spec = {"storageClassName": "grows", **fields}
+        body = volume(f"{name}-disk", "1Gi", **spec, **source)
+        body["metadata"]["annotations"] = marks
+        server.request("POST", "/api/v1/persistentvolumes", body)
+        claim = {"metadata": {"name": name}, "spec": {**CLAIM_SPEC, **spec, "volumeName": f"{name}-disk"}}
+        server.request("POST", KINDS["claims"], claim)
+        wait_bound(server, name)
+        server.request(
+            "PATCH",
+            f"{KINDS['claims']}/{name}",
+            {"spec": {"resources": {"requests": {"storage": "2Gi"}}}},
+            content_type="application/merge-patch+json",
+        )
+
+
 def pod(name: str, **spec: Any) -> JSON:
     return {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": {**POD_SPEC, **spec}}
 
@@ -54,12 +82,13 @@ def create(server: RealApiServer) -> None:
     server.request("POST", "/api/v1/namespaces", {"metadata": {"name": "x"}})
     taint = {"key": "maintenance", "effect": "NoExecute"}
     server.request("POST", "/api/v1/nodes", {"metadata": {"name": "tainted"}, "spec": {"taints": [taint]}})
+    create_growing_claims(server)
     for body in (volume("large", "5Gi"), volume("small", "2Gi")):
         server.request("POST", "/api/v1/persistentvolumes", body)
-    wait(lambda: all(it["status"]["phase"] == "Available" for it in items(server, "volumes")))
+    wait(lambda: all(it["status"]["phase"] in ("Available", "Bound") for it in items(server, "volumes")))
     for name in ("data", "data-unused"):
         server.request("POST", KINDS["claims"], {"metadata": {"name": name}, "spec": CLAIM_SPEC})
-        wait(lambda: items(server, "claims")[-1]["status"]["phase"] == "Bound")
+        wait_bound(server, name)
     missing_class = {**CLAIM_SPEC, "storageClassName": "missing"}
     server.request("POST", KINDS["claims"], {"metadata": {"name": "pending"}, "spec": missing_class})
     template = {"metadata": {"labels": {"a": "b"}}, "spec": missing_class}
@@ -87,6 +116,10 @@ def wait(condition: Any, seconds: float = 150.0) -> None:
         time.sleep(0.2)
 
 
+def wait_bound(server: RealApiServer, claim: str) -> None:
+    wait(lambda: server.request("GET", f"{KINDS['claims']}/{claim}")["status"]["phase"] == "Bound")
+
+
 def complete(server: RealApiServer) -> bool:
     """Return True when the slowest controller, that of orphaned pods, and all others have worked."""
     names = {it["metadata"]["name"] for it in items(server, "pods")}
@@ -97,6 +130,7 @@ def complete(server: RealApiServer) -> bool:
         "orphan" not in names
         and {"pending", "with-ephemeral-volume-scratch"} <= claims.keys()
         and "data-unused" not in claims
+        and sum(it["reason"] == "ExternalExpanding" for it in server.request("GET", f"{NS}/events")["items"]) >= 3
         and volumes == {"Bound", "Released"}
         and all(it.get("status", {}).get("observedGeneration") for it in budgets)
     )

@@ -550,3 +550,12 @@ async def test_register_creates_default_storage_class_once():
     (storage_class,) = cluster.store.list(STORAGE_CLASSES)
     assert storage_class["metadata"]["annotations"] == {"storageclass.kubernetes.io/is-default-class": "true"}
     assert storage_class["volumeBindingMode"] == "WaitForFirstConsumer"
+
+
+@pytest.mark.parametrize(("before", "capacity"), [("500Mi", "500Mi"), ("wrong", "1Gi")])
+async def test_capacity_is_that_of_the_file_system_before_its_expansion(before: str, capacity: str):
+    async with running() as cluster:
+        cluster.volume(metadata={"annotations": {"volume.alpha.kubernetes.io/pre-resize-capacity": before}})
+        cluster.claim()
+        await settle()
+        assert cluster.get_claim()["status"]["capacity"] == {"storage": capacity}

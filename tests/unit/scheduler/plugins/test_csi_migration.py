@@ -7,13 +7,9 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.objects.api_types import Volume, convert
+from kubeloop.kube.objects.in_tree_plugins import in_tree_plugin
 from kubeloop.kube.objects.storage_types import PersistentVolume
-from kubeloop.scheduler.plugins.csi_migration import (
-    TranslationError,
-    in_tree_plugin,
-    inline_volume_handle,
-    translate_volume,
-)
+from kubeloop.scheduler.plugins.csi_migration import TranslationError, inline_volume_handle, translate_volume
 
 ZONE, BETA_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
 REGION, BETA_REGION = "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"

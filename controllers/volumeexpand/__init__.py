@@ -1,0 +1,1 @@
+"""PersistentVolume expander: claims whose volume an external resizer has to expand."""

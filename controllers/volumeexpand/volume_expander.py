@@ -1,0 +1,76 @@
+"""Volume expander: records that an external resizer has to expand a volume, and annotates migrated claims for it.
+
+No volume plugin of kube-controller-manager expands volumes itself any more, except FlexVolume, whose driver it runs.
+Source: v1.36 pkg/controller/volume/expand/expand_controller.go.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.status_patch import versioned_merge_patch
+from kubeloop.controllers.volumeexpand.expansion import is_event_for_expander, needs_resizer
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.errors import NotFound
+from kubeloop.kube.objects.in_tree_plugins import in_tree_plugin
+from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
+
+_RESIZER = "volume.kubernetes.io/storage-resizer"
+_WORKERS = 10
+
+
+class VolumeExpander:
+    """Reconciles PersistentVolumeClaims; `run()` works until cancelled."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        self._events = context.events
+        claims = context.informers.informer(PERSISTENT_VOLUME_CLAIMS)
+        self._claims = claims.store
+        self._queue = context.new_queue("volume_expand")
+        self._controller = Controller("volume_expand", self.reconcile, self._queue, _WORKERS, context)
+        self._registrations = (claims.add_handler(ResourceEventHandlerFuncs.of_changes(self._on_claim)),)
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        await self._controller.run(self._registrations)
+
+    def _on_claim(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        if new is not None and is_event_for_expander(old, new):
+            self._queue.add(new.key)
+
+    async def reconcile(self, key: str) -> float | None:
+        """Record an event for a claim whose volume has to grow. An exception means: retry with backoff."""
+        claim = self._claims.get(key)
+        if claim is None:
+            return None
+        volume = await self._client.get(PERSISTENT_VOLUMES, claim.spec.volume_name)
+        if not needs_resizer(claim, volume):
+            return None
+        plugin = in_tree_plugin(volume.spec)
+        if plugin is None:
+            self._record_event(claim, "waiting for an external controller to expand this PVC")
+            return None
+        self._record_event(
+            claim, f"CSI migration enabled for {plugin.name}; waiting for external resizer to expand the pvc"
+        )
+        metadata = claim.metadata
+        if metadata.annotations.get(_RESIZER) != plugin.driver:
+            body = versioned_merge_patch(metadata.resource_version, metadata={"annotations": {_RESIZER: plugin.driver}})
+            with suppress(NotFound):  # deleted in the meantime
+                await self._client.patch(
+                    PERSISTENT_VOLUME_CLAIMS,
+                    metadata.name,
+                    body,
+                    PatchType.MERGE,
+                    metadata.namespace,
+                    subresource="status",
+                )
+        return None
+
+    def _record_event(self, claim: PersistentVolumeClaim, message: str) -> None:
+        self._events.event(claim, "Normal", "ExternalExpanding", message)
