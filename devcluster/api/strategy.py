@@ -42,6 +42,11 @@ def _no_warnings(obj: JSON, old: JSON | None) -> Iterable[str]:
     return ()
 
 
+def _no_warnings_as_sent(obj: JSON) -> Iterable[str]:
+    del obj
+    return ()
+
+
 class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The behaviour of one kind. Functions change objects in place: they belong to the request.
 
@@ -52,6 +57,9 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     strategy validates metadata, too; otherwise only the store does. update_steps: steps of an update after the store's
     own check of metadata, in order: "u", metadata against the stored version; "w", the new metadata alone; "s",
     `validate_update`. subresource_steps: the same for writes to a subresource.
+
+    warnings: about a write of the object or its scale; status_warnings: about a write of its status; warnings_as_sent:
+    about a new object before the server sets fields from its annotations.
 
     cells: a row of `kubectl get` at this time, in the order of printers/columns.json, wide columns included; the object
     is decoded and defaulted as the server stores it. computed_columns: functions of the columns that the declaration
@@ -77,7 +85,9 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     prepare_update: Callable[[JSON, JSON], None] | None = None
     default_on_read: Default | None = None
 
+    warnings_as_sent: Callable[[JSON], Iterable[str]] = _no_warnings_as_sent
     warnings: Warn = _no_warnings
+    status_warnings: Warn = _no_warnings
 
     cells: Callable[[JSON, datetime], list[Any]] | None = None
     computed_columns: Mapping[str, ComputedColumn] = {}

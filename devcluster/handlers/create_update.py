@@ -18,18 +18,17 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import CustomResourceVersion, ServedResource, storage_version_of
 from kubeloop.devcluster.api.slow_work import Outdated
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
 from kubeloop.devcluster.registry import strategies
 from kubeloop.devcluster.registry.disabled_fields import DisabledFields
-from kubeloop.devcluster.registry.extension_strategies import unsupported_kind_warnings
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.empty_values import restore_empty_values
 from kubeloop.devcluster.serializer.request_bodies import Body
 from kubeloop.devcluster.storage.store import ObjectStore, StoredObject, Table, object_key
 from kubeloop.devcluster.validation.common.error_list import ErrorList, error_list_type
-from kubeloop.devcluster.validation.validate import kind_validator_warnings, validate_create, validate_update
-from kubeloop.devcluster.validation.warnings.object_warnings import submitted_object_warnings, write_warnings
+from kubeloop.devcluster.validation.validate import validate_create, validate_update, write_warnings
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
@@ -120,7 +119,7 @@ class ObjectWriter:
         if allocator is not None:
             allocator.create(obj, dry_run=context.dry_run)
         needs_rewrite = strategies.is_defaulted_on_read(served, obj)
-        warnings += submitted_object_warnings(resource, obj)
+        warnings += strategy_of(resource).warnings_as_sent(obj)
         strategies.prepare_for_create(served, obj, metadata["creationTimestamp"], writer.user, self._fields)
         if crd_version is None:
             _validate(context, obj, None, body.sent, self._error_list)
@@ -295,12 +294,7 @@ def _warnings(served: ServedResource, obj: JSON, old: JSON | None = None, subres
     """Return the warnings for a write of a valid object."""
     if served.crd_version is not None:
         return served.crd_version.warnings(obj, old)
-    warnings = [
-        *write_warnings(served.resource, obj, old, subresource=subresource),
-        *unsupported_kind_warnings(served.resource, new=old is None),
-    ]
-    warnings += kind_validator_warnings(served.resource, obj, old)
-    return warnings
+    return write_warnings(served.resource, obj, old, subresource=subresource)
 
 
 def _validate(context: RequestContext, obj: JSON, old: JSON | None, sent: JSON, error_list: type[ErrorList]) -> None:

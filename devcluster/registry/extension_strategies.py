@@ -8,10 +8,8 @@ pkg/registry.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import Resource
 
 _ADMISSION = "admissionregistration.k8s.io"
 
@@ -113,15 +111,3 @@ def prepare_for_approval_update(obj: JSON, old: JSON) -> JSON:
     else:
         status.pop("conditions", None)
     return {**old, "metadata": metadata, "status": status}
-
-
-def unsupported_kind_warnings(resource: Resource[Any], *, new: bool) -> list[str]:
-    """Return the warnings about creating objects that this server stores without acting on them."""
-    detail = _WARNINGS.get((resource.group, resource.kind))
-    return [detail] if detail and new else []
-
-
-_WARNINGS = {
-    (_ADMISSION, "MutatingWebhookConfiguration"): "this server stores webhook configurations and calls no webhooks",
-    (_ADMISSION, "ValidatingWebhookConfiguration"): "this server stores webhook configurations and calls no webhooks",
-}

@@ -93,9 +93,12 @@ def validate_update(
     return errors
 
 
-def kind_validator_warnings(resource: Resource[Any], obj: JSON, old: JSON | None) -> list[str]:
-    """Return the warnings of the kind's strategy, in addition to those of warnings_for(); old: None on create."""
-    return list(strategy_of(resource).warnings(obj, old))
+def write_warnings(resource: Resource[Any], obj: JSON, old: JSON | None = None, *, subresource: str = "") -> list[str]:
+    """Return the warnings about a write of `obj`, through the object itself or one of its subresources."""
+    strategy = strategy_of(resource)
+    if subresource == "status":
+        return [warning for warning in strategy.status_warnings(obj, old) if warning]
+    return [warning for warning in strategy.warnings(obj, old) if warning] if subresource in ("", "scale") else []
 
 
 def _managed_fields_errors(metadata: JSON) -> ErrorList:

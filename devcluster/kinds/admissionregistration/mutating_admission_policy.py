@@ -12,6 +12,7 @@ from kubeloop.devcluster.kinds.admissionregistration.policies import (
     match_conditions_changed,
     param_kind_cell,
     report_compile_errors,
+    static_name_warnings,
     validate_enum,
     validate_policy_spec,
 )
@@ -96,4 +97,5 @@ STRATEGY = Strategy(
     core_finalizers=False,
     update_steps="ws",
     computed_columns={"ParamKind": param_kind_cell},
+    warnings=static_name_warnings,
 )

@@ -7,6 +7,7 @@ from kubeloop.devcluster.kinds.admissionregistration.policies import (
     MUTABLE_OPERATIONS,
     default_binding,
     param_ref_cell,
+    static_name_warnings,
     validate_binding,
 )
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -24,4 +25,5 @@ STRATEGY = Strategy(
     core_finalizers=False,
     update_steps="ws",
     computed_columns={"ParamRef": param_ref_cell},
+    warnings=static_name_warnings,
 )

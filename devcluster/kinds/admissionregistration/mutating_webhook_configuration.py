@@ -6,7 +6,10 @@ Source: pkg/apis/admissionregistration/v1/defaults.go of Kubernetes v1.36.
 from __future__ import annotations
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.kinds.admissionregistration.validating_webhook_configuration import default_webhooks
+from kubeloop.devcluster.kinds.admissionregistration.validating_webhook_configuration import (
+    default_webhooks,
+    webhook_warnings,
+)
 from kubeloop.kube.json_object import JSON
 
 
@@ -16,4 +19,4 @@ def _default(obj: JSON) -> None:
         webhook.setdefault("reinvocationPolicy", "Never")
 
 
-STRATEGY = Strategy(default=_default)
+STRATEGY = Strategy(default=_default, warnings=webhook_warnings)

@@ -7,7 +7,7 @@ pkg/apis/admissionregistration/validation of Kubernetes v1.36.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -332,3 +332,12 @@ def param_kind_cell(policy: JSON, _now: datetime) -> str:
 
 def param_ref_cell(binding: JSON, _now: datetime) -> str:
     return _param_reference(spec_of(binding).get("paramRef"))
+
+
+_STATIC_SUFFIX = ".static.k8s.io"
+
+
+def static_name_warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    if obj["metadata"].get("name", "").endswith(_STATIC_SUFFIX):
+        detail = "are reserved for static manifest-based configurations and cannot be managed via the API"
+        yield f'metadata.name: names ending with "{_STATIC_SUFFIX}" {detail}'

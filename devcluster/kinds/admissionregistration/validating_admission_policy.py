@@ -13,6 +13,7 @@ from kubeloop.devcluster.kinds.admissionregistration.policies import (
     match_conditions_changed,
     param_kind_cell,
     report_compile_errors,
+    static_name_warnings,
     validate_enum,
     validate_policy_spec,
 )
@@ -122,4 +123,5 @@ STRATEGY = Strategy(
     update_steps="ws",
     subresource_steps="s",
     computed_columns={"ParamKind": param_kind_cell},
+    warnings=static_name_warnings,
 )

@@ -6,6 +6,7 @@ from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.kinds.admissionregistration.policies import (
     default_binding,
     param_ref_cell,
+    static_name_warnings,
     validate_binding,
     validate_enum,
 )
@@ -40,4 +41,5 @@ STRATEGY = Strategy(
     core_finalizers=False,
     update_steps="ws",
     computed_columns={"ParamRef": param_ref_cell},
+    warnings=static_name_warnings,
 )

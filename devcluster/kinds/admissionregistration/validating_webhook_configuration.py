@@ -5,7 +5,10 @@ Source: pkg/apis/admissionregistration/v1/defaults.go of Kubernetes v1.36.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.admissionregistration.policies import static_name_warnings
 from kubeloop.kube.json_object import JSON
 
 
@@ -28,4 +31,10 @@ def default_webhooks(obj: JSON) -> None:
             rule.setdefault("scope", "*")
 
 
-STRATEGY = Strategy(default=default_webhooks)
+def webhook_warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
+    yield from static_name_warnings(obj, old)
+    if old is None:
+        yield "this server stores webhook configurations and calls no webhooks"
+
+
+STRATEGY = Strategy(default=default_webhooks, warnings=webhook_warnings)

@@ -31,4 +31,5 @@ STRATEGY = Strategy(
     validate_status=validate_definition_status,
     core_finalizers=False,
     warnings=definition_warnings,
+    status_warnings=definition_warnings,
 )

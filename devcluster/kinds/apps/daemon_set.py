@@ -32,6 +32,7 @@ from kubeloop.devcluster.validation.pod.workload_template import (
     SELECTOR_MISMATCH,
     validate_restart_policy_always,
 )
+from kubeloop.devcluster.validation.warnings.pod_warnings import workload_warnings
 from kubeloop.kube.json_object import JSON
 
 
@@ -124,4 +125,5 @@ STRATEGY = Strategy(
     validate_update=validate_daemon_set_update,
     validate_status=validate_daemon_set_status_update,
     cells=_cells,
+    warnings=workload_warnings,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.printers.formatting import (
@@ -27,6 +28,7 @@ from kubeloop.devcluster.validation.pod.workload_template import (
     validate_workload_selector,
     validate_workload_template,
 )
+from kubeloop.devcluster.validation.warnings.pod_warnings import workload_warnings
 from kubeloop.kube.json_object import JSON
 
 
@@ -114,4 +116,5 @@ STRATEGY = Strategy(
     validate_update=validate_deployment_update,
     validate_status=validate_deployment_status_update,
     cells=_cells,
+    warnings=partial(workload_warnings, names_pods=True),
 )

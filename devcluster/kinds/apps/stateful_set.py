@@ -31,6 +31,8 @@ from kubeloop.devcluster.validation.pod.workload_template import (
     SELECTOR_MISMATCH,
     validate_workload_selector,
 )
+from kubeloop.devcluster.validation.warnings.pod_warnings import workload_warnings
+from kubeloop.devcluster.validation.warnings.storage_warnings import claim_warnings
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label
 
@@ -188,6 +190,21 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), ready, object_age(obj, now), *container_names_and_images(spec.get("template"))]
 
 
+def _warnings(stateful_set: JSON, old: JSON | None) -> list[str]:
+    warnings, spec = workload_warnings(stateful_set, old), stateful_set["spec"]
+    spec_segment = ".Spec" if old is not None else ""
+    for i, claim in enumerate(spec.get("volumeClaimTemplates", ())):
+        warnings += claim_warnings(claim.get("spec", {}), f"spec.volumeClaimTemplates[{i}]{spec_segment}")
+    if spec.get("revisionHistoryLimit", 0) < 0:
+        warnings.append(_NEGATIVE_HISTORY_LIMIT)
+    return warnings
+
+
+_NEGATIVE_HISTORY_LIMIT = (
+    "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"
+)
+
+
 STRATEGY = Strategy(
     default=_default,
     name_check=dns_label,
@@ -195,4 +212,5 @@ STRATEGY = Strategy(
     validate_update=validate_stateful_set_update,
     validate_status=validate_stateful_set_status_update,
     cells=_cells,
+    warnings=_warnings,
 )

@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.kinds.batch.job import LABEL_SELECTOR, validate_job_spec
+from kubeloop.devcluster.kinds.batch.job import LABEL_SELECTOR, job_spec_warnings, validate_job_spec
 from kubeloop.devcluster.printers.formatting import (
     NONE,
     UNSET,
@@ -22,6 +22,7 @@ from kubeloop.devcluster.printers.formatting import (
 from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.pod_spec import template_before
+from kubeloop.devcluster.validation.warnings.pod_warnings import has_same_spec, hostname_warnings
 from kubeloop.kube.cron_schedule import is_time_zone, schedule_error
 from kubeloop.kube.json_object import JSON
 
@@ -122,10 +123,25 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     ]
 
 
+def _warnings(cron_job: JSON, old: JSON | None) -> list[str]:
+    spec = cron_job["spec"]
+    warnings = [] if old is not None else hostname_warnings(cron_job["metadata"], "Pod names and hostnames")
+    if not has_same_spec(cron_job, old):
+        warnings += job_spec_warnings(spec.get("jobTemplate", {}).get("spec", {}), "spec.jobTemplate.spec")
+    return [*warnings, _ZONE_IN_SCHEDULE] if old is not None and "TZ" in spec.get("schedule", "") else warnings
+
+
+_ZONE_IN_SCHEDULE = (
+    "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see "
+    "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
+)
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_cron_job,
     validate_update=validate_cron_job_update,
     subresource_steps="",
     cells=_cells,
+    warnings=_warnings,
 )

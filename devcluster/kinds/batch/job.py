@@ -28,6 +28,7 @@ from kubeloop.devcluster.validation.common.field_checks import (
     validate_label_selector,
 )
 from kubeloop.devcluster.validation.pod.pod_spec import template_before, validate_pod_template_spec
+from kubeloop.devcluster.validation.warnings.pod_warnings import has_same_spec, hostname_warnings, template_warnings
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, qualified_name
@@ -378,6 +379,25 @@ def _cells(job: JSON, now: datetime) -> Cells:
     ]
 
 
+def _warnings(job: JSON, old: JSON | None) -> list[str]:
+    warnings = [] if old is not None else hostname_warnings(job["metadata"], "Pod names and hostnames")
+    return warnings if has_same_spec(job, old) else [*warnings, *job_spec_warnings(job["spec"], "spec")]
+
+
+def job_spec_warnings(spec: JSON, path: str) -> list[str]:
+    exceeds_limits = spec.get("completions", 0) > _HIGH_COMPLETIONS and spec.get("parallelism", 0) > _HIGH_PARALLELISM
+    warnings = [f"{path}: {_TOO_MANY_INDEXES}"] if exceeds_limits and spec.get("completionMode") == "Indexed" else []
+    return [*warnings, *template_warnings(spec, path)]
+
+
+_HIGH_COMPLETIONS, _HIGH_PARALLELISM = 100_000, 10_000
+
+_TOO_MANY_INDEXES = (
+    "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes "
+    "might not be able to track completedIndexes when a big number of indexes fail"
+)
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_job,
@@ -385,4 +405,5 @@ STRATEGY = Strategy(
     validate_status=validate_job_status_update,
     update_steps="wus",
     cells=_cells,
+    warnings=_warnings,
 )

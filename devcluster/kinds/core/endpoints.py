@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
@@ -10,7 +10,7 @@ from kubeloop.devcluster.kinds.core.service import validate_reachable_ip
 from kubeloop.devcluster.printers.formatting import NONE, Cells, join_first, object_age, object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS
-from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
+from kubeloop.devcluster.validation.common.ip_addresses import ip_warning, validate_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, dns_subdomain, port_number, qualified_name
 
@@ -81,10 +81,23 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), addresses_text, object_age(obj, now)]
 
 
+_MANAGED_BY, _SLICE_MANAGED_BY = "endpoints.kubernetes.io/managed-by", "endpointslice.kubernetes.io/managed-by"
+
+
+def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    if obj["metadata"].get("labels", {}).get(_MANAGED_BY) == "endpoint-controller":
+        return
+    for i, subset in enumerate(obj.get("subsets", ())):
+        for name in ("addresses", "notReadyAddresses"):
+            for j, address in enumerate(subset.get(name, ())):
+                yield ip_warning(f"subsets[{i}].{name}[{j}].ip", address.get("ip", ""))
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_endpoints,
     validate_update=validate_endpoints_update,
     update_steps="uws",
     cells=_cells,
+    warnings=_warnings,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from kubeloop.devcluster.api.conditions import condition_of
@@ -188,6 +188,12 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     ]
 
 
+def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    spec = obj.get("spec", {})
+    if spec.get("externalID"):
+        yield "spec.externalID: this field is deprecated, and is unused by Kubernetes"
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_node,
@@ -195,4 +201,5 @@ STRATEGY = Strategy(
     validate_status=validate_node_status_update,
     update_steps="wus",
     cells=_cells,
+    warnings=_warnings,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -30,6 +31,8 @@ from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
 )
 from kubeloop.devcluster.validation.pod.scheduling import validate_node_selector
 from kubeloop.devcluster.validation.pod.volumes import ERROR_PATH_NAMES, SHARED_SOURCES, validate_csi_driver_name
+from kubeloop.devcluster.validation.warnings.shared_warnings import node_term_warnings
+from kubeloop.devcluster.validation.warnings.storage_warnings import DEPRECATED_VOLUME_TYPES, class_annotation_warnings
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, dns_subdomain
 from kubeloop.kube.quantities import parse_quantity
@@ -279,10 +282,27 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     ]
 
 
+def _warnings(volume: JSON, _old: JSON | None) -> Iterator[str]:
+    spec = volume.get("spec", {})
+    yield from class_annotation_warnings(volume.get("metadata", {}))
+    required = (spec.get("nodeAffinity") or {}).get("required") or {}
+    for i, term in enumerate(required.get("nodeSelectorTerms") or ()):
+        yield from node_term_warnings(term, f"spec.nodeAffinity.required.nodeSelectorTerms[{i}]")
+    if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
+        yield (
+            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended "
+            "approach is to use dynamic provisioning."
+        )
+    for kind in ("cephfs", "photonPersistentDisk", "scaleIO", "storageos", "glusterfs", "rbd"):
+        if kind in spec:
+            yield f"spec.{'storageOS' if kind == 'storageos' else kind}: {DEPRECATED_VOLUME_TYPES[kind]}"
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_persistent_volume,
     validate_update=validate_persistent_volume_update,
     update_steps="s",
     cells=_cells,
+    warnings=_warnings,
 )

@@ -23,6 +23,7 @@ from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
     validate_basic_quantity,
     validate_claim_spec,
 )
+from kubeloop.devcluster.validation.warnings.storage_warnings import claim_warnings, class_annotation_warnings
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import qualified_name
 from kubeloop.kube.quantities import parse_quantity
@@ -140,6 +141,10 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     ]
 
 
+def _warnings(claim: JSON, _old: JSON | None) -> list[str]:
+    return [*class_annotation_warnings(claim.get("metadata", {})), *claim_warnings(claim.get("spec", {}), "spec")]
+
+
 STRATEGY = Strategy(
     default=default_persistent_volume_claim,
     validate=validate_persistent_volume_claim,
@@ -147,4 +152,5 @@ STRATEGY = Strategy(
     validate_status=validate_persistent_volume_claim_status_update,
     update_steps="uws",
     cells=_cells,
+    warnings=_warnings,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,6 +19,7 @@ from kubeloop.devcluster.printers.formatting import (
     status_of,
 )
 from kubeloop.devcluster.serializer.defaulting import default_pod_spec
+from kubeloop.devcluster.validation.common.ip_addresses import ip_warning
 from kubeloop.devcluster.validation.pod.pod_spec import validate_pod
 from kubeloop.devcluster.validation.pod.pod_status import validate_pod_status_update
 from kubeloop.devcluster.validation.pod.pod_subresources import (
@@ -26,6 +27,8 @@ from kubeloop.devcluster.validation.pod.pod_subresources import (
     validate_pod_resize,
 )
 from kubeloop.devcluster.validation.pod.pod_update import validate_pod_update
+from kubeloop.devcluster.validation.pod.security_profile_annotations import app_armor_warnings
+from kubeloop.devcluster.validation.warnings.pod_warnings import hostname_warnings, pod_warnings
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import container_totals, is_pod_level
 
@@ -214,6 +217,21 @@ def _row_conditions(pod: JSON) -> list[JSON]:
     return _FINISHED.get((pod.get("status") or {}).get("phase", ""), [])
 
 
+def _status_warnings(pod: JSON, _old: JSON | None) -> Iterator[str]:
+    status = pod.get("status") or {}
+    for name in ("podIPs", "hostIPs"):
+        for i, address in enumerate(status.get(name) or ()):
+            yield ip_warning(f"status.{name}[{i}].ip", address.get("ip", ""))
+
+
+def _warnings(pod: JSON, old: JSON | None) -> list[str]:
+    """Return the warnings about a new pod."""
+    if old is not None:
+        return []
+    metadata, spec = pod.get("metadata", {}), pod["spec"]
+    return [*hostname_warnings(metadata, "the Pod's hostname"), *pod_warnings(metadata, spec, "metadata", "spec")]
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_pod,
@@ -224,4 +242,7 @@ STRATEGY = Strategy(
     update_steps="uws",
     cells=_cells,
     row_conditions=_row_conditions,
+    status_warnings=_status_warnings,
+    warnings=_warnings,
+    warnings_as_sent=app_armor_warnings,
 )

@@ -9,6 +9,7 @@ from kubeloop.devcluster.printers.formatting import Cells, container_names_and_i
 from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.pod_spec import validate_pod_template_spec
+from kubeloop.devcluster.validation.warnings.pod_warnings import pod_warnings
 from kubeloop.kube.json_object import JSON
 
 
@@ -32,6 +33,17 @@ def _cells(obj: JSON, _now: datetime) -> Cells:
     ]
 
 
+def _warnings(obj: JSON, old: JSON | None) -> list[str]:
+    template = obj.get("template", {})
+    if old is not None and template == old.get("template", {}):
+        return []
+    return pod_warnings(template.get("metadata", {}), template.get("spec", {}), "template.metadata", "template.spec")
+
+
 STRATEGY = Strategy(
-    default=default_template, validate=validate_pod_template, validate_update=validate_pod_template_update, cells=_cells
+    default=default_template,
+    validate=validate_pod_template,
+    validate_update=validate_pod_template_update,
+    cells=_cells,
+    warnings=_warnings,
 )

@@ -11,6 +11,7 @@ from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.pod_spec import template_before, validate_pod_template_spec
 from kubeloop.devcluster.validation.pod.workload_template import SELECTOR_MISMATCH, validate_restart_policy_always
+from kubeloop.devcluster.validation.warnings.pod_warnings import has_same_spec, template_warnings, workload_warnings
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import long_name
 
@@ -53,6 +54,13 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     return [*replica_cells(obj, now), labels_text(spec_of(obj).get("selector"))]
 
 
+def _warnings(controller: JSON, old: JSON | None) -> list[str]:
+    """Return the warnings about a ReplicationController; on an update, v1.36 warns about the stored template."""
+    if old is None:
+        return workload_warnings(controller, None, names_pods=True)
+    return [] if has_same_spec(controller, old) else template_warnings(old.get("spec", {}), "spec")
+
+
 STRATEGY = Strategy(
     default=_default,
     name_check=long_name,
@@ -60,4 +68,5 @@ STRATEGY = Strategy(
     validate_update=validate_replication_controller_update,
     validate_status=validate_replica_set_status_update,
     cells=_cells,
+    warnings=_warnings,
 )

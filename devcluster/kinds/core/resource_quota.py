@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
@@ -9,6 +10,7 @@ from kubeloop.devcluster.printers.formatting import Cells, object_age, object_na
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.containers import validate_resource_name, validate_resource_quantity
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.quantities import parse_quantity
 
 _COMPUTE = ("cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory")
 _QUOTA_NAMES = frozenset(
@@ -133,9 +135,24 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), requests, limits, object_age(obj, now)]
 
 
+def _warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
+    hard = obj["spec"].get("hard", {}) if old is None else {}
+    for name in ("cpu", "memory", "ephemeral-storage"):
+        request_name, limit = f"requests.{name}", hard.get(f"limits.{name}")
+        if request_name not in hard and name != "ephemeral-storage":
+            request_name = name
+        if request_name not in hard or limit is None:
+            continue
+        request, limit_quantity = parse_quantity(hard[request_name]), parse_quantity(limit)
+        if request.compare(limit_quantity) > 0:
+            amounts = f"({request.canonical()}) should be less than limits.{name} ({limit_quantity.canonical()})"
+            yield f"ResourceQuota {request_name} {amounts}"
+
+
 STRATEGY = Strategy(
     validate=validate_resource_quota,
     validate_update=validate_resource_quota_update,
     validate_status=validate_resource_quota_status_update,
     cells=_cells,
+    warnings=_warnings,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from collections.abc import Iterator
 from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
@@ -96,6 +97,25 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), obj.get("type", ""), len(obj.get("data") or ()), object_age(obj, now)]
 
 
+def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    """Yield a warning about PEM data that is missing in a TLS secret; the pair is not verified."""
+    if obj.get("type") != "kubernetes.io/tls":
+        return
+    data = obj.get("data", {})
+    certificate, key = (b64decode(data.get(name) or "") for name in ("tls.crt", "tls.key"))
+    for input_name, pem, marks in (("certificate", certificate, (b"CERTIFICATE",)), ("key", key, (b"PRIVATE KEY",))):
+        if b"-----BEGIN " not in pem:
+            yield f"tls: failed to find any PEM data in {input_name} input"
+            return
+        if not any(mark in pem for mark in marks):
+            return
+
+
 STRATEGY = Strategy(
-    default=_default, validate=validate_secret, validate_update=validate_secret_update, update_steps="usw", cells=_cells
+    default=_default,
+    validate=validate_secret,
+    validate_update=validate_secret_update,
+    update_steps="usw",
+    cells=_cells,
+    warnings=_warnings,
 )

@@ -5,7 +5,7 @@ Sources: pkg/apis/core/validation/validation.go and pkg/registry/core/service/st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from ipaddress import ip_network
 
@@ -33,6 +33,7 @@ from kubeloop.devcluster.printers.formatting import (
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_labels, validate_port_number_or_name
 from kubeloop.devcluster.validation.common.ip_addresses import validate_cidr, validate_ip
+from kubeloop.devcluster.validation.warnings.shared_warnings import load_balancer_status_warnings
 from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_1035_label, dns_label, dns_subdomain, port_number, qualified_name
@@ -412,6 +413,32 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     ]
 
 
+def _warnings(service: JSON, _old: JSON | None) -> Iterator[str]:
+    spec = service.get("spec", {})
+    if _HINTS in service.get("metadata", {}).get("annotations", {}):
+        yield (
+            "annotation service.kubernetes.io/topology-aware-hints is deprecated, "
+            "please use service.kubernetes.io/topology-mode instead"
+        )
+    kind = spec.get("type")
+    headless = kind == "ClusterIP" and spec.get("clusterIP") == "None"
+    if headless:
+        if spec.get("loadBalancerIP"):
+            yield "spec.loadBalancerIP is ignored for headless services"
+        if spec.get("externalIPs"):
+            yield "spec.externalIPs is ignored for headless services"
+        if spec.get("sessionAffinity") != "None":
+            yield "spec.SessionAffinity is ignored for headless services"
+    if spec.get("externalIPs") and not headless and kind != "ExternalName":
+        yield "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
+    if spec.get("externalIPs") and kind == "ExternalName":
+        yield 'spec.externalIPs is ignored when spec.type is "ExternalName"'
+    if spec.get("externalName") and kind != "ExternalName":
+        yield 'spec.externalName is ignored when spec.type is not "ExternalName"'
+    if spec.get("trafficDistribution") == "PreferClose":
+        yield 'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
+
+
 STRATEGY = Strategy(
     prepare_update=prepare_update,
     default_on_read=_default_on_read,
@@ -422,4 +449,6 @@ STRATEGY = Strategy(
     validate_update=validate_service_update,
     validate_status=validate_service_status_update,
     cells=_cells,
+    status_warnings=load_balancer_status_warnings,
+    warnings=_warnings,
 )

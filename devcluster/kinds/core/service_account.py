@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
@@ -13,4 +14,14 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), object_age(obj, now)]
 
 
-STRATEGY = Strategy(update_steps="uws", cells=_cells)
+_MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
+
+
+def _warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
+    before = old["metadata"].get("annotations", {}) if old is not None else {}
+    if _MOUNTABLE_SECRETS in obj["metadata"].get("annotations", {}) and _MOUNTABLE_SECRETS not in before:
+        detail = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+        yield f"metadata.annotations[{_MOUNTABLE_SECRETS}]: {detail}"
+
+
+STRATEGY = Strategy(update_steps="uws", cells=_cells, warnings=_warnings)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from ipaddress import IPv4Address
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.core.endpoints import _SLICE_MANAGED_BY
 from kubeloop.devcluster.kinds.core.service import validate_reachable_ip
 from kubeloop.devcluster.printers.formatting import UNSET, Cells, join_first, object_age, object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_labels
-from kubeloop.devcluster.validation.common.ip_addresses import validate_ip, validate_strict_ip
+from kubeloop.devcluster.validation.common.ip_addresses import ip_warning, validate_ip, validate_strict_ip
 from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, dns_subdomain, label_value, qualified_name
@@ -143,10 +144,24 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), kind, join_first(ports, 3, UNSET), join_first(addresses, 3, UNSET), object_age(obj, now)]
 
 
+_SLICE_CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io")
+
+
+def _warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
+    if old is None and obj.get("addressType") == "FQDN":
+        yield "spec.addressType: FQDN endpoints are deprecated"
+    if obj["metadata"].get("labels", {}).get(_SLICE_MANAGED_BY) in _SLICE_CONTROLLERS:
+        return
+    for i, endpoint in enumerate(obj.get("endpoints") or ()):
+        for j, address in enumerate(endpoint.get("addresses") or ()):
+            yield ip_warning(f"endpoints[{i}].addresses[{j}]", address)
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_endpoint_slice,
     validate_update=validate_endpoint_slice_update,
     update_steps="ws",
     cells=_cells,
+    warnings=_warnings,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
@@ -17,6 +18,7 @@ from kubeloop.devcluster.printers.formatting import (
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
 from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
+from kubeloop.devcluster.validation.warnings.shared_warnings import load_balancer_status_warnings
 from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import (
@@ -182,10 +184,21 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     ]
 
 
+_INGRESS_CLASS = "kubernetes.io/ingress.class"
+
+
+def _warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
+    annotated = _INGRESS_CLASS in obj["metadata"].get("annotations", {})
+    if old is None and annotated and obj["spec"].get("ingressClassName") is None:
+        yield f"annotation \"{_INGRESS_CLASS}\" is deprecated, please use 'spec.ingressClassName' instead"
+
+
 STRATEGY = Strategy(
     validate=validate_ingress,
     validate_update=validate_ingress_update,
     validate_status=validate_ingress_status_update,
     update_steps="uws",
     cells=_cells,
+    warnings=_warnings,
+    status_warnings=load_balancer_status_warnings,
 )

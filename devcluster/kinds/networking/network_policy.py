@@ -9,7 +9,7 @@ from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, selector_or_none, spec_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_label_selector
-from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network, validate_cidr
+from kubeloop.devcluster.validation.common.ip_addresses import cidr_warning, sloppy_network, validate_cidr
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import port_name, port_number
 
@@ -112,6 +112,23 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), selector_or_none(spec_of(obj).get("podSelector") or {}), object_age(obj, now)]
 
 
+def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    for direction, peers in (("ingress", "from"), ("egress", "to")):
+        for i, rule in enumerate(obj["spec"].get(direction, ())):
+            for j, peer in enumerate(rule.get(peers, ())):
+                block = peer.get("ipBlock")
+                if block is None:
+                    continue
+                path = f"spec.{direction}[{i}].{peers}[{j}].ipBlock"
+                yield cidr_warning(f"{path}.cidr", block.get("cidr", ""))
+                for k, excluded in enumerate(block.get("except", ())):
+                    yield cidr_warning(f"{path}.except[{k}]", excluded)
+
+
 STRATEGY = Strategy(
-    default=_default, validate=validate_network_policy, validate_update=validate_network_policy_update, cells=_cells
+    default=_default,
+    validate=validate_network_policy,
+    validate_update=validate_network_policy_update,
+    cells=_cells,
+    warnings=_warnings,
 )

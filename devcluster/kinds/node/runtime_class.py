@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
@@ -10,6 +11,7 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_labels
 from kubeloop.devcluster.validation.pod.containers import validate_resource_requirements
 from kubeloop.devcluster.validation.pod.scheduling import validate_tolerations
+from kubeloop.devcluster.validation.warnings.shared_warnings import DEPRECATED_NODE_LABELS
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label
 
@@ -42,10 +44,17 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), obj.get("handler", ""), object_age(obj, now)]
 
 
+def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    for key in sorted((obj.get("scheduling") or {}).get("nodeSelector", ())):
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"scheduling.nodeSelector: {DEPRECATED_NODE_LABELS[key]}"
+
+
 STRATEGY = Strategy(
     validate=validate_runtime_class,
     validate_update=validate_runtime_class_update,
     core_finalizers=False,
     update_steps="wsu",
     cells=_cells,
+    warnings=_warnings,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kubeloop.devcluster.api.strategy import Strategy
@@ -20,6 +20,7 @@ from kubeloop.devcluster.kinds.resource.common import (
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.pod.containers import is_native
 from kubeloop.devcluster.validation.pod.scheduling import validate_node_selector
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_subdomain
 from kubeloop.kube.quantities import Quantity, parse_quantity
@@ -287,9 +288,16 @@ def _default(slice_: JSON) -> None:
                 mapping["allocationMultiplier"] = "1"
 
 
+def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    driver = obj["spec"].get("driver", "")
+    if driver != driver.lower():
+        yield f"spec.driver: driver names should be lowercase; {quoted(driver)} contains uppercase characters"
+
+
 STRATEGY = Strategy(
     default=_default,
     default_times=_default_times,
     validate=validate_resource_slice,
     validate_update=validate_resource_slice_update,
+    warnings=_warnings,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
@@ -85,6 +85,23 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     ]
 
 
+_TOKENS_IN_SECRETS_UNSET = (
+    "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible "
+    "logging of tokens in volume attributes"
+)
+
+
+def _warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
+    requests = obj["spec"].get("tokenRequests")
+    changed = old is None or requests != old["spec"].get("tokenRequests")
+    if changed and requests and obj["spec"].get("serviceAccountTokenInSecrets") is None:
+        yield _TOKENS_IN_SECRETS_UNSET
+
+
 STRATEGY = Strategy(
-    default=_default, validate=validate_csi_driver, validate_update=validate_csi_driver_update, cells=_cells
+    default=_default,
+    validate=validate_csi_driver,
+    validate_update=validate_csi_driver_update,
+    cells=_cells,
+    warnings=_warnings,
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_selector
+from kubeloop.devcluster.validation.warnings.shared_warnings import DEPRECATED_NODE_LABELS
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_subdomain
 from kubeloop.kube.quantities import parse_quantity
@@ -25,6 +28,20 @@ def validate_csi_storage_capacity_update(errors: ErrorList, obj: JSON, old: JSON
     errors.immutable("storageClassName", obj.get("storageClassName", ""), old.get("storageClassName", ""))
 
 
+def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    topology = obj.get("nodeTopology") or {}
+    for i, match_expression in enumerate(topology.get("matchExpressions", ())):
+        key = match_expression.get("key", "")
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"nodeTopology.matchExpressions[{i}].key: {key} is {DEPRECATED_NODE_LABELS[key]}"
+    for key in sorted(topology.get("matchLabels", ())):
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"nodeTopology.matchLabels.{key}: {DEPRECATED_NODE_LABELS[key]}"
+
+
 STRATEGY = Strategy(
-    validate=validate_csi_storage_capacity, validate_update=validate_csi_storage_capacity_update, update_steps="wsu"
+    validate=validate_csi_storage_capacity,
+    validate_update=validate_csi_storage_capacity_update,
+    update_steps="wsu",
+    warnings=_warnings,
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_name
+from kubeloop.devcluster.validation.warnings.shared_warnings import DEPRECATED_NODE_LABELS
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import qualified_name
 
@@ -101,10 +103,18 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     ]
 
 
+def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    for i, term in enumerate(obj.get("allowedTopologies", ())):
+        for j, match_label_expression in enumerate(term.get("matchLabelExpressions", ())):
+            if detail := DEPRECATED_NODE_LABELS.get(match_label_expression.get("key", "")):
+                yield f"allowedTopologies[{i}].matchLabelExpressions[{j}].key: {detail}"
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_storage_class,
     validate_update=validate_storage_class_update,
     update_steps="wus",
     cells=_cells,
+    warnings=_warnings,
 )

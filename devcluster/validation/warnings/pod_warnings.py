@@ -21,6 +21,7 @@ from kubeloop.devcluster.validation.warnings.shared_warnings import (
 from kubeloop.devcluster.validation.warnings.storage_warnings import DEPRECATED_VOLUME_TYPES, claim_warnings
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import dns_label
 
 _DEPRECATED_ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',
@@ -235,3 +236,35 @@ def _path_overlaps(paths: Sequence[str], prefix: str) -> Iterator[str]:
                 break
         if path not in seen:
             seen.append(path)
+
+
+_DNS_LABEL_RECOMMENDED = "which can result in surprising behavior; a DNS label is recommended"
+
+
+def template_warnings(spec: JSON, path: str) -> list[str]:
+    template = spec.get("template") or {}
+    where = f"{path}.template"
+    return pod_warnings(template.get("metadata", {}), template.get("spec", {}), f"{where}.metadata", f"{where}.spec")
+
+
+def hostname_warnings(metadata: JSON, used_in: str) -> list[str]:
+    problems = dns_label(metadata.get("name", ""))
+    return (
+        [f"metadata.name: this is used in {used_in}, {_DNS_LABEL_RECOMMENDED}: [{' '.join(problems)}]"]
+        if problems
+        else []
+    )
+
+
+def workload_warnings(obj: JSON, old: JSON | None, *, names_pods: bool = False) -> list[str]:
+    """Return the warnings about a kind with a pod template, which is checked only if the spec changed.
+
+    names_pods: names of pods start with the object's.
+    """
+    warnings = hostname_warnings(obj["metadata"], "Pod names and hostnames") if names_pods and old is None else []
+    return warnings if has_same_spec(obj, old) else [*warnings, *template_warnings(obj["spec"], "spec")]
+
+
+def has_same_spec(obj: JSON, old: JSON | None) -> bool:
+    """Return True for an update that does not increase the generation."""
+    return old is not None and obj["metadata"].get("generation") == old["metadata"].get("generation")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kubeloop.devcluster.validation.common.ip_addresses import ip_warning
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import label_value
 from kubeloop.kube.quantities import milli_value
@@ -36,3 +37,9 @@ def fractional_bytes_warnings(amounts: JSON, path: str, names: Sequence[str]) ->
     for name in names:
         if name in amounts and milli_value(amounts[name]) % 1000:
             yield f'{path}[{name}]: fractional byte value "{amounts[name]}" is invalid, must be an integer'
+
+
+def load_balancer_status_warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    for i, entry in enumerate(((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()):
+        if entry.get("ip"):
+            yield ip_warning(f"status.loadBalancer.ingress[{i}]", entry["ip"])

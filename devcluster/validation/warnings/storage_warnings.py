@@ -5,9 +5,7 @@ Sources: util.go of pkg/api/persistentvolume and pkg/api/persistentvolumeclaim.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from kubeloop.devcluster.validation.warnings.shared_warnings import fractional_bytes_warnings, node_term_warnings
+from kubeloop.devcluster.validation.warnings.shared_warnings import fractional_bytes_warnings
 from kubeloop.kube.json_object import JSON
 
 DEPRECATED_VOLUME_TYPES = {
@@ -40,17 +38,3 @@ def claim_warnings(spec: JSON, path: str) -> list[str]:
         for which in ("requests", "limits")
         for warning in fractional_bytes_warnings(resources.get(which, {}), f"{path}.resources.{which}", ("storage",))
     ]
-
-
-def persistent_volume_warnings(spec: JSON) -> Iterator[str]:
-    required = (spec.get("nodeAffinity") or {}).get("required") or {}
-    for i, term in enumerate(required.get("nodeSelectorTerms") or ()):
-        yield from node_term_warnings(term, f"spec.nodeAffinity.required.nodeSelectorTerms[{i}]")
-    if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
-        yield (
-            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended "
-            "approach is to use dynamic provisioning."
-        )
-    for kind in ("cephfs", "photonPersistentDisk", "scaleIO", "storageos", "glusterfs", "rbd"):
-        if kind in spec:
-            yield f"spec.{'storageOS' if kind == 'storageos' else kind}: {DEPRECATED_VOLUME_TYPES[kind]}"

@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.served_resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from kubeloop.devcluster.registry.extension_strategies import (
     PREPARE_CREATE,
     PREPARE_UPDATE,
     SET_REQUESTER,
     prepare_for_approval_update,
-    unsupported_kind_warnings,
     update_taint_time,
 )
-from kubeloop.kube.objects.resources import PODS, Resource
 
 JSON = dict[str, Any]
 SIGNING_REQUESTS = "certificatesigningrequests.certificates.k8s.io"
@@ -71,18 +68,6 @@ def test_approval_changes_only_conditions():
         "spec": {"signerName": "s"},
         "status": {"certificate": "x", "conditions": [{**condition, "lastTransitionTime": "t1"}]},
     }
-
-
-@pytest.mark.parametrize(
-    ("resource", "new", "warnings"),
-    [
-        (VALIDATING_WEBHOOK_CONFIGURATIONS, True, ["this server stores webhook configurations and calls no webhooks"]),
-        (VALIDATING_WEBHOOK_CONFIGURATIONS, False, []),
-        (PODS, True, []),
-    ],
-)
-def test_new_webhook_configuration_warns(resource: Resource[Any], new: bool, warnings: list[str]):
-    assert unsupported_kind_warnings(resource, new=new) == warnings
 
 
 def test_time_of_a_device_taint_follows_its_effect():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.validation.warnings.object_warnings import write_warnings
+from kubeloop.devcluster.validation.validate import write_warnings
 from kubeloop.devcluster.validation.warnings.pod_warnings import overlapping_path_warnings, pod_warnings
 from kubeloop.kube.objects.resources import PODS
 from support.validation_causes import pod

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kubeloop.devcluster.validation.warnings.storage_warnings import (
     claim_warnings,
     class_annotation_warnings,
-    persistent_volume_warnings,
 )
 
 
@@ -21,13 +20,4 @@ def test_claim_warns_about_fractional_storage():
     amounts = {"storage": "1500m", "memory": "1m"}
     assert claim_warnings({"resources": {"requests": amounts, "limits": {"storage": "1Gi"}}}, "spec") == [
         'spec.resources.requests[storage]: fractional byte value "1500m" is invalid, must be an integer'
-    ]
-
-
-def test_persistent_volume_warnings():
-    assert list(persistent_volume_warnings({"persistentVolumeReclaimPolicy": "Retain", "csi": {}})) == []
-    assert list(persistent_volume_warnings({"persistentVolumeReclaimPolicy": "Recycle", "rbd": {}})) == [
-        "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended "
-        "approach is to use dynamic provisioning.",
-        "spec.rbd: deprecated in v1.28, non-functional in v1.31+",
     ]

@@ -6,15 +6,24 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.served_resources import INGRESSES, RUNTIME_CLASSES
-from kubeloop.devcluster.validation.warnings.kind_warnings import kind_warnings, status_warnings
-from kubeloop.devcluster.validation.warnings.object_warnings import write_warnings
+from kubeloop.devcluster.api.served_resources import (
+    ENDPOINT_SLICES,
+    INGRESSES,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    RUNTIME_CLASSES,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+)
+from kubeloop.devcluster.validation.validate import write_warnings
 from kubeloop.kube.objects.resources import (
+    CONFIG_MAPS,
+    CSI_DRIVERS,
     CSI_STORAGE_CAPACITIES,
     NODES,
     PODS,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
+    SECRETS,
     SERVICES,
     STORAGE_CLASSES,
     Resource,
@@ -70,11 +79,10 @@ INGRESS_CLASS = {"metadata": {"annotations": {"kubernetes.io/ingress.class": "ng
 
 
 def test_ingress_class_annotation_warns_on_create_only():
-    key = ("networking.k8s.io", "Ingress")
-    assert kind_warnings(key, INGRESS_CLASS, None) == [
+    assert write_warnings(INGRESSES, INGRESS_CLASS) == [
         "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"
     ]
-    assert kind_warnings(key, INGRESS_CLASS, INGRESS_CLASS) == []
+    assert write_warnings(INGRESSES, INGRESS_CLASS, INGRESS_CLASS) == []
 
 
 @pytest.mark.parametrize(
@@ -88,35 +96,32 @@ def test_ingress_class_annotation_warns_on_create_only():
     ],
 )
 def test_tls_secret_without_pem_data_warns(data: JSON, warnings: list[str]):
-    assert kind_warnings(("", "Secret"), {"type": "kubernetes.io/tls", "data": data}, None) == warnings
-    assert kind_warnings(("", "Secret"), {"type": "Opaque", "data": data}, None) == []
+    assert write_warnings(SECRETS, {"type": "kubernetes.io/tls", "data": data}) == warnings
+    assert write_warnings(SECRETS, {"type": "Opaque", "data": data}) == []
 
 
 def test_kinds_without_rules_have_no_warnings():
-    assert kind_warnings(("", "ConfigMap"), INGRESS_CLASS, None) == []
-    assert status_warnings(("", "Node"), {"podIPs": [{"ip": "1::00"}]}) == []
+    assert write_warnings(CONFIG_MAPS, INGRESS_CLASS) == []
+    assert write_warnings(NODES, {"status": {"podIPs": [{"ip": "1::00"}]}}, subresource="status") == []
 
 
 @pytest.mark.parametrize(
-    ("group", "kind", "obj", "warning"),
+    ("resource", "obj", "warning"),
     [
         pytest.param(
-            "",
-            "Node",
+            NODES,
             {"spec": {"externalID": "x"}},
             "spec.externalID: this field is deprecated, and is unused by Kubernetes",
             id="external ID of a node",
         ),
         pytest.param(
-            "discovery.k8s.io",
-            "EndpointSlice",
+            ENDPOINT_SLICES,
             {"metadata": {}, "addressType": "FQDN"},
             "spec.addressType: FQDN endpoints are deprecated",
             id="names as addresses",
         ),
         pytest.param(
-            "admissionregistration.k8s.io",
-            "ValidatingAdmissionPolicy",
+            VALIDATING_ADMISSION_POLICIES,
             {"metadata": {"name": "a.static.k8s.io"}},
             'metadata.name: names ending with ".static.k8s.io" are reserved for static manifest-based configurations '
             "and cannot be managed via the API",
@@ -124,12 +129,19 @@ def test_kinds_without_rules_have_no_warnings():
         ),
     ],
 )
-def test_warning_about_a_new_object(group: str, kind: str, obj: JSON, warning: str):
-    assert kind_warnings((group, kind), obj, None) == [warning]
+def test_warning_about_a_new_object(resource: Resource[Any], obj: JSON, warning: str):
+    assert write_warnings(resource, obj) == [warning]
 
 
 def test_csi_tokens_warn_only_when_requests_change():
-    key, obj = ("storage.k8s.io", "CSIDriver"), {"spec": {"tokenRequests": [{"audience": "a"}]}}
-    [warning] = kind_warnings(key, obj, {"spec": {}})
+    obj = {"spec": {"tokenRequests": [{"audience": "a"}]}}
+    [warning] = write_warnings(CSI_DRIVERS, obj, {"spec": {}})
     assert warning.startswith("spec.serviceAccountTokenInSecrets is unset")
-    assert kind_warnings(key, obj, obj) == []
+    assert write_warnings(CSI_DRIVERS, obj, obj) == []
+
+
+@pytest.mark.parametrize("resource", [MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS])
+def test_new_webhook_configuration_warns(resource: Resource[Any]):
+    obj = {"metadata": {"name": "a"}}
+    assert write_warnings(resource, obj) == ["this server stores webhook configurations and calls no webhooks"]
+    assert write_warnings(resource, obj, obj) == []

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.served_resources import JOBS
-from kubeloop.devcluster.validation.warnings.object_warnings import write_warnings
+from kubeloop.devcluster.validation.validate import write_warnings
 from kubeloop.kube.objects.resources import (
     DEPLOYMENTS,
+    PERSISTENT_VOLUMES,
     PODS,
     REPLICATION_CONTROLLERS,
     SERVICES,
@@ -77,3 +78,12 @@ def test_workload_warnings_are_about_the_new_template(
     resource: Resource[Any], old: JSON | None, new: JSON, warnings: list[str]
 ):
     assert write_warnings(resource, new, old) == warnings
+
+
+def test_persistent_volume_warnings():
+    assert write_warnings(PERSISTENT_VOLUMES, {"spec": {"persistentVolumeReclaimPolicy": "Retain", "csi": {}}}) == []
+    assert write_warnings(PERSISTENT_VOLUMES, {"spec": {"persistentVolumeReclaimPolicy": "Recycle", "rbd": {}}}) == [
+        "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended "
+        "approach is to use dynamic provisioning.",
+        "spec.rbd: deprecated in v1.28, non-functional in v1.31+",
+    ]
