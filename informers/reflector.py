@@ -7,6 +7,9 @@
                                                  +----- 410, ERROR, refused: start over; the cached objects stay, and
                                                         are compared with the new list
 
+A server without a watch cache for the resource, such as kube-apiserver for Events, sends no bookmarks. The last
+resourceVersion of a quiet watch would be compacted, so it is renewed before that: see _renew_version.
+
 Follows client-go tools/cache/reflector.go.
 """
 
@@ -22,7 +25,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
-from kubeloop.informers.metadata_accessor import MetadataAccessor
+from kubeloop.informers.metadata_accessor import MetadataAccessor, is_older
 from kubeloop.informers.reflector_backoff import Backoff
 from kubeloop.kube.client.api_client import (
     Client,
@@ -32,7 +35,7 @@ from kubeloop.kube.client.api_client import (
     WatchEvents,
     unreadable_object,
 )
-from kubeloop.kube.errors import ApiError, ServerUnreachable, TooManyRequests, from_status
+from kubeloop.kube.errors import ApiError, Gone, ServerUnreachable, TooManyRequests, from_status
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.resources import Resource
 
@@ -49,6 +52,10 @@ MIN_WATCH_SECONDS = 300  # timeoutSeconds of a watch; multiplied by a random fac
 SILENCE_TIMEOUT_SECONDS = 120.0
 # The same before the initial events end: a server that does not support sendInitialEvents never ends them.
 INITIAL_SILENCE_TIMEOUT_SECONDS = 30.0
+# A watch is not resumed at an older resourceVersion than this without a look for a newer one. etcd's history has at least
+# the last 5 minutes by default (kube-apiserver --etcd-compaction-interval).
+MAX_VERSION_AGE_NS = 120_000_000_000
+RENEWAL_WATCH_SECONDS = 5  # timeoutSeconds of a watch that shows whether a quiet resource has changed
 MAX_REFUSED_WATCHES = 10  # refused attempts in a row to resume a watch, before a list
 SHORT_STREAM_SECONDS = 1.0  # a shorter stream without a new resourceVersion is resumed only after a delay
 MAX_BROKEN_WATCH_LISTS = 3  # broken WatchList streams in a row, before a list
@@ -64,6 +71,10 @@ class Listing(Protocol[T_contra]):
 
     def put_unreadable(self, obj: UnreadableObject) -> None:
         """Add an object that could not be decoded."""
+        ...
+
+    def missed(self) -> None:
+        """The object that follows has changed since the last event of the watch. Called only with same_history."""
         ...
 
     def remove(self, key: str, uid: str) -> None:
@@ -82,8 +93,11 @@ class Listing(Protocol[T_contra]):
 class ReflectorStore(Protocol[T_contra]):
     """Cache that a reflector fills."""
 
-    def start_list(self) -> Listing[T_contra]:
-        """Return the receiver of a new list, which replaces the contents."""
+    def start_list(self, *, same_history: bool) -> Listing[T_contra]:
+        """Return the receiver of a new list, which replaces the contents.
+
+        same_history: the watch was quiet until its version expired: only what is newer than that has changed.
+        """
         ...
 
     def apply(self, event_type: str, obj: T_contra, arrived_ns: int) -> None:
@@ -102,9 +116,17 @@ class ReflectorStore(Protocol[T_contra]):
         """The watch ended. Everything that was sent before `received_until_ns` has arrived; 0: the last event had."""
         ...
 
+    def unchanged(self, until_ns: int) -> None:
+        """All changes before `until_ns` have arrived. Called between two watches."""
+        ...
+
 
 class _RelistRequired(Exception):  # control flow, not an error
-    """The watch cannot be resumed where it ended."""
+    """The watch cannot be resumed where it ended. same_history: the server has only dropped old versions (410)."""
+
+    def __init__(self, reason: str, *, same_history: bool = False) -> None:
+        super().__init__(reason)
+        self.same_history = same_history
 
 
 async def yield_to_event_loop(steps: int) -> int:
@@ -135,9 +157,14 @@ class Reflector(Generic[T]):
         self._rng = rng
         self._namespace = namespace
         self._selectors: Selectors = selectors or {}
+        self._raw = cast(
+            "Resource[msgspec.Raw]", dataclasses.replace(cast("Resource[Any]", resource), type=msgspec.Raw)
+        )
         self._metadata = MetadataAccessor(resource)
         self._backoff = Backoff(rng)
         self.resource_version = ""  # of the newest list, event or bookmark; a watch resumes here
+        self._version_ns = 0  # when that was the newest one
+        self._same_history = False  # the next list follows a watch that expired
         self._initial_events_pending = False  # True while the open stream still sends the list
         self._received_until_ns = 0  # when the open stream last sent anything; 0: it has not
         self._use_watch_list = True  # False after the server refused WatchList and answered a list
@@ -154,7 +181,10 @@ class Reflector(Generic[T]):
                 await self._list()
                 await self._watch(initial=False)
             except _RelistRequired as reason:
+                self._same_history = reason.same_history
                 log.info("listing again", extra={**self._log_fields(), "reason": str(reason)})
+                if self._same_history and self._is_version_old():
+                    continue  # not a loop: the list renews the version
             except ApiError as error:
                 wait_seconds = float(error.retry_after_seconds)
                 log.warning("cannot list", extra={**self._log_fields(), "error": str(error), "code": error.code})
@@ -182,14 +212,11 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         """Fill the cache from a paged list whose pages are of one resourceVersion."""
-        raw = cast(
-            "Resource[msgspec.Raw]", dataclasses.replace(cast("Resource[Any]", self._resource), type=msgspec.Raw)
-        )
-        listing = self._cache.start_list()
+        listing = self._cache.start_list(same_history=self._same_history)
         resource_version = ""
         steps = 0
         try:
-            async for page in self._client.pages(raw, self._namespace, limit=LIST_PAGE_SIZE, **self._selectors):
+            async for page in self._client.pages(self._raw, self._namespace, limit=LIST_PAGE_SIZE, **self._selectors):
                 if page.restarted:
                     listing.restart()
                 for item in page.items:
@@ -207,16 +234,18 @@ class Reflector(Generic[T]):
         try:
             obj = api_types.decode(self._resource.type, item)
         except msgspec.ValidationError as error:
-            self._log_unreadable(unreadable := unreadable_object(item, error))
-            listing.put_unreadable(unreadable)
+            self._handle_unreadable("ADDED", unreadable_object(item, error), listing)
         else:
             self._put(listing, obj)
 
     def _put(self, listing: Listing[T], obj: T) -> None:
         """Add an object to the listing. A failure is logged, and must not stop the others."""
-        obj = self._metadata.normalize_decoded(obj)
+        metadata = self._metadata
+        obj = metadata.normalize_decoded(obj)
         try:
-            listing.put(self._metadata.key(obj), obj)
+            if self._same_history and is_older(self.resource_version, metadata.resource_version(obj)):
+                listing.missed()
+            listing.put(metadata.key(obj), obj)
         except Exception:
             self._log_failed(obj)
 
@@ -233,9 +262,12 @@ class Reflector(Generic[T]):
         while True:
             started_at, started_version = loop.time(), self.resource_version
             wait_seconds = 0.0
-            self._received_until_ns = 0
+            self._received_until_ns = unchanged_until_ns = 0
             try:
-                await self._stream(initial=initial)
+                if not initial and self._is_version_old():
+                    unchanged_until_ns = await self._renew_version()
+                else:
+                    await self._stream(initial=initial)
                 self._received_until_ns = self._client.clock.time_ns()  # the server ended it after the last event
                 if self._initial_events_pending:
                     if loop.time() - started_at >= MIN_WATCH_SECONDS:
@@ -248,7 +280,7 @@ class Reflector(Generic[T]):
                 if self._initial_events_pending:
                     raise
                 if _is_relist_required(error) or refused >= MAX_REFUSED_WATCHES:
-                    raise _RelistRequired(str(error)) from error
+                    raise _RelistRequired(str(error), same_history=isinstance(error, Gone)) from error
                 wait_seconds = float(error.retry_after_seconds)
                 log.info("watch refused", extra={**self._log_fields(), "error": str(error)})
             except (ServerUnreachable, TimeoutError) as error:
@@ -257,6 +289,8 @@ class Reflector(Generic[T]):
                 log.info("watch broken", extra={**self._log_fields(), "error": str(error) or "no event for too long"})
             finally:
                 self._cache.disconnected(self._received_until_ns)
+            if unchanged_until_ns:
+                self._cache.unchanged(unchanged_until_ns)
             initial = False
             made_progress = loop.time() - started_at >= SHORT_STREAM_SECONDS or self.resource_version != started_version
             if made_progress:
@@ -264,20 +298,38 @@ class Reflector(Generic[T]):
             if wait_seconds or refused or not made_progress:
                 await asyncio.sleep(max(wait_seconds, self._backoff.next_seconds()))
 
-    async def _stream(self, *, initial: bool) -> None:
-        """Read one watch stream until the server ends it.
+    def _is_version_old(self) -> bool:
+        return self._client.clock.time_ns() - self._version_ns > MAX_VERSION_AGE_NS
+
+    async def _renew_version(self) -> int:
+        """Read a short watch stream. If it shows no change, the watch resumes at the version that was the newest before.
+
+        The stream starts at the last version, so it sends every change since then. Returns until when (ns) there was no
+        change, 0 after a change. Raises as _stream does.
+        """
+        sent_ns, last_version = self._client.clock.time_ns(), self.resource_version
+        page = await self._client.list(self._raw, self._namespace, limit=1, **self._selectors)
+        await self._stream(initial=False, timeout_seconds=RENEWAL_WATCH_SECONDS)
+        if self.resource_version != last_version:
+            return 0
+        self.resource_version, self._version_ns = page.metadata.resource_version, sent_ns
+        return sent_ns
+
+    async def _stream(self, *, initial: bool, timeout_seconds: int = 0) -> None:
+        """Read one watch stream until the server ends it, by default after 5 to 10 minutes.
 
         Raises ApiError if the server refuses it or ends it with 429, _RelistRequired for any other ERROR event,
         ServerUnreachable if the connection fails or breaks, TimeoutError if no event arrives for too long.
         """
         self._initial_events_pending = initial
+        events_received = self._events_received
         async with asyncio.timeout(None) as timeout:
             with _cancel_when_silent(self, timeout):
                 async with self._client.watch(
                     self._resource,
                     self._namespace,
                     resource_version="" if initial else self.resource_version,
-                    timeout_seconds=round(MIN_WATCH_SECONDS * (1 + self._rng.random())),
+                    timeout_seconds=timeout_seconds or round(MIN_WATCH_SECONDS * (1 + self._rng.random())),
                     send_initial_events=initial,
                     tolerant=True,
                     **self._selectors,
@@ -288,11 +340,13 @@ class Reflector(Generic[T]):
                         await self._receive(events, initial=initial)
                     finally:
                         self._received_until_ns = events.arrived_ns
+                        if self._events_received != events_received:
+                            self._version_ns = events.arrived_ns
 
     async def _receive(self, events: WatchEvents[T], *, initial: bool) -> None:
         """Pass the events of one stream to the cache. Raises as _stream does."""
         cache, metadata = self._cache, self._metadata
-        listing = cache.start_list() if initial else None
+        listing = cache.start_list(same_history=self._same_history) if initial else None
         steps = 0
         async for event in events:
             event_type, obj = event.type, event.object
@@ -324,8 +378,8 @@ class Reflector(Generic[T]):
             steps = await yield_to_event_loop(steps)
 
     def _mark_listed(self, resource_version: str) -> None:
-        self.resource_version = resource_version
-        self._initial_events_pending = False
+        self.resource_version, self._version_ns = resource_version, self._client.clock.time_ns()
+        self._initial_events_pending = self._same_history = False
         self._events_received += 1
         self._broken_watch_lists = 0
 
@@ -337,6 +391,8 @@ class Reflector(Generic[T]):
         elif event_type == "DELETED":
             listing.remove(obj.key, obj.uid)
         else:
+            if self._same_history and is_older(self.resource_version, obj.resource_version):
+                listing.missed()
             listing.put_unreadable(obj)
 
     def _log_unreadable(self, obj: UnreadableObject) -> None:
@@ -380,7 +436,9 @@ def _cancel_when_silent(reflector: Reflector[Any], timeout: asyncio.Timeout) -> 
 
 def _exception_for_error_event(event: WatchEvent[api_types.Status]) -> Exception:
     error = from_status(event.object)
-    return error if isinstance(error, TooManyRequests) else _RelistRequired(str(error))
+    if isinstance(error, TooManyRequests):
+        return error
+    return _RelistRequired(str(error), same_history=isinstance(error, Gone))
 
 
 def _is_relist_required(error: ApiError) -> bool:

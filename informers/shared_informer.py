@@ -229,7 +229,7 @@ class SharedInformer(Generic[T]):
 
     # --- changes from the reflector --------------------------------------------------------------------------------
 
-    def start_list(self) -> Listing[T]:
+    def start_list(self, *, same_history: bool) -> Listing[T]:
         return _ListedObjects(self)
 
     async def replace(self, items: dict[str, T]) -> None:
@@ -272,6 +272,9 @@ class SharedInformer(Generic[T]):
 
     def disconnected(self, received_until_ns: int) -> None:
         """The store keeps the last known objects."""
+
+    def unchanged(self, until_ns: int) -> None:
+        """Nothing to do: objects have no time of arrival."""
 
     def _set(self, key: str, obj: T, initial: bool, *, listed: bool) -> None:
         """Store the state of an object, unless the stored state is the same or newer.
@@ -321,6 +324,9 @@ class _ListedObjects(Generic[T]):
 
     def remove(self, key: str, uid: str) -> None:
         self._objects.pop(key, None)
+
+    def missed(self) -> None:
+        """Nothing to do: the list is compared with the store."""
 
     def restart(self) -> None:
         self._objects.clear()

@@ -45,6 +45,10 @@ class ObjectReceiver(Generic[T_contra]):
     def list_lost(self, uid: str) -> None:
         """An object was deleted before the list was complete."""
 
+    def list_lacks_objects(self) -> bool:
+        """Return True if an object that was not deleted is not in the list, all of which was passed to observed()."""
+        return False
+
     def listed(self, arrival_ns: int) -> None:
         """All objects of a list were passed to observed()."""
 
@@ -60,14 +64,16 @@ class ObjectStream(Generic[T]):
         self._has_listed = False
         self._list_started_ns = 0
         self._receives_list = False  # the first object of the current list has arrived
+        self._has_gap = False  # changes were missed before the current list
         self._last_arrival_ns = 0
         self._behind_since_ns = 0  # since when changes may not have arrived; 0: all have
         self._caught_up_ns = 0  # when they will have; 0: not while the watch is disconnected
 
     # --- list ------------------------------------------------------------------------------------------------------
 
-    def start_list(self) -> ObjectStream[T]:
+    def start_list(self, *, same_history: bool) -> ObjectStream[T]:
         self._receives_list = False
+        self._has_gap = not same_history
         self._list_started_ns = self._now_ns()
         return self
 
@@ -79,6 +85,12 @@ class ObjectStream(Generic[T]):
         self._list_arrives()
         self._receiver.list_has(obj.uid)
 
+    def missed(self) -> None:
+        now_ns = self._list_arrives()
+        if not self._has_gap:
+            self._has_gap = True
+            self._report_gap(now_ns)
+
     def remove(self, key: str, uid: str) -> None:
         self._list_arrives()
         self._receiver.list_lost(uid)
@@ -88,6 +100,8 @@ class ObjectStream(Generic[T]):
 
     async def finish(self) -> None:
         self._last_arrival_ns = self._list_arrives()
+        if self._receiver.list_lacks_objects():
+            self.missed()
         self._receiver.listed(self._last_arrival_ns)
         self._has_listed = True
         self._behind_since_ns, self._caught_up_ns = self._list_started_ns, 0  # the list shows this time
@@ -97,11 +111,15 @@ class ObjectStream(Generic[T]):
         now_ns = self._now_ns()
         if not self._receives_list:
             self._receives_list = True
-            if self._has_listed:
-                self._on_gap()
-                self._receiver.interrupted(self._behind_since_ns or now_ns, now_ns)
+            if self._has_gap:
+                self._report_gap(now_ns)
             self._receiver.list_started()
         return now_ns
+
+    def _report_gap(self, now_ns: int) -> None:
+        if self._has_listed:
+            self._on_gap()
+            self._receiver.interrupted(self._behind_since_ns or now_ns, now_ns)
 
     # --- watch -----------------------------------------------------------------------------------------------------
 
@@ -127,3 +145,6 @@ class ObjectStream(Generic[T]):
         if not self._behind_since_ns or 0 < self._caught_up_ns < since_ns:
             self._behind_since_ns = since_ns
         self._caught_up_ns = 0
+
+    def unchanged(self, until_ns: int) -> None:
+        self._last_arrival_ns = self._behind_since_ns = until_ns

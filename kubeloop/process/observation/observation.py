@@ -41,6 +41,7 @@ from kubeloop.tracing.observation.pod_observer import PodObserver
 from kubeloop.tracing.provider import RecordingSettings, Tracing
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
+from kubeloop.tracing.spans.pod_record import PodRecord
 
 log = logging.getLogger(__name__)
 
@@ -201,9 +202,16 @@ class PodReceiver(ObjectReceiver[ObservedPod]):
         assert self._listed_uids is not None
         self._listed_uids.discard(uid)
 
+    def list_lacks_objects(self) -> bool:
+        return bool(self._unlisted_records())
+
+    def _unlisted_records(self) -> list[PodRecord]:
+        assert self._listed_uids is not None
+        return [record for record in self._recorder.open_records() if record.uid not in self._listed_uids]
+
     def listed(self, arrival_ns: int) -> None:
         assert self._listed_uids is not None
-        for record in [record for record in self._recorder.open_records() if record.uid not in self._listed_uids]:
+        for record in self._unlisted_records():
             metadata = ObservedPodMeta(name=record.name, namespace=record.namespace, uid=record.uid)
             try:
                 self._observer.pod_deleted(ObservedPod(metadata=metadata), arrival_ns)

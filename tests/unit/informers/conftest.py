@@ -28,6 +28,7 @@ class OtherServerTransport:
     page_limit: maximum number of objects in a page of a list.
     expired_tokens: number of continue tokens to reject with 410.
     repeated_events: number of versions that a resumed watch sends again.
+    sends_bookmarks: False for a server that has no watch cache for the resource, such as kube-apiserver for Events.
     """
 
     def __init__(self, inner: FaultyTransport, rng: random.Random, newest_version) -> None:
@@ -39,6 +40,7 @@ class OtherServerTransport:
         self.page_limit = 0
         self.expired_tokens = 0
         self.repeated_events = 0
+        self.sends_bookmarks = True
         self.requests: list[str] = []
         self.server = inner.server
         self.close = inner.close
@@ -78,6 +80,8 @@ class OtherServerTransport:
 
     async def _chunks(self, lines):
         async for line in lines:
+            if not self.sends_bookmarks and b'"BOOKMARK"' in line and INITIAL_EVENTS_END not in line:
+                continue
             if INITIAL_EVENTS_END in line:
                 if self.watch_list_refusal == "ignore":
                     continue
@@ -116,10 +120,22 @@ class PodServer:
         return self.responses.requests
 
     def lists(self) -> list[str]:
-        return [request for request in self.requests if "watch=1" not in request or "sendInitialEvents" in request]
+        """Return the requests for all objects, as a list or as initial events."""
+        return [
+            request
+            for request in self.requests
+            if "sendInitialEvents" in request or ("watch=1" not in request and not self._is_renewal(request))
+        ]
 
     def watches(self) -> list[str]:
         return [request for request in self.requests if "watch=1" in request]
+
+    def renewals(self) -> list[str]:
+        """Return the requests for the newest resourceVersion."""
+        return [request for request in self.requests if self._is_renewal(request)]
+
+    def _is_renewal(self, request: str) -> bool:
+        return request.endswith("?limit=1")
 
     def version_after(self, writes: int) -> str:
         """Return the resourceVersion after that many writes."""

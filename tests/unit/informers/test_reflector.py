@@ -170,7 +170,7 @@ async def test_refused_watch_is_repeated_after_its_retry_after(harness, fault):
         await harness.informers.wait_synced()
         await asyncio.sleep(200)
         harness.assert_in_sync()
-    assert len(attempts) == 3
+    assert len(attempts) == 5  # the version has become old: it is renewed by a list and a short watch first
     assert attempts[2] - attempts[1] >= 120
     assert len(harness.server.lists()) == 1
 
@@ -464,9 +464,12 @@ class RecordingCache:
         self.clock = clock
         self.calls = []
 
-    def start_list(self):
-        self.calls.append("list")
+    def start_list(self, *, same_history):
+        self.calls.append("list of the same history" if same_history else "list")
         return self
+
+    def missed(self):
+        self.calls.append("missed")
 
     def put(self, key, obj):
         self.calls.append(("put", key))
@@ -490,6 +493,9 @@ class RecordingCache:
     def disconnected(self, received_until_ns):
         ago_seconds = (self.clock.time_ns() - received_until_ns) // 1_000_000_000 if received_until_ns else None
         self.calls.append(("disconnected", ago_seconds))
+
+    def unchanged(self, until_ns):
+        self.calls.append(("unchanged", (self.clock.time_ns() - until_ns) // 1_000_000_000))
 
 
 async def test_cache_receives_list_then_events_then_bookmark(harness):
@@ -567,3 +573,75 @@ async def test_yield_to_event_loop_gives_turn_after_64_steps():
     assert turns == []
     assert await yield_to_event_loop(steps) == 0
     assert turns == [True]
+
+
+async def quiet_hour(harness, cache, between=lambda minute: None):
+    """Watch a resource for an hour in which only other resources change, and versions expire as with etcd's defaults.
+
+    Returns the calls to the cache but those of the connections.
+    """
+    server = harness.server
+    server.responses.sends_bookmarks = False
+    server.create("a")
+    reflector = Reflector(harness.client, PODS, cache, rng=random.Random(1))
+    task = asyncio.create_task(reflector.run())
+    last_version = 0
+    for minute in range(60):
+        if minute % 5 == 0:
+            server.transport.compacted_version, last_version = last_version, server.store.revision
+        server.create(f"other-{minute}", resource=CONFIG_MAPS)
+        between(minute)
+        await asyncio.sleep(60)
+    task.cancel()
+    return [call for call in cache.calls if call != "connected" and call[0] != "disconnected"]
+
+
+async def test_quiet_watch_without_bookmarks_is_resumed_for_an_hour(harness):
+    calls = await quiet_hour(harness, RecordingCache(harness.server.clock))
+    assert calls[:3] == ["list", ("put", "default/a"), "finish"]
+    assert calls[3:] == [("unchanged", 5)] * len(harness.server.renewals())
+    assert len(calls) > 3 + 60 // 4 - 1  # every 2 to 4 minutes
+    assert len(harness.server.lists()) == 1
+
+
+async def test_streams_that_a_proxy_ends_when_idle_are_resumed_for_an_hour(harness):
+    def end_streams(minute):
+        harness.server.transport.break_watches()
+
+    calls = await quiet_hour(harness, RecordingCache(harness.server.clock), end_streams)
+    assert {call[0] for call in calls[3:]} == {"unchanged"}
+    assert len(harness.server.lists()) == 1
+
+
+async def test_change_during_a_renewal_is_received(harness):
+    changes = []
+
+    def create_during_renewals(minute):
+        if len(harness.server.renewals()) > len(changes):
+            changes.append(harness.server.create(f"b{len(changes)}"))
+
+    calls = await quiet_hour(harness, RecordingCache(harness.server.clock), create_during_renewals)
+    added = [call[1] for call in calls if call[0] == "ADDED"]
+    assert added == [f"default/b{number}" for number in range(len(changes))]
+    assert len(changes) > 5
+    assert len(harness.server.lists()) == 1
+
+
+@pytest.mark.parametrize("resource", [CONFIG_MAPS, PODS])
+async def test_expired_watch_lists_what_changed_since_its_last_event(harness, resource):
+    server, cache = harness.server, RecordingCache(harness.server.clock)
+    server.create("a")
+    reflector = Reflector(harness.client, PODS, cache, rng=random.Random(1))
+    task = asyncio.create_task(reflector.run())
+    await asyncio.sleep(1)
+    cache.calls.clear()
+    server.transport.down = True
+    server.create("b", resource=resource)
+    server.create("c", resource=CONFIG_MAPS)
+    server.compact()
+    server.transport.down = False
+    await asyncio.sleep(5)
+    task.cancel()
+    listed = [("put", "default/a"), *(["missed", ("put", "default/b")] if resource is PODS else [])]
+    calls = [call for call in cache.calls if call[0] != "disconnected"]
+    assert calls == ["list of the same history", *listed, "finish", "connected"]

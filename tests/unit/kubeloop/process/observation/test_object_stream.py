@@ -17,6 +17,7 @@ class Recorder:
 
     def __init__(self, clock):
         self.calls = []
+        self.lacks_objects = False
         self._began_ns = clock.time_ns()
 
     def _seconds(self, ns):
@@ -41,6 +42,9 @@ class Recorder:
     def list_lost(self, uid):
         self.calls.append(("lost", uid))
 
+    def list_lacks_objects(self):
+        return self.lacks_objects
+
     def listed(self, arrival_ns):
         self.calls.append(("listed", self._seconds(arrival_ns)))
 
@@ -58,7 +62,7 @@ class Stream:
         self.stream = ObjectStream(self.receiver, clock)
 
     async def list(self, *objects):
-        listing = self.stream.start_list()
+        listing = self.stream.start_list(same_history=False)
         for obj in objects:
             listing.put(f"ns/{obj}", obj)
         await listing.finish()
@@ -99,7 +103,7 @@ async def test_list_without_objects_reports_the_gap(stream):
 
 
 async def test_failed_first_list_is_followed_by_another_initial_one(stream):
-    stream.stream.start_list().put("ns/a", "a")
+    stream.stream.start_list(same_history=False).put("ns/a", "a")
     stream.disconnect(0)
     assert stream.receiver.taken() == ["list", ("initial", "a", 0, 0)]
     assert await stream.list("a") == ["list", ("initial", "a", 0, 0), ("listed", 0)]
@@ -113,7 +117,7 @@ async def test_events_are_passed_on_with_their_arrival(stream):
 
 
 async def test_events_after_a_slow_list_are_as_old_as_its_start(stream):
-    listing = stream.stream.start_list()
+    listing = stream.stream.start_list(same_history=False)
     await asyncio.sleep(4)
     listing.put("ns/a", "a")
     await listing.finish()
@@ -159,9 +163,58 @@ async def test_gap_of_a_silent_watch_starts_at_the_last_event(stream):
 
 
 async def test_unreadable_and_removed_objects_of_a_list_are_reported_by_uid(stream):
-    listing = stream.stream.start_list()
+    listing = stream.stream.start_list(same_history=False)
     listing.remove("ns/b", "uid-b")
     listing.put_unreadable(UnreadableObject("ns/a", "uid-a", "1", "problem"))
     listing.restart()
     await listing.finish()
     assert stream.receiver.taken() == ["list", ("lost", "uid-b"), ("has", "uid-a"), "list", ("listed", 0)]
+
+
+async def test_list_of_an_expired_quiet_watch_reports_no_gap(stream):
+    await stream.list_and_watch("a")
+    await asyncio.sleep(120)
+    stream.disconnect(0)
+    listing = stream.stream.start_list(same_history=True)
+    listing.put("ns/a", "a")
+    await listing.finish()
+    assert stream.receiver.taken() == ["list", ("observed", "a", 130, 130), ("listed", 130)]
+
+
+async def test_missed_change_of_an_expired_watch_is_reported_once_before_it(stream):
+    await stream.list_and_watch("a")
+    await asyncio.sleep(120)
+    stream.disconnect(0)
+    listing = stream.stream.start_list(same_history=True)
+    listing.put("ns/a", "a")
+    for name in ("b", "c"):
+        listing.missed()
+        listing.put(f"ns/{name}", name)
+    assert stream.receiver.taken() == [
+        "list",
+        ("observed", "a", 130, 130),
+        ("interrupted", 10, 130),
+        ("observed", "b", 130, 130),
+        ("observed", "c", 130, 130),
+    ]
+
+
+async def test_time_without_changes_counts_as_observed(stream):
+    await stream.list_and_watch("a")
+    await asyncio.sleep(240)
+    stream.disconnect(0)
+    stream.stream.unchanged(stream.clock.time_ns())
+    await asyncio.sleep(3)
+    stream.stream.connected()
+    assert stream.apply("MODIFIED", "a") == [("observed", "a", 253, 250)]
+    await asyncio.sleep(2)  # of 1 s and a quarter of 3 s
+    assert stream.apply("MODIFIED", "a") == [("observed", "a", 255, None)]
+
+
+async def test_deletion_that_an_expired_watch_missed_is_a_gap(stream):
+    await stream.list_and_watch("a")
+    stream.disconnect()
+    await asyncio.sleep(5)
+    stream.receiver.lacks_objects = True
+    await stream.stream.start_list(same_history=True).finish()
+    assert stream.receiver.taken() == ["list", ("interrupted", 10, 15), ("listed", 15)]
