@@ -52,8 +52,8 @@ MIN_WATCH_SECONDS = 300  # timeoutSeconds of a watch; multiplied by a random fac
 SILENCE_TIMEOUT_SECONDS = 120.0
 # The same before the initial events end: a server that does not support sendInitialEvents never ends them.
 INITIAL_SILENCE_TIMEOUT_SECONDS = 30.0
-# A watch is not resumed at an older resourceVersion than this without a look for a newer one. etcd's history has at least
-# the last 5 minutes by default (kube-apiserver --etcd-compaction-interval).
+# A watch is not resumed at an older resourceVersion than this without a look for a newer one. By default, etcd has the
+# history of at least the last 5 minutes (kube-apiserver --etcd-compaction-interval).
 MAX_VERSION_AGE_NS = 120_000_000_000
 RENEWAL_WATCH_SECONDS = 5  # timeoutSeconds of a watch that shows whether a quiet resource has changed
 MAX_REFUSED_WATCHES = 10  # refused attempts in a row to resume a watch, before a list
@@ -302,7 +302,7 @@ class Reflector(Generic[T]):
         return self._client.clock.time_ns() - self._version_ns > MAX_VERSION_AGE_NS
 
     async def _renew_version(self) -> int:
-        """Read a short watch stream. If it shows no change, the watch resumes at the version that was the newest before.
+        """Read a short watch stream. If it shows no change, resume at the version that was the newest one before it.
 
         The stream starts at the last version, so it sends every change since then. Returns until when (ns) there was no
         change, 0 after a change. Raises as _stream does.

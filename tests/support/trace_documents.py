@@ -71,3 +71,11 @@ def rendered(view, width=120):
     console = Console(file=io.StringIO(), width=width)
     console.print(view)
     return console.file.getvalue()
+
+
+def apply_document(name="web", namespace="shop"):
+    """Return the trace of `kubeloop up -f` with one object."""
+    request = {"kubeloop__kind": "Deployment", "kubeloop__name": name, "kubeloop__outcome": "created"}
+    scope = {"k8s__namespace__name": namespace} if namespace else {}
+    root = span("apply", 0, 20, parent="", span_id="root", kubeloop__objects=1)
+    return {"traceId": "cd" * 16, "spans": [root, span("apply", 1, 19, **request, **scope)]}

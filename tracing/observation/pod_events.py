@@ -25,6 +25,7 @@ from kubeloop.tracing.spans.pod_milestones import (
     limit,
     timestamp_edge,
 )
+from kubeloop.tracing.spans.short_text import shorten
 
 _CONTAINER: Final = re.compile(r"spec\.(?:initContainers|containers)\{([^}]+)\}").fullmatch
 _SANDBOX_REASONS: Final = frozenset(
@@ -51,7 +52,7 @@ def add_event(milestones: PodMilestones, event: ObservedEvent, arrival_ns: int, 
         if milestones.volumes_attached is None or edge.high_ns > milestones.volumes_attached.high_ns:
             milestones.volumes_attached = edge
     elif reason in _SANDBOX_REASONS:
-        milestones.sandbox_message = event.message[:MAX_MESSAGE]
+        milestones.sandbox_message = shorten(event.message, MAX_MESSAGE)
         milestones.sandbox_failures = max(milestones.sandbox_failures, event.count or 1)
     else:
         return False
@@ -76,7 +77,9 @@ def _add_failed_scheduling(milestones: PodMilestones, event: ObservedEvent, edge
     event_ns = epoch_ns(moment) if moment is not None else 0
     if any(mark.event_ns == event_ns for mark in milestones.scheduling):
         return False
-    milestones.scheduling.append(SchedulingMark(edge, "unschedulable", event.message[:MAX_MESSAGE], event_ns=event_ns))
+    milestones.scheduling.append(
+        SchedulingMark(edge, "unschedulable", shorten(event.message, MAX_MESSAGE), event_ns=event_ns)
+    )
     limit(milestones.scheduling)
     return True
 
@@ -89,7 +92,7 @@ def _add_pull_step(
     for moment in (event.event_time or event.first_timestamp, event.last_timestamp if event.count > 1 else None):
         if moment is not None:
             edge = _edge(moment, event, arrival_ns, skew_ns)
-            mark = PullMark(edge, step, event.message[:MAX_MESSAGE], epoch_ns(moment))
+            mark = PullMark(edge, step, shorten(event.message, MAX_MESSAGE), epoch_ns(moment))
             added |= add_mark(container.pulls, mark)
     return added
 
@@ -119,7 +122,7 @@ def _add_unhealthy(container: ContainerMilestones, event: ObservedEvent, arrival
     known = container.probe_failures.get(probe)
     if probe not in ("startup", "readiness", "liveness") or (known is not None and known.count > (event.count or 1)):
         return False
-    container.probe_failures[probe] = ProbeFailures(event.count or 1, event.message[:MAX_MESSAGE])
+    container.probe_failures[probe] = ProbeFailures(event.count or 1, shorten(event.message, MAX_MESSAGE))
     return True
 
 

@@ -31,6 +31,7 @@ from kubeloop.tracing.spans.pod_milestones import (
     limit,
     timestamp_edge,
 )
+from kubeloop.tracing.spans.short_text import shorten
 
 START_CONDITIONS: Final = frozenset(("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"))
 
@@ -100,7 +101,7 @@ def add_state(milestones: PodMilestones, pod: ObservedPod, arrival: Edge, skew: 
     if status.phase in ("Succeeded", "Failed") and milestones.ended is None:
         milestones.ended = _end(milestones, status, arrival)
         milestones.end_phase, milestones.end_reason = status.phase, status.reason
-        milestones.end_message = status.message[:MAX_MESSAGE]
+        milestones.end_message = shorten(status.message, MAX_MESSAGE)
     milestones.seen_ns = max(current_ns, milestones.seen_ns)
     return True
 
@@ -161,7 +162,7 @@ def _add_conditions(
             )
         elif kind == "DisruptionTarget":
             milestones.disruption = condition.reason
-            milestones.disruption_message = condition.message[:MAX_MESSAGE]
+            milestones.disruption_message = shorten(condition.message, MAX_MESSAGE)
             if condition.last_transition_time is not None and milestones.disrupted is None:
                 milestones.disrupted = timestamp_edge(condition.last_transition_time, "condition", arrival.high_ns)
     return scheduled
@@ -207,7 +208,7 @@ def scheduling_status(
         return "gated", ", ".join([gate.name for gate in pod.spec.scheduling_gates]), ""
     message = ""
     if scheduled is not None and scheduled.status == "False" and scheduled.reason != "SchedulingGated":
-        message = (scheduled.message or scheduled.reason)[:MAX_MESSAGE]
+        message = shorten(scheduled.message or scheduled.reason, MAX_MESSAGE)
     node = pod.status.nominated_node_name
     if not message:
         return ("binding", "", node) if node else ("pending", "", "")
@@ -254,7 +255,7 @@ def _add_container(
         milestones.waiting_reason = milestones.waiting_message = ""
     elif state.waiting.reason != milestones.waiting_reason:
         milestones.waiting_reason = reason = state.waiting.reason
-        milestones.waiting_message = message = state.waiting.message[:MAX_MESSAGE]
+        milestones.waiting_message = message = shorten(state.waiting.message, MAX_MESSAGE)
         if reason in _PULL_WAITS:
             milestones.waits.append(PullMark(arrival, _PULL_WAITS[reason], message))
             limit(milestones.waits)

@@ -1,7 +1,7 @@
 """Traces as Chrome trace events, for ui.perfetto.dev, chrome://tracing and Speedscope.
 
-A process per owner of pods and a thread per pod give one track per pod, on which its spans nest. Pod groups and
-reconciles are in other processes, a thread per group and controller. Format: "Trace Event Format" of the Chromium
+A process per owner of pods and a thread per pod give one track per pod, on which its spans nest. Pod groups, reconciles
+and apply commands are in other processes, a thread per trace. Format: "Trace Event Format" of the Chromium
 project, JSON object form.
 Imports this folder only.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kubeloop.tracing.views.phases import KEYS, phase_index
-from kubeloop.tracing.views.pod_lines import POD_GROUP_ROOT, owners_of, pod_span
+from kubeloop.tracing.views.pod_lines import APPLY, POD_GROUP_ROOT, owners_of, pod_span
 from kubeloop.tracing.views.span_titles import title
 
 
@@ -66,14 +66,16 @@ def _events(document: Mapping[str, Any], origin_ns: int, tracks: _Tracks) -> Ite
         attributes = pod["attributes"]
         namespace, name = attributes.get("k8s.namespace.name", ""), attributes.get("k8s.pod.name", "")
         owner = next(iter(owners_of(attributes)), "pods without an owner")
-        pid, tid = tracks.track(f"{namespace} {owner}", document["traceId"], name or "never created")
+        pid, tid = tracks.track(f"{namespace} {owner}".strip(), document["traceId"], name or "never created")
     elif spans[0]["name"] == POD_GROUP_ROOT:
         group = spans[0]["attributes"]
         pid, tid = tracks.track(
-            f"{group.get('k8s.namespace.name', '')} pod groups",
+            f"{group.get('k8s.namespace.name', '')} pod groups".strip(),
             document["traceId"],
             str(group.get("kubeloop.pod_group.name", "")),
         )
+    elif spans[0]["name"] == APPLY:
+        pid, tid = tracks.track(APPLY, document["traceId"], title(spans[0]))
     else:
         controller = str(spans[0]["attributes"].get("kubeloop.controller", "")) or spans[0].get("service", "other")
         # reconciles of one controller overlap, but events on one track must nest

@@ -3,7 +3,7 @@
     create |watch|queue  |attempt|  unschedulable     |queue|attempt|bind|confirmation
     ------------------------------------------------------------------------------------> time
 
-Built from a trace document. Imports msgspec, `tracing.spans.owners` and this folder only.
+Built from a trace document. Imports msgspec, pure functions of `tracing.spans` and this folder only.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kubeloop.tracing.spans.owners import POD_GROUP, owner_text
+from kubeloop.tracing.spans.short_text import shorten
 from kubeloop.tracing.views.phases import ON_NODE, OTHER, phase_index
 
 Document = Mapping[str, Any]
 """{"traceId", "spans": [{"name", "spanId", "parentSpanId", "start", "end", "attributes", "links", "status"}]}."""
 
 POD_GROUP_ROOT: Final = "pod group"  # name of the root span of a group's trace
+APPLY: Final = "apply"  # name of the spans of `kubeloop up -f`: the command, and a request per object
 MAX_SEGMENTS: Final = 60  # per line; of a longer history the first and last segments are shown
 _GAP_US: Final = 1  # shorter gaps are rounding
 _GAP_SHARE: Final = 0.002  # of the duration; shorter gaps have no span and are added to the next segment
@@ -45,6 +47,7 @@ _OWNER_KINDS: Final = (
     *("replicaset", "replicationcontroller"),
 )  # from top to bottom
 _SAYS_NOTHING: Final = frozenset({"event loop", "not followed", "not recorded", "not observed"})
+_BOUND_STAGES: Final = frozenset({"bound", "starting", "running", "ready", "completed", "crash back-off", "gone"})
 _OUTCOME_STAGES: Final = {
     "bound": "bound",
     "ready": "ready",
@@ -62,13 +65,15 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
     owner     topmost known owner: "deployment/web", "replicaset/web-5f"; "" for a pod without an owner
     lower_owners  further owners, down to the pod's controller; then the pod group: "podgroup/train"
     stage     creating, delivery, queued, backoff, unschedulable, gated, scheduling, binding, bound, starting, running,
-              ready, completed, failed, terminating, deleted, "crash back-off", "other scheduler"
+              ready, completed, failed, terminating, deleted, "crash back-off", "other scheduler"; gone: bound, and
+              no longer in the cluster
     segments  phase, offset, duration; phase, offset, duration; ... in order of time, gaps as phase OTHER
     edge_uncertainties  of the start of each segment and of the end of the last: the true time is earlier by at most
               this; empty if all are exact
     is_open   the trace has not ended
     is_reconstructed  the pod is older than the process: times before are from the object and its Events
     group_trace_id  of the pod's group; "" without a group, or if that has no trace
+    node      that the pod was bound to; "" before
     reason    why the pod waits or failed: message of the scheduler or the API server
     """
 
@@ -108,6 +113,11 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
         return [self.owner, *self.lower_owners] if self.owner else []
 
     @property
+    def is_bound(self) -> bool:
+        """True for a pod that was bound to a node, whether or not it still exists."""
+        return self.stage in _BOUND_STAGES or bool(self.node)
+
+    @property
     def bound_after(self) -> tuple[int, int]:
         """Time from creation to binding of a bound pod, whose trace may continue until it is ready; its uncertainty."""
         for index, (phase, offset, _) in enumerate(self.triples()):
@@ -122,7 +132,8 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
 
 def pod_span(document: Document) -> Mapping[str, Any] | None:
     """Return the span of the pod, the root within kubeloop; None if the trace is not of a pod."""
-    return next((span for span in document["spans"] if "kubeloop.outcome" in span["attributes"]), None)
+    spans = (span for span in document["spans"] if span["name"] != APPLY)  # an apply request has an outcome, too
+    return next((span for span in spans if "kubeloop.outcome" in span["attributes"]), None)
 
 
 def relation(link: Mapping[str, Any]) -> str:
@@ -162,7 +173,7 @@ def pod_line(document: Document) -> PodLine | None:
         group_trace_id=next((link["traceId"] for link in root["links"] if relation(link) == "pod group"), ""),
         node=attributes.get("k8s.node.name", ""),
         attempts=attributes.get("kubeloop.attempts", 0),
-        reason=_reason(root, children, is_open)[:_MAX_REASON],
+        reason=shorten(_reason(root, children, is_open), _MAX_REASON),
         is_open=is_open,
         is_continued=bool(attributes.get("kubeloop.continued")),
         is_reconstructed=bool(attributes.get("kubeloop.reconstructed")),

@@ -11,8 +11,6 @@ import msgspec
 from kubeloop.tracing.views.phases import PHASES
 from kubeloop.tracing.views.pod_lines import PodLine
 
-_BOUND_STAGES = frozenset({"bound", "starting", "running", "ready", "completed", "crash back-off"})
-
 
 class PhaseTimes(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """Time of one phase, in microseconds per pod. pods: number that had it; share: of all pods' total time, 0 to 1.
@@ -35,6 +33,7 @@ class Rollout(msgspec.Struct, frozen=True, rename="camel"):
 
     stages  number of pods by stage
     phases  those that any pod had, in the order of PHASES; total: from creation to binding
+    waiting  number of pods that are not bound yet, which `total` leaves out; waiting_max_us: the longest time of one
     rate    pods bound per second, from the first pod's creation to the last one's binding; 0 for one pod
     """
 
@@ -44,6 +43,8 @@ class Rollout(msgspec.Struct, frozen=True, rename="camel"):
     stages: dict[str, int]
     phases: list[PhaseTimes]
     total: PhaseTimes | None
+    waiting: int
+    waiting_max_us: int
     rate: float
     lines: list[PodLine]
 
@@ -72,7 +73,8 @@ def rollout(title: str, lines: Iterable[PodLine]) -> Rollout:
     """Summarize pods. `title`: "deployment shop/web". Pods whose create request failed count too."""
     pods = sorted(lines, key=lambda line: (line.start_us, line.name))
     start_us = pods[0].start_us if pods else 0
-    bound = [line for line in pods if line.stage in _BOUND_STAGES]
+    bound = [line for line in pods if line.is_bound]
+    waiting_us = [line.duration_us for line in pods if line.is_open and not line.is_bound]
     last_bound_us = max((line.start_us + line.bound_after[0] for line in bound), default=start_us)
     end_us = max((line.end_us for line in pods), default=start_us)
     seconds = (last_bound_us - start_us) / 1e6
@@ -90,6 +92,8 @@ def rollout(title: str, lines: Iterable[PodLine]) -> Rollout:
         stages=dict(Counter(line.stage for line in pods).most_common()),
         phases=phases,
         total=_times("total", totals, all_us) if totals else None,
+        waiting=len(waiting_us),
+        waiting_max_us=max(waiting_us, default=0),
         rate=len(bound) / seconds if len(bound) > 1 and seconds > 0 else 0.0,
         lines=pods,
     )

@@ -6,7 +6,7 @@ Imports rich, the standard library and this folder only.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from kubeloop.tracing.views.phases import PHASES
 from kubeloop.tracing.views.pod_lines import PodLine
-from kubeloop.tracing.views.rollout import PhaseTimes, Rollout
+from kubeloop.tracing.views.rollout import PhaseTimes, Rollout, phase_sums
 from kubeloop.tracing.views.time_format import format_duration, format_time
 
 _MIN_BAR_COLUMNS = 20
@@ -39,6 +39,7 @@ class RolloutView:
             return
         yield Text()
         yield self._percentiles()
+        yield from self._waiting()
         if self._max_lines:
             yield Text()
             yield from self._pods(options.max_width)
@@ -77,6 +78,10 @@ class RolloutView:
             )
         return table
 
+    def _waiting(self) -> Iterator[Text]:
+        if self._rollout.waiting:
+            yield Text(f"  {_not_bound(self._rollout)}", style="yellow")
+
     def _pods(self, width: int) -> RenderResult:
         """Yield the lines of pods over time: all, or as many as fit, evenly spread over the rollout."""
         rollout = self._rollout
@@ -104,8 +109,9 @@ class RolloutView:
         yield Text("slowest:", style="dim")
         table = Table.grid(padding=(0, 2))
         for line in self._rollout.slowest(self._slowest):
-            longest = max(line.triples(), key=lambda segment: segment[2], default=None)
-            where = f"{PHASES[longest[0]].title} {format_duration(longest[2])}" if longest else ""
+            sums, _ = phase_sums(line)
+            longest = max(sums)
+            where = f"{PHASES[sums.index(longest)].title} {format_duration(longest)}" if longest else ""
             attempts = f"{line.attempts} attempts" if line.attempts > 1 else ""
             details = ", ".join(filter(None, (where, attempts, line.reason)))
             duration = format_duration(line.duration_us, line.uncertainty_us())
@@ -130,7 +136,13 @@ def rollout_log_line(rollout: Rollout) -> str:
         parts.append(
             f"created to bound p50 {format_duration(total.p50_us)}, p99 {format_duration(total.p99_us)}{exact_to}"
         )
+    if rollout.waiting:
+        parts.append(_not_bound(rollout))
     return "; ".join(parts)
+
+
+def _not_bound(rollout: Rollout) -> str:
+    return f"{_count(rollout.waiting)} not bound for up to {format_duration(rollout.waiting_max_us)}"
 
 
 def _label(line: PodLine) -> str:

@@ -39,6 +39,12 @@ def title(span: Span) -> str:
         return f"placement {attributes.get('kubeloop.placement', '')}"
     if name in ("scheduling attempt", "group attempt") and "kubeloop.attempt" in attributes:
         return f"{name} {attributes['kubeloop.attempt']}"
+    if name == "apply":  # of `kubeloop up -f`: the command, or the request of one object
+        applied = attributes.get("kubeloop.kind"), attributes.get("k8s.namespace.name"), attributes.get("kubeloop.name")
+        objects = attributes.get("kubeloop.objects")
+        if applied[2]:
+            return f"apply {applied[0]} {'/'.join(filter(None, applied[1:]))}"
+        return "apply" if objects is None else f"apply of {objects} object{'' if objects == 1 else 's'}"
     if name.startswith("reconcile ") and "kubeloop.key" in attributes:
         return f"{name} {attributes['kubeloop.key']}"
     if name in _OBJECT_ATTRIBUTES and _OBJECT_ATTRIBUTES[name] in attributes:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from kubeloop.tracing.views.perfetto import to_perfetto
+from support.trace_documents import apply_document, document
 
 
 def test_pods_have_tracks_with_nested_slices(traces_of_rollout):
@@ -49,3 +50,14 @@ def test_pod_group_has_a_track_of_its_own(traced_group):
 
 def test_no_traces_give_no_events():
     assert to_perfetto([])["traceEvents"] == []
+
+
+@pytest.mark.parametrize("namespace", ["shop", ""])
+def test_names_of_processes_have_no_space_around_them(namespace):
+    documents = [apply_document(namespace=namespace), document(k8s__namespace__name=namespace)]
+    events = to_perfetto(documents)["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["name"] in ("process_name", "thread_name")]
+    pods = "pods without an owner"
+    assert sorted(names) == sorted(
+        ["apply", "apply of 1 object", f"{namespace} {pods}" if namespace else pods, "web-1"]
+    )

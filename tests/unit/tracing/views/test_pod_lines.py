@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeloop.tracing.views.phases import OTHER, PHASES
-from kubeloop.tracing.views.pod_lines import MAX_SEGMENTS, pod_line, segments_of
-from support.trace_documents import document, phases, span
+from kubeloop.tracing.views.pod_lines import MAX_SEGMENTS, pod_line, pod_span, segments_of
+from support.trace_documents import apply_document, document, phases, span
 
 
 def test_line_has_phases_and_gaps_in_order():
@@ -152,3 +152,22 @@ def test_line_has_the_group_of_the_pod_after_its_owners(traced_group):
         line = pod_line(pod)
         assert (line.owner, line.lower_owners) == ("job/web-5f", ["podgroup/train"])
         assert line.group_trace_id == group["traceId"]
+
+
+def test_apply_of_a_manifest_is_no_pod():
+    assert pod_span(apply_document()) is None
+    assert pod_line(apply_document()) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "node", "is_bound"),
+    [("bound", "", True), ("failed", "n1", True), ("deleted", "n1", True), ("deleted", "", False), ("open", "", False)],
+)
+def test_line_is_bound_whether_or_not_the_pod_exists(outcome, node, is_bound):
+    assert pod_line(document(outcome=outcome, **({"k8s__node__name": node} if node else {}))).is_bound is is_bound
+
+
+def test_long_reason_ends_with_a_word():
+    line = pod_line(document(span("queue active", 0, 1, error="insufficient " * 60), outcome="open"))
+    assert len(line.reason) <= 400
+    assert line.reason.endswith("insufficient ...")

@@ -87,3 +87,12 @@ def test_percentiles_of_true_times_are_within_the_uncertainty(pulls):
     true_us = sorted(shown * 9000 + share * uncertain * 1000 for shown, uncertain, share in pulls)
     for share, shown_us in ((0.5, pull.p50_us), (0.9, pull.p90_us), (0.99, pull.p99_us), (1.0, pull.max_us)):
         assert abs(percentile(true_us, share) - shown_us) <= pull.uncertainty_us + 1
+
+
+def test_total_counts_pods_that_no_longer_exist():
+    lines = pods(6)
+    for line, stage in zip(lines, ("unschedulable", "gone", "terminating", "failed", "deleted", "bound"), strict=True):
+        line.stage, line.node = stage, "" if stage in ("unschedulable", "gone") else "n1"
+    summary = rollout("x", lines)
+    assert summary.total.pods == 5
+    assert (summary.waiting, summary.waiting_max_us) == (1, lines[0].duration_us)

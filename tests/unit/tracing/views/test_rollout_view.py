@@ -61,3 +61,18 @@ def test_uncertain_durations_are_marked():
     bound = rollout("deployment shop/web", [pod_line(document(span("schedule", 0, 1000), end_ms=1000, **edges))])
     assert rollout_log_line(bound).endswith("p99 1.00 s, exact to 300 ms")
     assert "±" not in rendered(rollout_view(rollout("deployment shop/web", pods(4))))
+
+
+def test_slowest_pods_have_the_sum_of_a_phase():
+    """Every five minutes, an unschedulable pod is tried again."""
+    waits = [span("queue unschedulable", minute * 60_000, (minute + 5) * 60_000 - 1) for minute in range(0, 45, 5)]
+    attempts = [span("scheduling attempt", wait["end"] // 10**6, wait["end"] // 10**6 + 1) for wait in waits]
+    line = pod_line(document(*waits, *attempts, outcome="open", end_ms=45 * 60_000))
+    text = rendered(rollout_view(rollout("x", [line, line]), max_lines=1))
+    assert "waiting 45 min 00 s" in text.partition("slowest:")[2]
+
+
+def test_pods_that_wait_are_not_left_out_of_the_summary():
+    summary = rollout("x", pods())
+    assert "1 pod not bound for up to 10.0 ms" in rendered(rollout_view(summary))
+    assert rollout_log_line(summary).endswith("; 1 pod not bound for up to 10.0 ms")

@@ -21,6 +21,13 @@ from support.trace_documents import span
         ("pod group", {"k8s__namespace__name": "shop", "kubeloop__pod_group__name": "train"}, "pod group shop/train"),
         ("group attempt", {"kubeloop__attempt": 2}, "group attempt 2"),
         ("placement", {"kubeloop__placement": "rack=a"}, "placement rack=a"),
+        ("apply", {"kubeloop__objects": 2}, "apply of 2 objects"),
+        ("apply", {"kubeloop__kind": "Namespace", "kubeloop__name": "a"}, "apply Namespace a"),
+        (
+            "apply",
+            {"kubeloop__kind": "Job", "k8s__namespace__name": "shop", "kubeloop__name": "a"},
+            "apply Job shop/a",
+        ),
         ("create pod", {"kubeloop__action": "create pod web-1"}, "create pod web-1"),
     ],
 )
