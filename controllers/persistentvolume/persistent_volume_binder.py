@@ -33,7 +33,6 @@ from kubeloop.controllers.persistentvolume.volume_matching import (
     default_class,
     has_class,
     is_bound_to,
-    is_default_class,
     mismatch_message,
     volume_wait,
 )
@@ -54,7 +53,12 @@ from kubeloop.kube.objects.resources import (
     PODS,
     STORAGE_CLASSES,
 )
-from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kubeloop.kube.objects.storage_types import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    is_default_class,
+)
 from kubeloop.kube.quantities import QuantityError, parse_quantity
 
 _PRE_RESIZE_CAPACITY = "volume.alpha.kubernetes.io/pre-resize-capacity"

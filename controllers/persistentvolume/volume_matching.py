@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kubeloop.kube.objects.api_types import Object
-from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kubeloop.kube.objects.storage_types import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    is_default_class,
+)
 from kubeloop.kube.quantities import value
 from kubeloop.kube.selectors import selector_from
 
@@ -18,10 +23,6 @@ BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
-_DEFAULT_CLASS = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
-)
 
 CLAIM_REF_INDEX = "claim-ref"
 """Index of volumes by the key of the claim that their claimRef names."""
@@ -42,10 +43,6 @@ def class_of(obj: PersistentVolume | PersistentVolumeClaim) -> str:
 def has_class(claim: PersistentVolumeClaim) -> bool:
     """Return True if a claim has a StorageClass, or "", which declines the default one."""
     return _BETA_CLASS in claim.metadata.annotations or claim.spec.storage_class_name is not None
-
-
-def is_default_class(storage_class: StorageClass) -> bool:
-    return any(storage_class.metadata.annotations.get(name) == "true" for name in _DEFAULT_CLASS)
 
 
 def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:

@@ -95,6 +95,17 @@ class StorageClass(Object):
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
 
 
+_DEFAULT_CLASS = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
+
+
+def is_default_class(storage_class: StorageClass) -> bool:
+    """Return True if claims without a class get this one. Source: pkg/volume/util/storageclass.go."""
+    return any(storage_class.metadata.annotations.get(name) == "true" for name in _DEFAULT_CLASS)
+
+
 class VolumeNodeResources(Struct):
     count: int | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kubeloop.kube.errors import UserError
-from kubeloop.process.process_files import default_process
+from kubeloop.process.process_files import default_process, describe_choice
 
 _TIMEOUT_SECONDS = 10.0
 
@@ -31,6 +32,12 @@ def stream_json_lines(path: str, query: Mapping[str, str], *, endpoint: str | No
     with _get(path, query, endpoint, hint) as response:
         for line in response:
             yield json.loads(line)
+
+
+def print_choice() -> None:
+    """Print to stderr which process answers, if there are several and the user has not chosen one by --endpoint."""
+    if choice := describe_choice():
+        print(choice, file=sys.stderr)
 
 
 @contextlib.contextmanager

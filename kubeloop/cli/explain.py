@@ -36,7 +36,7 @@ _UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 def show(target: str, options: ExplainOptions, gates: FeatureGateOptions) -> int:
     """Run the command and return its exit code. Raises UserError for invalid input."""
     document: dict[str, Any] | None
-    explained = Target(*parse_target(target, verb="explain"), options.namespace)
+    explained = Target(*parse_target(target, verb="explain"), options.namespace or "")
     reads_cluster = any(option is not None for option in (options.kubeconfig, options.kube_context, options.config))
     if options.endpoint is not None and reads_cluster:
         raise UserError(
@@ -45,11 +45,15 @@ def show(target: str, options: ExplainOptions, gates: FeatureGateOptions) -> int
         )
     process = default_process() if options.endpoint is None and list_processes() else None
     if options.endpoint is not None or (process is not None and process.schedules and not reads_cluster):
+        if options.endpoint is None:
+            endpoint_client.print_choice()
         document = endpoint_client.get_json(EXPLAIN_PATH, explained.query(), endpoint=options.endpoint, hint=_HINT)
     else:
         from kubeloop.cli.explain_cluster import explain_in_cluster
 
         source = _cluster_source(options, process)
+        if process is not None and source == (process.kubeconfig, process.context) and len(list_processes()) > 1:
+            print(f"source: the cluster {process.server}, whose pods no kubeloop process schedules", file=sys.stderr)
         document = explain_in_cluster(explained, source, options.config, gates.parsed())
         if document is None:
             return 130

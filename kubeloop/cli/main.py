@@ -131,22 +131,23 @@ def observe(options: ObserveOptions, election: ObserveElectionOptions) -> int:
 
 @commands.command()
 @with_options(TraceOptions)
-@click.argument("target", required=False, metavar="[pod/NAME | KIND/NAME]")
-def trace(options: TraceOptions, target: str | None) -> int:
+@click.argument("target", nargs=-1, metavar="[pod NAME | pod/NAME | KIND/NAME]")
+def trace(options: TraceOptions, target: tuple[str, ...]) -> int:
     """Show how long each phase of pod creation took.
 
     Of a pod, of the pods of an owner (deploy/NAME, sts/NAME, ds/NAME, job/NAME, cronjob/NAME, KIND.GROUP/NAME), of a
     pod group (podgroup/NAME), or of all pods.
     """
+    from kubeloop.cli.targets import join_target
     from kubeloop.cli.trace import show
 
-    return show(target, options)
+    return show(join_target(target, verb="trace"), options)
 
 
 @commands.command()
 @with_options(ExplainOptions, FeatureGateOptions)
-@click.argument("target", metavar="pod/NAME | KIND/NAME")
-def explain(options: ExplainOptions, gates: FeatureGateOptions, target: str) -> int:
+@click.argument("target", nargs=-1, required=True, metavar="pod NAME | pod/NAME | KIND/NAME")
+def explain(options: ExplainOptions, gates: FeatureGateOptions, target: tuple[str, ...]) -> int:
     """Explain why a pod or a pod group (podgroup/NAME) is pending.
 
     Of an owner (deploy/NAME, sts/NAME, ds/NAME, job/NAME, cronjob/NAME), the first pending pod is explained.
@@ -155,8 +156,9 @@ def explain(options: ExplainOptions, gates: FeatureGateOptions, target: str) -> 
     scheduler answers for its pods; in a cluster with another scheduler, this command reads the cluster once.
     """
     from kubeloop.cli.explain import show
+    from kubeloop.cli.targets import join_target
 
-    return show(target, options, gates)
+    return show(join_target(target, verb="explain") or "", options, gates)
 
 
 @commands.group(no_args_is_help=True)

@@ -580,7 +580,9 @@ class TraceOptions(msgspec.Struct, frozen=True):
 class ExplainOptions(msgspec.Struct, frozen=True):
     """Source and output of `kubeloop explain`."""
 
-    namespace: Annotated[str, option("Namespace of the pod.", "-n", "--namespace")] = "default"
+    namespace: Annotated[
+        str | None, option("Namespace (default: 'default', or the only one that has NAME).", "-n", "--namespace")
+    ] = None
     as_json: Annotated[bool, option("Print the explanation as a JSON document.", "--json", is_flag=True)] = False
     endpoint: Annotated[
         str | None,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kubeloop import __version__
+from kubeloop.cli.endpoint_client import print_choice
 from kubeloop.cli.targets import parse_target
 from kubeloop.cli.trace_sources import FileTraces, RunningProcessTraces, Traces, group_trace
 from kubeloop.kube.errors import UserError
@@ -38,7 +39,11 @@ def show(target: str | None, options: TraceOptions) -> int:
             raise UserError("--watch writes no file", hint="remove --watch, or --html, --perfetto and --otlp")
         from kubeloop.cli.trace_watch import watch_traces
 
+        if options.endpoint is None:
+            print_choice()
         return watch_traces(RunningProcessTraces(options.endpoint), selected, as_json=as_json)
+    if source is None and options.endpoint is None:
+        print_choice()
     traces: Traces = RunningProcessTraces(options.endpoint) if source is None else FileTraces(source)
     if files:
         if as_json:

@@ -101,12 +101,28 @@ def list_processes() -> list[ProcessRecord]:
 
 
 def default_process() -> ProcessRecord:
-    """Return the process that serves $KUBECONFIG, else the newest. Raises UserError if none runs."""
+    """Return the process that serves $KUBECONFIG, else the newest. Raises UserError if none runs.
+
+    Of several at the same API server it is one that schedules, if there is one: it records what others only observe.
+    """
     processes = list_processes()
     if not processes:
         raise UserError("no kubeloop process runs on this machine", hint="start kubeloop up, run or observe")
     kubeconfig = current_kubeconfig()
-    return next((process for process in processes if kubeconfig and process.kubeconfig == kubeconfig), processes[0])
+    chosen = next((process for process in processes if kubeconfig and process.kubeconfig == kubeconfig), processes[0])
+    same_server = [process for process in processes if process.server == chosen.server]
+    return next((process for process in (chosen, *same_server) if process.schedules), chosen)
+
+
+def describe_choice() -> str:
+    """Return which of several processes default_process() is; "" if there is no choice."""
+    processes = list_processes()
+    if len(processes) < 2:
+        return ""
+    chosen = default_process()
+    others = ", ".join(f"{other.endpoint} (pid {other.pid})" for other in processes if other != chosen)
+    source = f"{chosen.endpoint} (pid {chosen.pid}), which {'schedules' if chosen.schedules else 'observes'} pods"
+    return f"source: {source} of {chosen.server}; --endpoint selects another one: {others}"
 
 
 def current_kubeconfig(option: Path | None = None) -> str:

@@ -201,6 +201,11 @@ class Cache:
 
     # --- Nodes -----------------------------------------------------------------------------------------------------
 
+    def has_node(self, name: str) -> bool:
+        """Return True if the node exists. Pods may still be bound to one that does not."""
+        info = self._nodes.get(name)
+        return info is not None and info.node is not None
+
     def add_node(self, node: Node) -> None:
         """Add a node, which may have pods already."""
         info = self._nodes.get(node.metadata.name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.node_selectors import RequiredNodeAffinity
@@ -13,6 +14,7 @@ from kubeloop.kube.pod_affinity import AffinityTerm
 from kubeloop.kube.quantities import Format, Quantity
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_requests import request_rules
+from kubeloop.scheduler.plugins.topology_spread_constraints import HOSTNAME
 
 _MAX_DETAILS = 3  # per piece of advice
 
@@ -34,6 +36,12 @@ _ADVICE: Mapping[str, str] = {
     "DynamicResources": "change the pod's claims, free devices, or add a node that has them",
 }
 
+# A node that is added is a domain of its own.
+_BY_HOSTNAME: Mapping[str, str] = {
+    "InterPodAffinity": "relax the anti-affinity to pods, or add a node",
+    "PodTopologySpread": "relax maxSkew, add a node, or make room on the nodes that have the fewest matching pods",
+}
+
 # Part of a message about volumes or claims -> advice; the first match applies.
 _CLAIM_ADVICE: Sequence[tuple[str, str]] = (
     ("waiting for ephemeral volume controller", "wait until the claim of the pod's ephemeral volume is created"),
@@ -45,6 +53,10 @@ _CLAIM_ADVICE: Sequence[tuple[str, str]] = (
     ("ResourceClaim not created yet", "check that the ResourceClaimTemplate exists, and that its controller runs"),
     ("not found", "create the missing object"),
 )
+
+
+VOLUME_BINDING_ADVICE: Final = frozenset({_ADVICE["VolumeBinding"], *(text for _, text in _CLAIM_ADVICE)})
+"""Advice about claims in general, which that about a claim by name replaces."""
 
 
 def advice(
@@ -61,8 +73,29 @@ def advice(
             continue
         details = _details(plugin, pod, nodes, gates)[:_MAX_DETAILS]
         text = next((text for part, text in _CLAIM_ADVICE if part in message), _ADVICE[plugin])
+        text = _BY_HOSTNAME.get(plugin, text) if _is_by_hostname(plugin, pod, nodes) else text
         result.append(f"{text}: {'; '.join(details)}" if details else text)
     return result
+
+
+def _is_by_hostname(plugin: str, pod: Pod, nodes: Sequence[NodeInfo]) -> bool:
+    """Return True if the pod would fit on a node that has no other pods, as far as this plugin is concerned."""
+    if plugin == "PodTopologySpread":
+        hard = [term for term in pod.spec.topology_spread_constraints if term.when_unsatisfiable == "DoNotSchedule"]
+        return bool(hard) and all(term.topology_key == HOSTNAME for term in hard)
+    if plugin != "InterPodAffinity":
+        return False
+    info = PodInfo(pod)
+    terms = [*info.required_anti_affinity_terms, *(term for node in nodes for term in _rejecting_terms(pod, node))]
+    return bool(terms) and not info.required_affinity_terms and all(term.topology_key == HOSTNAME for term in terms)
+
+
+def _rejecting_terms(pod: Pod, node: NodeInfo) -> Iterator[AffinityTerm]:
+    """Yield the anti-affinity terms of the node's pods that select this pod, by its namespace's name only."""
+    for other in node.pods_with_affinity.values():
+        for term in other.required_anti_affinity_terms:
+            if term.matches(pod.metadata.namespace, pod.metadata.labels, {}):
+                yield term
 
 
 def _details(plugin: str, pod: Pod, nodes: Sequence[NodeInfo], gates: FeatureGates) -> list[str]:

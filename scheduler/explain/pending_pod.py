@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.object_fields import is_finished
+from kubeloop.kube.objects.resources import NODES
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import ExplainPodPlugin
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
@@ -22,7 +24,8 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_groups import pod_group_key
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.explain.advice import advice
+from kubeloop.scheduler.explain.advice import VOLUME_BINDING_ADVICE, advice
+from kubeloop.scheduler.explain.claims import ClaimProblem, claim_problems
 from kubeloop.scheduler.framework.fit_error import fit_error_message
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError, filter_node
 from kubeloop.scheduler.framework.runtime import Framework
@@ -101,10 +104,13 @@ class PodExplanation:
         }
 
 
-def explain(scheduler: Scheduler, key: str) -> PodExplanation:
-    """Return the explanation for the pod "namespace/name", without yielding to other tasks."""
+def explain(scheduler: Scheduler, key: str, unknown: Collection[str] = ()) -> PodExplanation:
+    """Return the explanation for the pod "namespace/name", without yielding to other tasks.
+
+    unknown: resources (as "persistentvolumes") whose objects may be missing in the caches although they exist.
+    """
     explanation = PodExplanation(key)
-    for _ in _explain_steps(scheduler, key, explanation):
+    for _ in _explain_steps(scheduler, key, explanation, unknown):
         pass
     return explanation
 
@@ -117,17 +123,45 @@ async def explain_in_slices(scheduler: Scheduler, key: str) -> PodExplanation:
     return explanation
 
 
-def _explain_steps(scheduler: Scheduler, key: str, explanation: PodExplanation) -> Iterator[None]:
+def _explain_steps(
+    scheduler: Scheduler, key: str, explanation: PodExplanation, unknown: Collection[str] = ()
+) -> Iterator[None]:
     """Fill in `explanation`; the caller may yield to other tasks at each step."""
     pod = scheduler.listers.pods.get(key)
     if pod is None:
         explanation.summary = "there is no such pod"
+    elif is_finished(pod):
+        explanation.summary = f"the pod has ended: {pod.status.phase}"
     elif pod.spec.node_name:
-        explanation.summary = f"the pod is bound to {pod.spec.node_name}"
+        _explain_bound(scheduler, pod, explanation, unknown)
     elif pod.spec.scheduler_name not in scheduler.frameworks:
         explanation.summary = f'the pod waits for another scheduler, "{pod.spec.scheduler_name}"'
     else:
         yield from _explain_pending(scheduler, pod, explanation)
+        _add_claim_problems(explanation, claim_problems(pod, scheduler.listers, unknown))
+
+
+def _add_claim_problems(explanation: PodExplanation, problems: Sequence[ClaimProblem]) -> None:
+    if not problems:
+        return
+    explanation.details += [problem.problem for problem in problems]
+    general = VOLUME_BINDING_ADVICE
+    explanation.advice = [problem.advice for problem in problems] + [
+        text for text in explanation.advice if text not in general
+    ]
+
+
+def _explain_bound(scheduler: Scheduler, pod: Pod, explanation: PodExplanation, unknown: Collection[str]) -> None:
+    """Fill in the state of a pod with spec.nodeName, which a user can set, too."""
+    node = pod.spec.node_name
+    if NODES.plural in unknown or scheduler.cache.has_node(node):
+        explanation.summary = f"the pod is bound to {node}"
+        return
+    explanation.summary = (
+        f"the pod's spec.nodeName is {node}, and there is no such node: nothing starts the pod, and the pod garbage "
+        "collector deletes it"
+    )
+    explanation.advice = [f"add the node {node}, or create the pod again without spec.nodeName"]
 
 
 def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kubeloop.process.endpoint.trace_targets import POD_GROUP_KIND, Target
+from kubeloop.process.endpoint.trace_targets import POD_GROUP_KIND, Target, resolve
 
 if TYPE_CHECKING:
     from kubeloop.process.control_plane import ControlPlane
@@ -23,34 +23,38 @@ def add_explain_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
         if scheduler is None:
             starting = "scheduler" in plane.settings.controllers
             raise KeyError("the scheduler has not started yet" if starting else "this process runs no scheduler")
-        namespace = query.get("namespace", "default")
+        namespace = query.get("namespace", "")
         if "owner" in query:
-            from kubeloop.process.endpoint.owner_pods import cron_job_runs, first_pending, owner_document, pods_of
+            from kubeloop.process.endpoint.owner_pods import find_owner, first_pending, owner_document
 
             kind, _, name = query["owner"].partition("/")
             if kind == POD_GROUP_KIND:
-                return await explain_group(scheduler, f"{namespace}/{name}")
-            owner = Target(kind, name, namespace)
-            runs = await cron_job_runs(plane.client, owner)
-            pods = pods_of(owner, scheduler.listers.pods.by_index("namespace", namespace), runs)
+                return await explain_group(scheduler, namespace, name)
+            all_pods = scheduler.listers.pods
+            candidates = all_pods.by_index("namespace", namespace) if namespace else all_pods.list()
+            owner, pods = await find_owner(plane.client, Target(kind, name, namespace), candidates)
             pod = first_pending(pods)
             explanation = await explain_pod(scheduler, pod.key) if pod is not None else {}
             return explanation | owner_document(owner, pods)
         if "pod" not in query:
             raise KeyError(f"no pod in the query; use {EXPLAIN_PATH}?namespace=NAMESPACE&pod=NAME")
-        key = f"{namespace}/{query['pod']}"
+        key = f"{namespace or 'default'}/{query['pod']}"
         if scheduler.listers.pods.get(key) is None:
-            raise KeyError(f"there is no pod {key}")
+            existing = {(pod.metadata.namespace, pod.metadata.name) for pod in scheduler.listers.pods.list()}
+            key = f"{resolve('pod', query['pod'], namespace, existing, incomplete='')}/{query['pod']}"
         return await explain_pod(scheduler, key)
 
-    async def explain_group(scheduler: Scheduler, key: str) -> dict[str, Any]:
+    async def explain_group(scheduler: Scheduler, namespace: str, name: str) -> dict[str, Any]:
+        from kubeloop.scheduler.cache.pod_groups import pod_group_key
         from kubeloop.scheduler.explain.pod_group import explain_pod_group
 
         if scheduler.pod_group_cycle is None:
             raise KeyError("pod groups are disabled; the feature gate GenericWorkload enables them")
+        groups = {group.key for group in scheduler.listers.pod_groups.list()}
+        groups |= {pod_group_key(pod) for pod in scheduler.listers.pods.list()} - {""}
+        existing = {(own_namespace, own_name) for own_namespace, _, own_name in (key.partition("/") for key in groups)}
+        key = f"{resolve('podgroup', name, namespace, existing, incomplete='')}/{name}"
         explanation = explain_pod_group(scheduler, key, scheduler.pod_group_cycle.failed.get(key))
-        if not explanation.exists:
-            raise KeyError(f"there is no pod group {key}")
         pod = await explain_pod(scheduler, explanation.unfit_pod) if explanation.unfit_pod else None
         return explanation.to_json() | {"scheduling": scheduler.is_running, "pod": pod}
 

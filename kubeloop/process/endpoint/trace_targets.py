@@ -16,6 +16,7 @@ POD_GROUP_KIND = POD_GROUP.lower()
 
 TRACES_PATH = "/debug/traces"
 TRACES_PAGE_PATH = "/traces"
+NEWEST_ONLY = "only the newest traces are stored"
 _MAX_SUGGESTIONS = 5  # in a hint
 _MAX_COMPARED = 500  # names compared for similarity: 20 us each
 
@@ -57,17 +58,20 @@ def causes_of(document: Mapping[str, Any]) -> Iterator[str]:
                 yield link["traceId"]
 
 
-def resolve(kind: str, name: str, namespace: str, existing: Collection[tuple[str, str]]) -> str:
+def resolve(
+    kind: str, name: str, namespace: str, existing: Collection[tuple[str, str]], *, incomplete: str = NEWEST_ONLY
+) -> str:
     """Return the namespace of the object `name`: `namespace` if given, else "default" if it has one, else the only
     namespace that has one.
 
-    existing: (namespace, name) of all objects of the kind. Raises UserError if no namespace or several have the object.
+    existing: (namespace, name) of all objects of the kind. incomplete: why others may exist, "" if these are all.
+    Raises UserError if no namespace or several have the object.
     """
     namespaces = {ns for ns, existing_name in existing if existing_name == name and namespace in ("", ns)}
     if not namespaces:
         where = f"in namespace {namespace}" if namespace else "in any namespace"
         elsewhere = sorted(ns for ns, existing_name in existing if existing_name == name)
-        raise UserError(f"no {kind} {name} {where}", hint=_hint(kind, name, namespace, existing, elsewhere))
+        raise UserError(f"no {kind} {name} {where}", hint=_hint(kind, name, namespace, existing, elsewhere, incomplete))
     if len(namespaces) == 1:
         return next(iter(namespaces))
     if "default" in namespaces:
@@ -94,16 +98,32 @@ def resolve_owner(kind: str, name: str, namespace: str, existing: Collection[tup
     return resolve(kind, name, namespace, names), owner_text(kind, name)
 
 
-def _hint(kind: str, name: str, namespace: str, existing: Collection[tuple[str, str]], elsewhere: Sequence[str]) -> str:
+def _hint(
+    kind: str,
+    name: str,
+    namespace: str,
+    existing: Collection[tuple[str, str]],
+    elsewhere: Sequence[str],
+    incomplete: str,
+) -> str:
     """Return a hint: other namespaces that have the name, or similar names."""
     if elsewhere:
         return f"it exists in namespace {', '.join(elsewhere)}"
+    listed = f"list all with kubectl get {plural_kind(kind)} -A"
+    return similar_names(name, namespace, existing) or (f"{listed}; {incomplete}" if incomplete else listed)
+
+
+def similar_names(name: str, namespace: str, existing: Collection[tuple[str, str]]) -> str:
+    """Return "did you mean ...?" with names like `name` in `namespace` (""; any); "" if there are none.
+
+    existing: (namespace, name).
+    """
     names = {candidate: ns for ns, candidate in sorted(existing) if candidate and namespace in ("", ns)}
     starting = sorted(candidate for candidate in names if candidate.startswith(name))
     import difflib
 
     likely = starting or difflib.get_close_matches(name, sorted(names)[:_MAX_COMPARED], n=_MAX_SUGGESTIONS)
     if not likely:
-        return f"list all with kubectl get {plural_kind(kind)} -A; only the newest traces are stored"
+        return ""
     more = f" and {len(likely) - _MAX_SUGGESTIONS} more" if len(likely) > _MAX_SUGGESTIONS else ""
     return f"did you mean {', '.join(likely[:_MAX_SUGGESTIONS])}{more}?"

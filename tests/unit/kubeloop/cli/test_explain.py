@@ -291,3 +291,20 @@ def test_endpoint_and_kubeconfig_are_mutually_exclusive():
     options = ExplainOptions(endpoint="http://o", kubeconfig=Path("k"))
     with pytest.raises(UserError, match="mutually exclusive"):
         show("pod/p", options, FeatureGateOptions())
+
+
+@pytest.mark.parametrize(
+    ("schedules", "source"),
+    [
+        (True, "source: http://e (pid "),
+        (False, "source: the cluster https://s, whose pods no kubeloop process schedules"),
+    ],
+)
+def test_answer_of_one_of_several_processes_names_it(requests, capsys, schedules: bool, source: str):
+    with process_file(process(schedules=schedules)):
+        assert show("pod/p", ExplainOptions(), FeatureGateOptions()) == 0
+        assert capsys.readouterr().err == ""
+        other = ProcessRecord(os.getppid(), "http://o", "https://o", "/o", 0)
+        with process_file(other):
+            assert show("pod/p", ExplainOptions(), FeatureGateOptions()) == 0
+    assert capsys.readouterr().err.startswith(source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.cli.targets import parse_target
+from kubeloop.cli.targets import join_target, parse_target
 from kubeloop.kube.errors import UserError
 
 
@@ -37,3 +37,18 @@ def test_target_without_kind_or_name_is_rejected(target):
     with pytest.raises(UserError, match=f"cannot explain '{target}'") as refused:
         parse_target(target, verb="explain")
     assert refused.value.hint.startswith("use pod/NAME")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [([], None), (["pod/web-1"], "pod/web-1"), (["pod", "web-1"], "pod/web-1"), (["deploy", "web"], "deploy/web")],
+)
+def test_kind_and_name_may_be_two_arguments(words, expected):
+    assert join_target(words, verb="trace") == expected
+
+
+@pytest.mark.parametrize("words", [["pod/a", "pod/b"], ["pod", "a", "b"], ["pod/a", "b"]])
+def test_several_targets_are_rejected(words):
+    with pytest.raises(UserError, match=f"cannot explain '{' '.join(words)}'") as refused:
+        join_target(words, verb="explain")
+    assert refused.value.hint.startswith("kubeloop explain takes one target: pod/NAME")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import re
 from typing import Any
 
 import pytest
@@ -13,10 +15,22 @@ from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from kubeloop.kube.objects.resources import (
+    DEVICE_CLASSES,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    STORAGE_CLASSES,
+    Resource,
+)
+from kubeloop.kube.objects.resources import PODS as PODS_RESOURCE
 from kubeloop.process.cluster_explanation import ClusterExplanation, gates_for
 from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
+from kubeloop.scheduler.lister_resources import lister_resources
 from support.devices import allocated, claim, device, device_class, device_slice, request
 from support.faulty_transport import SentRequest
 from support.scheduler_cluster import SchedulerCluster
@@ -259,14 +273,178 @@ async def test_missing_permission_to_get_the_pod_is_an_error(cluster: SchedulerC
         await explainer(cluster).explain(Target("pod", "pending", "default"))
 
 
-async def test_other_resources_that_cannot_be_listed_are_noted(cluster: SchedulerCluster) -> None:
+async def test_permissions_that_the_pod_does_not_need_are_not_noted(cluster: SchedulerCluster) -> None:
     cluster.pod("pending")
     forbid(cluster, "/api/v1/persistentvolumes", "/apis/storage.k8s.io/v1/csinodes")
     explanation = await explainer(cluster).explain(Target("pod", "pending", "default"))
-    assert (
-        "Counted as empty, because the user may not list them: csinodes.storage.k8s.io, persistentvolumes."
-        in explanation["notes"]
+    assert explanation["summary"] == "the pod fits on 2 of 2 nodes now; its next attempt is due"
+    assert not any("may not list" in note for note in explanation["notes"])
+
+
+ABSENCE = re.compile(
+    r"not exist|no such|there is no|not found|could not find|non-existent|any example\.com|Insufficient"
+)
+GATES = gates_for(GROUPS, DEFAULT_FEATURE_GATES)
+READ = (*lister_resources(GATES).values(), DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS, NODES, PODS_RESOURCE)
+
+
+@pytest.fixture
+async def demanding(clock: Clock) -> SchedulerCluster:
+    """A cluster whose pod "demanding" needs an object of every kind that is read, and fits."""
+    cluster = SchedulerCluster(clock, GATES)
+    cluster.node("node-0", labels={"kubernetes.io/hostname": "node-0"})
+    cluster.put(NAMESPACES, {"metadata": {"name": "labelled", "labels": {"team": "a"}}})
+    cluster.put(STORAGE_CLASSES, {"metadata": {"name": "now"}, "provisioner": "p", "volumeBindingMode": "Immediate"})
+    volume = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "now"}
+    source = {"csi": {"driver": "d.example.com", "volumeHandle": "h"}}
+    reference = {"namespace": "default", "name": "data", "uid": "u"}
+    cluster.put(PERSISTENT_VOLUMES, {"metadata": {"name": "pv"}, "spec": {**volume, **source, "claimRef": reference}})
+    cluster.put(
+        PERSISTENT_VOLUME_CLAIMS,
+        {
+            "metadata": {
+                "name": "data",
+                "namespace": "default",
+                "uid": "u",
+                "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+            },
+            "spec": {
+                "volumeName": "pv",
+                "storageClassName": "now",
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        },
     )
+    publish(
+        cluster,
+        device_class(extendedResourceName="example.com/gpu"),
+        device_slice("node-0", device("a"), device("b")),
+        claim("free"),
+    )
+    cluster.pod("peer", nodeName="node-0", metadata={"namespace": "labelled", "labels": {"app": "peer"}})
+    term = {
+        "labelSelector": {"matchLabels": {"app": "peer"}},
+        "namespaceSelector": {"matchLabels": {"team": "a"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    cluster.pod_group("train", min_count=1)
+    cluster.pod(
+        "demanding",
+        schedulingGroup={"podGroupName": "train"},
+        affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+        volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+        resourceClaims=[{"name": "gpu", "resourceClaimName": "free"}],
+        containers=[{"name": "c", "image": "i", "resources": {"requests": {"example.com/gpu": "1"}}}],
+    )
+    return cluster
+
+
+async def statements(cluster: SchedulerCluster, target: Target) -> str:
+    """Return all texts of an explanation, or of the error."""
+    explanation = ClusterExplanation(
+        cluster.server.client,
+        None,
+        gates=GATES,
+        clock=cluster.clock,
+        rng=random.Random(1),
+        report_progress=[].append,
+    )
+    try:
+        document = await explanation.explain(target)
+    except* UserError as failed:
+        text = f"{only_error(failed)} {only_error(failed).hint}"
+    else:
+        text = json.dumps(document)
+    return text
+
+
+@pytest.mark.parametrize("target", [Target("pod", "demanding", "default"), Target("pod", "demanding"), GROUPS], ids=str)
+async def test_demanding_pod_fits_with_all_permissions(demanding: SchedulerCluster, target: Target) -> None:
+    text = await statements(demanding, target)
+    assert "fits" in text
+    assert "may not" not in text
+
+
+@pytest.mark.parametrize("scope", ["cluster", "cluster and namespace"])
+@pytest.mark.parametrize("target", [Target("pod", "demanding", "default"), GROUPS], ids=str)
+@pytest.mark.parametrize("resource", READ, ids=lambda resource: resource.plural)
+async def test_what_may_not_be_listed_is_never_absent(
+    demanding: SchedulerCluster, resource: Resource[Any], target: Target, scope: str
+) -> None:
+    namespaced = [resource.path(namespace="default")] if resource.namespaced and scope != "cluster" else []
+    forbid(demanding, resource.path(), *namespaced)
+    text = await statements(demanding, target)
+    assert not ABSENCE.search(text), text
+    assert "fits" in text or "cannot list" in text, text
+
+
+@pytest.mark.parametrize(
+    ("resource", "plugins"),
+    [
+        (PERSISTENT_VOLUMES, "NodeVolumeLimits, VolumeBinding, VolumeZone are"),
+        (PERSISTENT_VOLUME_CLAIMS, "NodeVolumeLimits is"),  # those of the pod's namespace are read
+        (NAMESPACES, "InterPodAffinity is"),
+        (DEVICE_CLASSES, "Claims and devices are"),
+    ],
+    ids=str,
+)
+async def test_what_is_not_checked_is_noted(demanding: SchedulerCluster, resource: Resource[Any], plugins: str) -> None:
+    forbid(demanding, resource.path())
+    text = await statements(demanding, Target("pod", "demanding", "default"))
+    assert f"{plugins} not checked, because the user may not list {resource.group_resource}." in text
+    assert "the pod fits on 1 of 1 nodes now, as far as the user may read the cluster" in text
+
+
+async def test_missing_claim_is_known_without_other_permissions(demanding: SchedulerCluster) -> None:
+    demanding.pod("lost", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "other"}}])
+    forbid(demanding, STORAGE_CLASSES.path(), PERSISTENT_VOLUMES.path(), PERSISTENT_VOLUME_CLAIMS.path())
+    text = await statements(demanding, Target("pod", "lost", "default"))
+    assert "the claim other does not exist" in text
+    assert "the pod fits" not in text
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "summary"),
+    [
+        ([], "the pod's spec.nodeName is gone, and there is no such node: nothing starts the pod, and the pod garbage "
+         "collector deletes it"),
+        (["/api/v1/nodes/gone"], "the pod is bound to gone"),
+    ],
+)  # fmt: skip
+async def test_pod_with_the_name_of_a_missing_node(
+    cluster: SchedulerCluster, forbidden: list[str], summary: str
+) -> None:
+    cluster.pod("stray", nodeName="gone")
+    cluster.pod("running", nodeName="node-0")
+    forbid(cluster, *forbidden)
+    assert (await explainer(cluster).explain(Target("pod", "stray", "default")))["summary"] == summary
+    running = await explainer(cluster).explain(Target("pod", "running", "default"))
+    assert running["summary"] == "the pod is bound to node-0"
+
+
+async def test_only_namespace_of_a_pod_is_selected(cluster: SchedulerCluster) -> None:
+    cluster.pod("web-1", metadata={"namespace": "shop", **owned_by("StatefulSet", "web")})
+    for target in (Target("pod", "web-1"), Target("statefulset", "web")):
+        assert (await explainer(cluster).explain(target))["pod"] == "shop/web-1"
+    cluster.pod("web-1", metadata={"namespace": "other", **owned_by("StatefulSet", "web")})
+    for target in (Target("pod", "web-1"), Target("statefulset", "web")):
+        with pytest.raises(UserError, match="exists in several namespaces: other, shop"):
+            await explainer(cluster).explain(target)
+
+
+async def test_missing_owner_is_reported_with_similar_names(cluster: SchedulerCluster) -> None:
+    cluster.pod("web-1", metadata={"namespace": "shop", **owned_by("StatefulSet", "web")})
+    with pytest.raises(UserError, match="no statefulset wep in any namespace") as raised:
+        await explainer(cluster).explain(Target("statefulset", "wep"))
+    assert raised.value.hint == "did you mean web?"
+
+
+async def test_pod_that_may_only_be_read_in_another_namespace(cluster: SchedulerCluster) -> None:
+    forbid(cluster, "/api/v1/pods")
+    with pytest.raises(UserError, match="no pod p in namespace default that the user may get") as raised:
+        await explainer(cluster).explain(Target("pod", "p"))
+    assert raised.value.hint == "choose a namespace with -n: the user may not"
 
 
 async def test_progress_is_reported_while_lists_take_long(cluster: SchedulerCluster) -> None:

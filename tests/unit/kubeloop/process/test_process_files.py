@@ -10,6 +10,7 @@ from kubeloop.process.process_files import (
     ProcessRecord,
     current_kubeconfig,
     default_process,
+    describe_choice,
     list_processes,
     process_file,
     runtime_directory,
@@ -46,6 +47,31 @@ def test_default_process_serves_the_current_kubeconfig(monkeypatch):
         assert default_process() == newer
         monkeypatch.setenv("KUBECONFIG", "/mine")
         assert default_process() == mine
+
+
+def test_scheduling_process_is_preferred_to_an_observing_one_of_its_server(monkeypatch):
+    scheduling = process(started_ns=1, kubeconfig="/mine")
+    observing = ProcessRecord(os.getppid(), "http://127.0.0.1:3", scheduling.server, "/other", 2, schedules=False)
+    elsewhere = ProcessRecord(1, "http://127.0.0.1:4", "https://elsewhere", "/else", 0)
+    with process_file(scheduling), process_file(observing), process_file(elsewhere):
+        assert default_process() == scheduling
+        monkeypatch.setenv("KUBECONFIG", "/other")
+        assert default_process() == scheduling
+        monkeypatch.setenv("KUBECONFIG", "/else")
+        assert default_process() == elsewhere
+
+
+def test_choice_among_processes_is_described():
+    assert describe_choice() == ""
+    first, newest = process(), process(pid=os.getppid(), started_ns=2)
+    with process_file(first):
+        assert describe_choice() == ""
+        with process_file(newest):
+            text = describe_choice()
+    assert text.startswith(
+        f"source: http://127.0.0.1:1 (pid {newest.pid}), which schedules pods of https://127.0.0.1:2"
+    )
+    assert text.endswith(f"--endpoint selects another one: http://127.0.0.1:1 (pid {first.pid})")
 
 
 def test_kubeconfig_is_the_option_or_the_environment_as_absolute_paths(monkeypatch, tmp_path):

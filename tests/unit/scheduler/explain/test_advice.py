@@ -94,3 +94,34 @@ def test_requests_above_largest_node_are_named(requests: dict[str, str], expecte
 def test_at_most_three_details_are_listed() -> None:
     nodes = [NodeInfo.of(make_node(f"n{i}", taints=[{"key": f"k{i}", "effect": "NoSchedule"}])) for i in range(5)]
     assert len(details("TaintToleration", make_pod("p"), *nodes)) == 3
+
+
+def anti_affinity(topology_key: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": topology_key}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "others", "helps"),
+    [
+        ({"affinity": anti_affinity("kubernetes.io/hostname")}, {}, True),
+        ({"affinity": anti_affinity("zone")}, {}, False),
+        ({}, {"affinity": anti_affinity("kubernetes.io/hostname")}, True),
+        ({}, {"affinity": anti_affinity("zone")}, False),
+        ({"affinity": anti_affinity("kubernetes.io/hostname")}, {"affinity": anti_affinity("zone")}, False),
+    ],
+    ids=["own", "own by zone", "of a pod", "of a pod by zone", "own, and of a pod by zone"],
+)
+def test_new_node_helps_against_anti_affinity_by_hostname(spec: Any, others: Any, helps: bool) -> None:
+    other = make_pod("other", labels={"app": "web"}, **others)
+    nodes = [NodeInfo.of(make_node("n0"), other)]
+    (text,) = advice(["InterPodAffinity"], make_pod("p", labels={"app": "web"}, **spec), nodes)
+    assert ("add a node" in text) is helps
+
+
+@pytest.mark.parametrize(("topology_key", "helps"), [("kubernetes.io/hostname", True), ("zone", False)])
+def test_new_node_helps_against_spread_by_hostname(topology_key: str, helps: bool) -> None:
+    constraint = {"maxSkew": 1, "topologyKey": topology_key, "whenUnsatisfiable": "DoNotSchedule"}
+    pod = make_pod("p", topologySpreadConstraints=[constraint])
+    (text,) = advice(["PodTopologySpread"], pod, [NodeInfo.of(make_node("n0"))])
+    assert ("add a node" in text) is helps

@@ -7,7 +7,13 @@ import asyncio
 import pytest
 
 from kubeloop.devcluster.api import errors
-from kubeloop.kube.objects.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from kubeloop.kube.objects.resources import (
+    DEVICE_CLASSES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from kubeloop.scheduler.explain.pending_pod import explain, explain_in_slices
 from support.devices import claim, device, device_class, device_slice, request
 from support.plugin_cluster import make_node
@@ -327,3 +333,30 @@ async def test_explanation_in_slices_uses_one_snapshot(cluster, scheduling):
         assert iterations > 2
         assert in_slices == expected
         assert len(scheduler.snapshot) == 180
+
+
+async def test_unbound_claim_is_named_with_its_cause(cluster, scheduling):
+    cluster.node("n")
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    cluster.put(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "data", "namespace": "default"}, "spec": spec})
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    explanation = await explain_pod(cluster, scheduling, volumes=volumes)
+    assert explanation.summary == "pod has unbound immediate PersistentVolumeClaims"
+    assert explanation.details == [
+        "the claim data is not bound: it names no StorageClass, and there is no default StorageClass"
+    ]
+    (advice,) = explanation.advice
+    assert advice.startswith("create a default StorageClass")
+
+
+async def test_pod_with_the_name_of_a_missing_node_is_not_bound(cluster, scheduling):
+    cluster.node("n")
+    cluster.pod("stray", nodeName="gone")
+    cluster.pod("bound", nodeName="n")
+    cluster.put(PODS, {"metadata": {"name": "done"}, "spec": {"nodeName": "n"}, "status": {"phase": "Succeeded"}})
+    async with scheduling() as scheduler:
+        await asyncio.sleep(0.5)
+        assert "there is no such node" in explain(scheduler, "default/stray").summary
+        assert explain(scheduler, "default/bound").summary == "the pod is bound to n"
+        assert explain(scheduler, "default/done").summary in ("there is no such pod", "the pod has ended: Succeeded")
+        assert explain(scheduler, "default/stray", {"nodes"}).summary == "the pod is bound to gone"

@@ -9,7 +9,7 @@ import pytest
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.kube.objects.resources import NAMESPACES
-from kubeloop.process.endpoint.owner_pods import cron_job_runs, first_pending, owner_document, pods_of
+from kubeloop.process.endpoint.owner_pods import cron_job_runs, find_owner, first_pending, owner_document, pods_of
 from kubeloop.process.endpoint.trace_targets import Target
 from support.batch_objects import create_cron_job, create_job
 from support.fake_apiserver import FakeApiServer
@@ -78,3 +78,37 @@ async def test_runs_of_a_cron_job():
     create_job(server, "other")
     assert await cron_job_runs(server.client, Target("cronjob", "nightly", "ns")) == {"nightly-1"}
     assert await cron_job_runs(server.client, Target("job", "nightly-1", "ns")) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [
+        ("replicaset", "web-5f", ("ns", ["web-5f-a"])),
+        ("deployment", "web", ("ns", ["web-5f-a"])),
+        ("cronjob", "nightly", ("ns", ["nightly-1-a"])),
+        ("job", "nightly-1", ("ns", ["nightly-1-a"])),
+    ],
+)
+async def test_owner_is_in_the_only_namespace_that_has_it(kind, name, expected):
+    server = FakeApiServer()
+    server.add(NAMESPACES, "ns")
+    create_cron_job(server, "nightly", "0 0 1 1 *")
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u", "controller": True}
+    create_job(server, "nightly-1", owner)
+    found, pods = await find_owner(server.client, Target(kind, name), PODS)
+    assert (found.namespace, [pod.metadata.name for pod in pods]) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace", "problem", "hint"),
+    [
+        ("db", "", "statefulset db exists in several namespaces: ns, other", "choose one with -n"),
+        ("dbb", "", "no statefulset dbb in any namespace", "did you mean db?"),
+        ("dbb", "ns", "statefulset ns/dbb has no pods", "did you mean db?"),
+        ("xyz", "", "no statefulset xyz in any namespace", "an owner without pods is not found"),
+    ],
+)
+async def test_owner_that_is_not_found_has_a_hint(name, namespace, problem, hint):
+    with pytest.raises(UserError, match=problem) as raised:
+        await find_owner(FakeApiServer().client, Target("statefulset", name, namespace), PODS)
+    assert hint in raised.value.hint
