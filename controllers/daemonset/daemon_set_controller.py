@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -70,7 +71,11 @@ BURST_REPLICAS = 250
 
 
 class _Sync(NamedTuple):
-    """One reconcile. adopted: pods by node that the caches do not yet show as owned."""
+    """One reconcile. adopted: pods by node that the caches do not yet show as owned.
+
+    now: the time of all its decisions. A pod that becomes available after it has no part in any of them, so the time
+    until then is always returned.
+    """
 
     daemon_set: DaemonSet
     selector: Selector
@@ -78,6 +83,7 @@ class _Sync(NamedTuple):
     tracker: NodeTracker
     adopted: dict[str, list[Pod]]
     reconcile: Reconcile
+    now: datetime
 
 
 class DaemonSetController:
@@ -301,7 +307,7 @@ class DaemonSetController:
             lambda: PodPlacement(daemon_set, comparison_operators=self._comparison_operators),
             (*self._nodes.keys(), *(name for name in self._pods_by_node.nodes(owner) if name not in self._nodes)),
         )
-        sync = _Sync(daemon_set, selector, revision, tracker, {}, reconcile)
+        sync = _Sync(daemon_set, selector, revision, tracker, {}, reconcile, self._clock.now())
         try:
             await self._claim_pods(sync)
             return await self._sync_pods(sync, revisions)
@@ -320,8 +326,8 @@ class DaemonSetController:
                 await self._history.delete(self._surplus_revisions(sync, revisions), sync.reconcile)
             except Exception as error:
                 failure = error  # the status is written first
-        nodes, now = self._node_states(sync), self._clock.now()
-        status = daemon_set_status(daemon_set.status, nodes, revision, now)
+        nodes = self._node_states(sync)
+        status = daemon_set_status(daemon_set.status, nodes, revision, sync.now)
         if caught_up:
             status = replace(status, observed_generation=daemon_set.metadata.generation)
         try:
@@ -334,7 +340,7 @@ class DaemonSetController:
             raise failure
         # The pods of the status are not enough: of a node that surges, it counts the old one.
         pods = (pod for state in nodes.states for pod in state.pods)
-        available_seconds = next_availability_seconds(pods, revision.min_ready_seconds, now)
+        available_seconds = next_availability_seconds(pods, revision.min_ready_seconds, sync.now)
         waits = [seconds for seconds in (retry_seconds, available_seconds) if seconds is not None]
         return min(waits, default=None)
 
@@ -365,7 +371,7 @@ class DaemonSetController:
             pods += (pod for pod in sync.adopted.get(name, ()) if pod.key not in owned)
             return NodeState(name, eligibility, tuple(pods), exists=node is not None)
 
-        return sync.tracker.states(state_of, sync.revision, self._clock.now())
+        return sync.tracker.states(state_of, sync.revision, sync.now)
 
     async def _claim_pods(self, sync: _Sync) -> None:
         """Adopt and release pods as needed. Raises ClaimErrors."""
@@ -401,29 +407,28 @@ class DaemonSetController:
         """Create and delete pods. Returns the seconds until a failed pod may be deleted, else None."""
         daemon_set, revision = sync.daemon_set, sync.revision
         uid, generation = daemon_set.metadata.uid, daemon_set.status.observed_generation
-        now = self._clock.now()
         plan = plan_pods(
             self._node_states(sync).states,
             revision,
-            now,
+            sync.now,
             surges=allows_surge(daemon_set),
-            backoff_seconds=lambda node: self._backoff.seconds(uid, generation, node, now),
+            backoff_seconds=lambda node: self._backoff.seconds(uid, generation, node, sync.now),
         )
         for pod in plan.finished:
-            self._report_finished(daemon_set, pod)
+            self._report_finished(sync, pod)
         await self._apply(sync, plan.create, plan.delete)
         if daemon_set.spec.update_strategy.type == "RollingUpdate" and self.expectations.met(daemon_set.key):
             nodes = self._node_states(sync)
             limits = rolling_update_limits(daemon_set, nodes.desired)
-            update = plan_rolling_update(nodes, revision, limits, self._clock.now())
+            update = plan_rolling_update(nodes, revision, limits, sync.now)
             await self._apply(sync, update.create, update.delete)
         return plan.retry_seconds
 
-    def _report_finished(self, daemon_set: DaemonSet, pod: Pod) -> None:
-        node = target_node(pod) or ""
+    def _report_finished(self, sync: _Sync, pod: Pod) -> None:
+        daemon_set, node = sync.daemon_set, target_node(pod) or ""
         if pod.status.phase == "Failed":
-            metadata, now = daemon_set.metadata, self._clock.now()
-            self._backoff.deleted(metadata.uid, daemon_set.status.observed_generation, node, now)
+            uid, generation = daemon_set.metadata.uid, daemon_set.status.observed_generation
+            self._backoff.deleted(uid, generation, node, sync.now)
             message = f"Found failed daemon pod {pod.key} on node {node}, will try to kill it"
             self._events.event(daemon_set, "Warning", "FailedDaemonPod", message)
         else:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from kubeloop.controllers.daemonset.daemon_set_controller import BURST_REPLICAS
 from kubeloop.controllers.runtime.controller import StaleCache
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
+from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.trace import Link, Trace
@@ -209,6 +212,36 @@ async def test_min_ready_seconds_delay_availability_and_the_update(cluster):
     assert sorted(cluster.pods_by_node().values()) == [["agent:1"], ["agent:1"], ["agent:2"]]
     await asyncio.sleep(180)
     assert cluster.pods_by_node() == on_nodes("agent:2")
+
+
+class _UnevenClock(VirtualClock):
+    """A clock that moves between two reads of one sync, and that a timer may precede by up to a millisecond."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._rng = random.Random(seed)
+        self._at, self._offset_seconds = 0.0, 0.0
+
+    def now(self) -> datetime:
+        at = asyncio.get_running_loop().time()
+        if at != self._at:
+            self._at, self._offset_seconds = at, -self._rng.uniform(0.0, 0.001)
+        self._offset_seconds += self._rng.uniform(0.0, 0.0005)
+        return super().now() + timedelta(seconds=self._offset_seconds)
+
+
+@pytest.mark.parametrize("limits", [{"maxSurge": 3, "maxUnavailable": 0}, {"maxUnavailable": 2}])
+async def test_update_continues_if_a_pod_becomes_available_during_a_sync(limits):
+    for seed in range(20):
+        cluster = DaemonSetSimulation(seed, clock=_UnevenClock(seed))
+        for number in range(9):
+            cluster.add_node(f"node-{number}")
+        cluster.start()
+        await apply(cluster, **rolling_update(**limits))
+        await apply(cluster, "agent:2", minReadySeconds=1, seconds=60, **rolling_update(**limits))
+        assert {*itertools.chain(*cluster.pods_by_node().values())} == {"agent:2"}, seed
+        assert cluster.status()["numberAvailable"] == 9
+        await cluster.stop()
 
 
 async def test_failed_pods_are_replaced_with_backoff(cluster):
