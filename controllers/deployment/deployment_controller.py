@@ -11,7 +11,7 @@ import logging
 from msgspec.structs import replace
 
 from kubeloop.controllers.deployment.rolling_update import RECREATE
-from kubeloop.controllers.deployment.sync import DeploymentSync, UnwrittenProgress, pods_by_replica_set
+from kubeloop.controllers.deployment.sync import DeploymentSync, PendingStatus, pods_by_replica_set
 from kubeloop.controllers.runtime.adoption import Claim, claim_objects
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError, StaleCache
@@ -70,8 +70,7 @@ class DeploymentController:
         self._owners = OwnerQueue[Deployment](
             self._deployments, DEPLOYMENTS.kind, self.queue, lambda deployment: deployment.spec.selector
         )
-        self._status_delay = StatusDelay(self.queue, context.status_delay_seconds)
-        self._unwritten_progress: dict[str, UnwrittenProgress] = {}  # by key of the Deployment
+        self._status_delay = StatusDelay[PendingStatus](self.queue, context.status_delay_seconds)
         self._controller = Controller(
             "deployment",
             self.reconcile,
@@ -170,7 +169,6 @@ class DeploymentController:
         if deployment is None:
             self._consistency.forget(key)
             self._status_delay.forget(key)
-            self._unwritten_progress.pop(key, None)
             self._traces.forget("deployment", key)
             return None
         reconcile = self._traces.reconcile("deployment", key, reason)
@@ -188,13 +186,8 @@ class DeploymentController:
                 consistency=self._consistency,
                 status_delay=self._status_delay,
                 reconcile=reconcile,
-                unwritten=self._unwritten_progress.get(key),
             )
             await sync.run()
-            if sync.unwritten is None:
-                self._unwritten_progress.pop(key, None)
-            else:
-                self._unwritten_progress[key] = sync.unwritten
         except Exception as error:
             reconcile.finish(error=str(error))
             raise

@@ -45,7 +45,6 @@ from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.event_recorder import EventType
 from kubeloop.kube.objects.api_types import (
-    Condition,
     Deployment,
     DeploymentStatus,
     JSONValue,
@@ -62,11 +61,26 @@ from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 log = logging.getLogger(__name__)
 
 
-class UnwrittenProgress(NamedTuple):
-    """Progressing condition of a Deployment whose status write was postponed."""
+class PendingStatus(NamedTuple):
+    """Status and revision of a Deployment whose write was postponed. replaced: those on the API server at that time."""
 
     deployment_uid: str
-    condition: Condition
+    replaced: tuple[DeploymentStatus, str | None]
+    status: DeploymentStatus
+    revision: str | None
+
+    def applied_to(self, deployment: Deployment) -> Deployment:
+        """Return the Deployment as if the write had succeeded; unchanged if another client has written since."""
+        metadata = deployment.metadata
+        if metadata.uid != self.deployment_uid or _written_fields(deployment) != self.replaced:
+            return deployment
+        if self.revision is not None:
+            metadata = replace(metadata, annotations={**metadata.annotations, REVISION: self.revision})
+        return replace(deployment, metadata=metadata, status=self.status)
+
+
+def _written_fields(deployment: Deployment) -> tuple[DeploymentStatus, str | None]:
+    return deployment.status, deployment.metadata.annotations.get(REVISION)
 
 
 def rollback_revision(deployment: Deployment) -> int | None:
@@ -133,18 +147,14 @@ class DeploymentSync:
         *,
         context: ControllerContext,
         consistency: ConsistencyStore,
-        status_delay: StatusDelay,
+        status_delay: StatusDelay[PendingStatus],
         reconcile: Reconcile,
-        unwritten: UnwrittenProgress | None = None,
     ) -> None:
-        """replica_sets: those that the Deployment owns. consistency: receives the version of each write.
-
-        unwritten: `unwritten` of the previous sync.
-        """
-        self._deployment = self._stored = deployment  # with the changes of this sync; as last seen on the API server
-        if unwritten is not None and unwritten.deployment_uid == deployment.metadata.uid:
-            status = statuses.with_condition(deployment.status, unwritten.condition)
-            self._deployment = replace(deployment, status=status)
+        """replica_sets: those that the Deployment owns. consistency: receives the version of each write."""
+        pending = status_delay.pending(deployment.key)
+        self._stored = deployment  # as last seen on the API server
+        # With postponed writes and the changes of this sync.
+        self._deployment = deployment if pending is None else pending.applied_to(deployment)
         self._replica_sets = replica_sets
         self._client = context.client
         self._informers = context.informers
@@ -159,7 +169,6 @@ class DeploymentSync:
             str, dict[str, JSONValue]
         ] = {}  # ReplicaSet UID -> annotations for its next write
         self.seconds_until_deadline: float | None = None  # progress deadline to check if nothing else changes
-        self.unwritten: UnwrittenProgress | None = None  # set if this sync postponed the status
 
     async def run(self) -> None:
         """Sync the Deployment. Raises errors of writes, and UnsupportedStrategy or InvalidIntOrPercent for the spec."""
@@ -221,7 +230,7 @@ class DeploymentSync:
             message = f'Found new replica set "{rs.metadata.name}"'
             self._set_condition("True", statuses.NEW_RS_FOUND, message)
             needs_write = True
-        if needs_write and not self._status_delay.enabled:
+        if needs_write and not self._postpone(self._deployment.status):
             await self._write_status(self._deployment.status)
         return rs
 
@@ -262,7 +271,7 @@ class DeploymentSync:
         if not exists and statuses.has_progress_deadline(deployment):
             self._set_condition("True", statuses.NEW_RS_CREATED, f'Created new replica set "{rs.metadata.name}"')
             needs_write = True
-        if needs_write and not self._status_delay.enabled:
+        if needs_write and not self._postpone(self._deployment.status):
             await self._write_status(self._deployment.status)
         return rs
 
@@ -502,14 +511,18 @@ class DeploymentSync:
         outdated = bool(self._rs_versions) or any(
             rs.status.observed_generation < rs.metadata.generation for rs in all_rss
         )
-        if outdated and self._status_delay.postpone(key):
-            progressing = condition_of(self._deployment.status.conditions, statuses.PROGRESSING)
-            if progressing is not None:
-                self.unwritten = UnwrittenProgress(self._deployment.metadata.uid, progressing)
-            return True
-        await self._write_status(status)
-        self._status_delay.forget(key)
+        if not (outdated and self._postpone(status)):
+            await self._write_status(status)
         return True
+
+    def _postpone(self, status: DeploymentStatus) -> bool:
+        """Leave the write of `status` and of the revision to a later sync, which takes them as written.
+
+        Returns False if they are to be written now.
+        """
+        revision = self._deployment.metadata.annotations.get(REVISION)
+        pending = PendingStatus(self._stored.metadata.uid, _written_fields(self._stored), status, revision)
+        return self._status_delay.postpone(self._deployment.key, pending)
 
     def _set_revision(self, revision: str) -> bool:
         metadata = self._deployment.metadata
@@ -544,6 +557,7 @@ class DeploymentSync:
                 subresource="status",
             )
         self._record_write(DEPLOYMENTS, written)
+        self._status_delay.forget(self._deployment.key)
         version = written.metadata.resource_version
         self._stored = replace(self._deployment, metadata=replace(self._deployment.metadata, resource_version=version))
 

@@ -27,6 +27,7 @@ from kubeloop.controllers.replicaset.replica_plan import ReplicaPlan, plan_repli
 from kubeloop.controllers.replicaset.replica_set_status import (
     only_counts_changed,
     replica_set_status,
+    turns,
 )
 from kubeloop.controllers.replicaset.replication_controllers import (
     REPLICA_SET,
@@ -56,7 +57,7 @@ from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating
 from kubeloop.kube.objects.api_types import JSONValue, Object, Pod, ReplicaSet, ReplicaSetStatus
-from kubeloop.kube.objects.object_fields import controller_of, is_ready
+from kubeloop.kube.objects.object_fields import controller_of, is_ready, replicas_of
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
@@ -101,7 +102,7 @@ class ReplicaSetController:
         self._owner_queue = OwnerQueue[Any](
             self._owners, variant.kind, self.queue, lambda owner: variant.to_replica_set(owner).spec.selector
         )
-        self._status_delay = StatusDelay(self.queue, context.status_delay_seconds)
+        self._status_delay = StatusDelay[tuple[str, ReplicaSetStatus]](self.queue, context.status_delay_seconds)
         self._controller = Controller(
             variant.name, self.reconcile, self.queue, context.workers, context, creates_pods=True
         )
@@ -228,13 +229,15 @@ class ReplicaSetController:
             status = replica_set_status(
                 rs, active, terminating_count, str(failure) if failure is not None else None, now
             )
+            rs = await self._write_pending_turn(rs, status, reconcile)
             # Pods are missing in the counts: created or deleted above, or by an earlier reconcile. Their events follow.
             incomplete = plan.has_changes or not caught_up
             if not (
                 incomplete
                 and failure is None
                 and only_counts_changed(rs.status, status)
-                and self._status_delay.postpone(key)
+                and not turns(rs.status, status, replicas_of(rs))
+                and self._status_delay.postpone(key, (rs.metadata.uid, status))
             ):
                 await self._write_status(rs, status, reconcile)
                 self._status_delay.forget(key)
@@ -351,8 +354,15 @@ class ReplicaSetController:
             if not isinstance(error, NotFound):
                 failures.append(error)
 
-    async def _write_status(self, rs: ReplicaSet, status: ReplicaSetStatus, reconcile: Reconcile) -> None:
-        """Write the status if it changed; see `write_status`."""
+    async def _write_pending_turn(self, rs: ReplicaSet, status: ReplicaSetStatus, reconcile: Reconcile) -> ReplicaSet:
+        """Write the postponed status if `status` does not follow from it in one direction. Returns `rs` after that."""
+        uid, pending = self._status_delay.pending(rs.key) or ("", rs.status)
+        if uid != rs.metadata.uid or not turns(rs.status, pending, status.replicas):
+            return rs
+        return self._variant.to_replica_set(await self._write_status(rs, pending, reconcile))
+
+    async def _write_status(self, rs: ReplicaSet, status: ReplicaSetStatus, reconcile: Reconcile) -> Any:
+        """Write the status if it changed; see `write_status`. Returns the object after that."""
         resource = self._variant.resource
         written = rs
         if status != rs.status:
@@ -364,6 +374,7 @@ class ReplicaSetController:
                 reconcile,
             )
         self._record_write(rs, resource.group_resource, written)
+        return written
 
     def _record_write(self, rs: ReplicaSet, resource: str, written: Object) -> None:
         self.consistency.wrote_at(rs.key, rs.metadata.uid, resource, written.metadata.resource_version)

@@ -77,3 +77,12 @@ def only_counts_changed(old: ReplicaSetStatus, new: ReplicaSetStatus) -> bool:
         and old.available_replicas == new.available_replicas
         and old.conditions == new.conditions
     )
+
+
+def turns(before: ReplicaSetStatus, status: ReplicaSetStatus, replicas_after: int) -> bool:
+    """Return True if the count of `status` is not between those before and after it.
+
+    A Deployment takes more Pods than its last status counts as progress, also those that replace deleted ones. It must
+    therefore see each decrease that an increase follows.
+    """
+    return not min(before.replicas, replicas_after) <= status.replicas <= max(before.replicas, replicas_after)

@@ -30,6 +30,11 @@ def test_invariants_hold_under_faults(scenario: str, fault_class: str):
     assert_holds(campaign.RunId(scenario, fault_class, "fixed"))
 
 
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_postponing_changes_no_final_state(scenario: str):
+    assert_holds(campaign.RunId(scenario, "", "fixed", FaultPlan()))
+
+
 @pytest.mark.parametrize("scenario", CRASHED_AT_EVERY_WRITE)
 def test_invariants_hold_after_a_crash_at_every_write(scenario: str):
     for plan in crash_plans(profile_of(SCENARIOS[scenario])):

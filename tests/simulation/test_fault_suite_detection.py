@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import support
 from kubeloop.controllers.daemonset import rolling_update as daemon_set_update
 from kubeloop.controllers.deployment import rolling_update
+from kubeloop.controllers.deployment.deployment_status import with_condition
+from kubeloop.controllers.deployment.sync import PendingStatus
 from kubeloop.controllers.garbagecollector.garbage_collector import FOREGROUND, GarbageCollector
 from kubeloop.controllers.podgroupprotection import pod_group_protection_controller
+from kubeloop.controllers.replicaset import replica_set_controller
 from kubeloop.controllers.resourceclaim.resource_claim_controller import ResourceClaimController
 from kubeloop.controllers.runtime.expectations import Expectations, UIDExpectations
 from kubeloop.controllers.runtime.pod_control import PodControl
@@ -25,6 +29,8 @@ from kubeloop.controllers.statefulset import stateful_set_plan
 from kubeloop.informers.reflector import Reflector
 from kubeloop.informers.shared_informer import SharedInformer
 from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.objects.api_types import Deployment, Pod
+from kubeloop.kube.objects.object_fields import condition_of
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.process.leader_election import LeaderElection
 from kubeloop.scheduler.cache.cache import Cache
@@ -34,6 +40,7 @@ from kubeloop.scheduler.framework.reserve_points import ReservePoints
 from kubeloop.scheduler.plugins import pod_group_preemption
 from kubeloop.scheduler.plugins.gang_scheduling import GangScheduling
 from kubeloop.scheduler.plugins.preemption_executor import PreemptionExecutor
+from kubeloop.scheduler.status_patches import StatusPatches
 from kubeloop.tracing.journal.trace_journal import RecoveredRecords, TraceJournal
 from support.faults import campaign
 from support.faults.fault_plan import Fault, FaultPlan
@@ -183,6 +190,32 @@ def taking_conflicts_for_deletions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PreemptionExecutor, "_is_stored", is_stored)
 
 
+def counts_of_postponed_statuses_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Only the condition of a postponed status is taken as written."""
+
+    def applied_to(self: PendingStatus, deployment: Deployment) -> Deployment:
+        progressing = condition_of(self.status.conditions, "Progressing")
+        status = with_condition(deployment.status, progressing) if progressing is not None else deployment.status
+        return structs.replace(deployment, status=status)
+
+    patch.setattr(PendingStatus, "applied_to", applied_to)
+
+
+def postponing_every_count(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(replica_set_controller, "turns", lambda before, status, replicas_after: False)
+
+
+def keeping_the_oldest_status(patch: pytest.MonkeyPatch) -> None:
+    """A status of a pod that is requested while another one is pending is lost."""
+    request = StatusPatches.set
+
+    def set_first(self: Any, pod: Pod, **changes: Any) -> None:
+        if pod.metadata.uid not in self._in_progress:
+            request(self, pod, **changes)
+
+    patch.setattr(StatusPatches, "set", set_first)
+
+
 CRASH = FaultPlan((Fault("crash-after", write=30),), compares_versions=False)
 LATE_RESTART = FaultPlan(
     (
@@ -228,6 +261,8 @@ DEFECTS = {
     ),
     "used groups not protected": (without_protecting_used_groups, "pod groups", CRASH),
     "group evicted in part": (evicting_members_one_by_one, "preempting pod groups", FaultPlan()),
+    "postponed counts forgotten": (counts_of_postponed_statuses_forgotten, "stalled rollouts", FaultPlan()),
+    "each count postponed": (postponing_every_count, "stalled rollouts", FaultPlan()),
     "refused evictions not retried": (taking_conflicts_for_deletions, "preempting pod groups", CONFLICTS),
 }
 

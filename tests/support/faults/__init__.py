@@ -7,6 +7,7 @@
     control_process          one process with a control plane: starts, is killed, leaves its journal
     invariants               checks of each write
     desired_state            the final state
+    final_state              its comparison with a run that postpones no write
     simulation               one run
     campaign, __main__       many runs: table, shrinking, replay
 

@@ -35,9 +35,13 @@ from support.faults.objects import (
 )
 
 
-def missing(cluster: Cluster, plan: FaultPlan, *, orphans: bool = False) -> list[str]:
-    """Return what differs from the desired state; [] if it is reached. orphans: they are no garbage."""
-    checks = [check for check in _CHECKS if check is not _garbage or not orphans]
+def missing(cluster: Cluster, plan: FaultPlan, *, orphans: bool = False, stalls: bool = False) -> list[str]:
+    """Return what differs from the desired state; [] if it is reached.
+
+    orphans: they are no garbage. stalls: rollouts need not complete, nor pods become ready.
+    """
+    unchecked = {*([_garbage] if orphans else ()), *([_deployments, _pods] if stalls else ())}
+    checks = [check for check in _CHECKS if check not in unchecked]
     if completions_are_exact(plan):
         checks.append(_completions)
     return [problem for check in checks for problem in check(cluster)]

@@ -35,7 +35,8 @@ class Scenario:
     options: of the controllers. exact: resources of which the control plane creates exactly as many objects after a
     crash as without faults. desired: returns what is missing of the scenario's own final state.
     invariants: create the scenario's own step-by-step checks. serves_metrics: the cluster serves the metrics API.
-    orphans: controlled objects may outlive their controller. gates: feature gates of server and control plane.
+    orphans: controlled objects may outlive their controller. stalls: pods need not become ready.
+    gates: feature gates of server and control plane.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Scenario:
     invariants: tuple[Callable[[Cluster, FaultPlan], object], ...] = ()
     serves_metrics: bool = False
     orphans: bool = False
+    stalls: bool = False
     gates: Mapping[str, bool] = field(default_factory=dict)
 
 

@@ -8,6 +8,7 @@ import functools
 import logging
 import random
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from support.faults import desired_state, objects
 from support.faults.cluster import RESOURCES, Cluster
 from support.faults.control_process import ControlProcess, ProcessClock
 from support.faults.fault_plan import Fault, FaultPlan, Profile, binds_once, creates_are_certain, creates_are_exact
+from support.faults.final_state import final_state
 from support.faults.invariants import InvariantChecker, assumed_volumes, cache_differences
 from support.faults.network import Network
 from support.faults.scenario import UNTIL_SETTLED, Scenario
@@ -45,7 +47,10 @@ TRACEPARENT_ANNOTATION = "tracing.k8s.io/traceparent"
 
 @dataclass
 class Report:
-    """Result of a run. reached: the faults that had an effect. creates: objects created by the control plane."""
+    """Result of a run.
+
+    reached: the faults that had an effect. creates: objects created by the control plane. final: see `final_state`.
+    """
 
     violations: list[str]
     story: list[str]
@@ -54,6 +59,7 @@ class Report:
     creates: Mapping[str, int]
     seconds: float
     resources: list[str] = field(default_factory=list)
+    final: Counter[str] = field(default_factory=Counter)
 
 
 def simulate(scenario: Scenario, plan: FaultPlan, seed: str) -> Report:
@@ -132,8 +138,16 @@ class _Run:
                 if self._expected_creates is not None:
                     self._check_creates(network.creates, self._expected_creates)
                 resources = [informer.resource.plural for informer in self._processes[-1].plane.informers.informers]
+                final = final_state(cluster)
         return Report(
-            cluster.violations, cluster.story, network.writes, network.reached, network.creates, seconds, resources
+            cluster.violations,
+            cluster.story,
+            network.writes,
+            network.reached,
+            network.creates,
+            seconds,
+            resources,
+            final,
         )
 
     # --- steps -------------------------------------------------------------------------------------------------------
@@ -148,8 +162,9 @@ class _Run:
             step.act(self._cluster)
 
     def _missing(self, *, final: bool = True) -> list[str]:
-        missing = desired_state.missing(self._cluster, self._plan, orphans=self._scenario.orphans)
-        return [*missing, *self._scenario.desired(self._cluster)] if final else missing
+        scenario = self._scenario
+        missing = desired_state.missing(self._cluster, self._plan, orphans=scenario.orphans, stalls=scenario.stalls)
+        return [*missing, *scenario.desired(self._cluster)] if final else missing
 
     async def _settled(self, limit_seconds: float, *, final: bool = True) -> bool:
         """Wait for the desired state, by default that of the scenario. Returns False if it is not reached in time."""

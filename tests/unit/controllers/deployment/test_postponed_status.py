@@ -50,6 +50,12 @@ def progressing(api: Any) -> dict[str, Any]:
     return next(condition for condition in conditions if condition["type"] == "Progressing")
 
 
+def make_pods_ready(api: Any) -> None:
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    for pod in api.objects(PODS):
+        api.store.update(PODS, {**pod, "status": status})
+
+
 def reject_pods(method: str, path: str) -> errors.StatusError | None:
     return errors.forbidden(PODS, "", "no more pods") if method == "POST" and path.endswith("/pods") else None
 
@@ -86,6 +92,59 @@ async def test_status_is_written_while_expectations_are_unmet(fake_apiserver, re
     fake_apiserver.api.succeed("PATCH", REPLICA_SETS.path(namespace="ns", name="web"), {"spec": {"replicas": 1}})
     await asyncio.sleep(5)
     assert fake_apiserver.objects(REPLICA_SETS)[0]["status"]["replicas"] == 1
+
+
+STALLING = [
+    {"strategy": {"type": "Recreate"}},
+    {"strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": "100%"}}},
+]
+
+
+@pytest.mark.parametrize("strategy", STALLING)
+async def test_stalled_rollout_shows_the_progress_of_its_pods(fake_apiserver, recorded_events, start, strategy):
+    """The deadline starts when the pods have been created, as without postponed writes."""
+    await start(fake_apiserver.informers, *controllers_of(fake_apiserver, recorded_events))
+    create_deployment(fake_apiserver, replicas=3, progressDeadlineSeconds=60, **strategy)
+    await asyncio.sleep(2)
+    make_pods_ready(fake_apiserver)
+    await asyncio.sleep(2)
+    assert progressing(fake_apiserver)["reason"] == "NewReplicaSetAvailable"
+    change_image(fake_apiserver, "app:2")
+    await asyncio.sleep(1)
+    for pod in fake_apiserver.objects(PODS):
+        if "deletionTimestamp" in pod["metadata"]:
+            fake_apiserver.store.delete(PODS, "ns", pod["metadata"]["name"])
+    await asyncio.sleep(5)
+    condition = progressing(fake_apiserver)
+    (rs,) = (rs for rs in fake_apiserver.objects(REPLICA_SETS) if rs["spec"]["replicas"])
+    assert condition["reason"] == "ReplicaSetUpdated"
+    assert condition["message"] == f'ReplicaSet "{rs["metadata"]["name"]}" is progressing.'
+    assert condition["status"] == "True"
+
+
+async def test_pod_that_replaces_another_one_is_progress(fake_apiserver, recorded_events, start):
+    await start(fake_apiserver.informers, *controllers_of(fake_apiserver, recorded_events))
+    create_deployment(fake_apiserver, replicas=3, progressDeadlineSeconds=60)
+    await asyncio.sleep(70)
+    assert progressing(fake_apiserver)["reason"] == "ProgressDeadlineExceeded"
+    fake_apiserver.store.delete(PODS, "ns", fake_apiserver.names(PODS)[0])
+    await asyncio.sleep(2)
+    assert len(fake_apiserver.names(PODS)) == 3
+    assert progressing(fake_apiserver)["reason"] == "ReplicaSetUpdated"
+
+
+async def test_status_of_another_client_replaces_a_postponed_one(fake_apiserver, recorded_events, start):
+    deployments, _ = controllers_of(fake_apiserver, recorded_events)
+    await start(fake_apiserver.informers, deployments)
+    create_deployment(fake_apiserver, replicas=1)
+    await asyncio.sleep(0.2)
+    status = {"conditions": [{"type": "Other", "status": "True"}], "collisionCount": 7}
+    path = DEPLOYMENTS.path(namespace="ns", name="web") + "/status"
+    fake_apiserver.api.succeed("PATCH", path, {"status": status})
+    await asyncio.sleep(2)
+    written = fake_apiserver.objects(DEPLOYMENTS)[0]["status"]
+    assert written["collisionCount"] == 7
+    assert "Other" in {condition["type"] for condition in written["conditions"]}
 
 
 async def test_progress_of_a_rollout_without_pods_is_not_lost(fake_apiserver, recorded_events, start):

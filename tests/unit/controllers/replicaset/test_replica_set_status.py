@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.replicaset.replica_set_status import replica_set_status
-from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
+from kubeloop.controllers.replicaset.replica_set_status import replica_set_status, turns
+from kubeloop.kube.objects.api_types import Pod, ReplicaSet, ReplicaSetStatus, convert
 from support.pod_groups import group_pods
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, 5, tzinfo=UTC)
@@ -81,3 +81,11 @@ def test_status_observes_the_generation_of_the_spec():
     rs = replica_set(status={"observedGeneration": 1, "replicas": 1})
     observed = replica_set_status(rs, group_pods([pod("a", {})]), None, None, NOW)
     assert (observed.observed_generation, observed.replicas) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "count", "after", "expected"),
+    [(0, 0, 3, False), (0, 1, 3, False), (5, 5, 3, False), (5, 4, 3, False), (3, 2, 3, True), (3, 4, 3, True)],
+)
+def test_count_turns_if_it_is_not_between_its_neighbours(before, count, after, expected):
+    assert turns(ReplicaSetStatus(replicas=before), ReplicaSetStatus(replicas=count), after) == expected

@@ -26,29 +26,41 @@ async def taken(queue: WorkQueue) -> list[str]:
 
 
 async def test_status_is_postponed_once_until_its_key_is_enqueued(queue):
-    delay = StatusDelay(queue, 0.5)
-    assert delay.postpone("a")
+    delay = StatusDelay[str](queue, 0.5)
+    assert delay.postpone("a", "old")
     await asyncio.sleep(0.3)
-    assert delay.postpone("a"), "a second reconcile does not extend the delay"
+    assert delay.postpone("a", "old"), "a second reconcile does not extend the delay"
     await asyncio.sleep(0.19)
     assert await taken(queue) == []
     await asyncio.sleep(0.02)
     assert await taken(queue) == ["a"]
-    assert not delay.postpone("a")
+    assert not delay.postpone("a", "old")
     await asyncio.sleep(10)
     assert await taken(queue) == [], "enqueued once"
     delay.forget("a")
-    assert delay.postpone("a")
+    assert delay.postpone("a", "old")
+
+
+async def test_postponed_status_is_pending_until_it_is_forgotten(queue):
+    delay = StatusDelay[str](queue, 0.5)
+    assert delay.pending("a") is None
+    assert delay.postpone("a", "first")
+    assert delay.postpone("a", "second")
+    await asyncio.sleep(1)
+    assert not delay.postpone("a", "third")
+    assert delay.pending("a") == "second"
+    delay.forget("a")
+    assert delay.pending("a") is None
 
 
 async def test_written_status_is_not_enqueued(queue):
-    delay = StatusDelay(queue, 0.5)
+    delay = StatusDelay[str](queue, 0.5)
     for key in ("a", "b", "c"):
-        assert delay.postpone(key)
+        assert delay.postpone(key, "old")
         await asyncio.sleep(0.1)
     delay.forget("a")
     delay.forget("c")
-    assert delay.postpone("c"), "a new delay begins"
+    assert delay.postpone("c", "old"), "a new delay begins"
     await asyncio.sleep(0.31)
     assert await taken(queue) == ["b"]
     await asyncio.sleep(0.2)
@@ -56,4 +68,4 @@ async def test_written_status_is_not_enqueued(queue):
 
 
 async def test_without_delay_nothing_is_postponed(queue):
-    assert not StatusDelay(queue, 0.0).postpone("a")
+    assert not StatusDelay[str](queue, 0.0).postpone("a", "old")
