@@ -51,7 +51,9 @@ class ClusterEvent(msgspec.Struct, frozen=True):
 
 
 HintFunction = Callable[[Pod, Any, Any], Hint]
-"""(pending pod, old object or None, new object or None) -> Hint. An exception counts as QUEUE."""
+"""(pending pod, old object or None, new object or None) -> Hint. An exception counts as QUEUE.
+
+Not called for an event without objects, such as that the caches of devices are complete: it counts as QUEUE."""
 
 
 PodInfoHintFunction = Callable[[PodInfo, Any, Any], Hint]

@@ -554,11 +554,13 @@ class DeviceAllocation:
 
     # --- hints -----------------------------------------------------------------------------------------------------
 
-    def after_claim_change(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim) -> Hint:
+    def after_claim_change(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
         try:
             entries = self._claims_of(pod)
         except ClaimsNotReady:
             return Hint.SKIP
+        if new is None:
+            return Hint.QUEUE
         if old is not None and old.status.allocation is not None and new.status.allocation is None:
             return Hint.QUEUE  # devices became free
         if all(claim.metadata.uid != new.metadata.uid for _, claim in entries):

@@ -176,7 +176,7 @@ class DynamicResources:
             on_event("resource.k8s.io/ResourceSlice", ADD | UPDATE),
         )
 
-    def _after_claim_change(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim) -> Hint:
+    def _after_claim_change(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
         return self._allocation.after_claim_change(pod, old, new)
 
     def _after_pod_change(self, pod: Pod, old: Pod | None, new: Pod | None) -> Hint:

@@ -341,7 +341,7 @@ class InterPodAffinity:
             return Hint.QUEUE
         return Hint.SKIP
 
-    def _after_node_change(self, info: PodInfo, old: Node | None, new: Node) -> Hint:
+    def _after_node_change(self, info: PodInfo, old: Node | None, new: Node | None) -> Hint:
         """Return the hint for a node that was added (old is None) or changed."""
         terms = _checked(info.affinity_class)
         for term in terms.required_affinity_terms:

@@ -92,6 +92,6 @@ class NodeDeclaredFeatures:
 
     def _after_pod_update(self, pod: Pod, old: Any, new: Any) -> Hint:
         """Return QUEUE only if this pod's own required features changed."""
-        if new.metadata.uid != pod.metadata.uid or needed_features(old) == needed_features(new):
+        if new is None or new.metadata.uid != pod.metadata.uid:
             return Hint.SKIP
-        return Hint.QUEUE
+        return Hint.QUEUE if old is None or needed_features(old) != needed_features(new) else Hint.SKIP

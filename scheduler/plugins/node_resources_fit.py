@@ -285,8 +285,10 @@ class NodeResourcesFit:
         grown = any(after.get(name, 0) > before.get(name, 0) for name in (*pod_request, "pods"))
         return Hint.QUEUE if grown else Hint.SKIP
 
-    def _after_device_class_event(self, pod: Pod, old: DeviceClass | None, new: DeviceClass) -> Hint:
+    def _after_device_class_event(self, pod: Pod, old: DeviceClass | None, new: DeviceClass | None) -> Hint:
         """Return QUEUE if the class now provides an extended resource that the pod requests."""
+        if new is None:
+            return Hint.QUEUE
         offered = new.spec.extended_resource_name or ""
         requested = pod_requests(pod)
         if old is None:

@@ -70,6 +70,6 @@ class NodeUnschedulable:
         return Hint.QUEUE if was_unschedulable and not new.spec.unschedulable else Hint.SKIP
 
     def _after_pod_change(self, pod: Pod, old: Any, new: Any) -> Hint:
-        if new.metadata.uid == pod.metadata.uid and is_tolerated(_TAINT, new.spec.tolerations):
+        if new is not None and new.metadata.uid == pod.metadata.uid and is_tolerated(_TAINT, new.spec.tolerations):
             return Hint.QUEUE
         return Hint.SKIP

@@ -245,7 +245,7 @@ class NodeVolumeLimits:
             on_event("storage.k8s.io/VolumeAttachment", DELETE, self._after_attachment_delete),
         )
 
-    def _after_csi_node_update(self, pod: Pod, old: CSINode | None, new: CSINode) -> Hint:
+    def _after_csi_node_update(self, pod: Pod, old: CSINode | None, new: CSINode | None) -> Hint:
         before, after = volume_limits(old), volume_limits(new)
         grown = any(limit > before.get(driver, 0) for driver, limit in after.items())
         return Hint.QUEUE if grown else Hint.SKIP
@@ -255,8 +255,8 @@ class NodeVolumeLimits:
             return Hint.SKIP
         return Hint.QUEUE if any(map(_is_limited, old.spec.volumes)) else Hint.SKIP
 
-    def _after_claim_add(self, pod: Pod, old: Any, new: PersistentVolumeClaim) -> Hint:
-        return Hint.QUEUE if uses_claim(pod, new) else Hint.SKIP
+    def _after_claim_add(self, pod: Pod, old: Any, new: PersistentVolumeClaim | None) -> Hint:
+        return Hint.QUEUE if new is None or uses_claim(pod, new) else Hint.SKIP
 
     def _after_attachment_delete(self, pod: Pod, old: VolumeAttachment | None, new: Any) -> Hint:
         """Return QUEUE if `pod` has a claim, or an inline volume that is migrated to the attachment's driver."""

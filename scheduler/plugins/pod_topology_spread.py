@@ -550,7 +550,8 @@ class PodTopologySpread:
             )
             return Hint.QUEUE if changed else Hint.SKIP
         changed_pod = new if new is not None else old
-        assert changed_pod is not None
+        if changed_pod is None:
+            return Hint.QUEUE
         counts = any(constraint.selector.matches(changed_pod.metadata.labels) for constraint in constraints)
         return Hint.QUEUE if counts else Hint.SKIP
 

@@ -112,4 +112,4 @@ class TaintToleration:
 
     def _after_pod_change(self, pod: Pod, old: Any, new: Any) -> Hint:
         """Return QUEUE for a change of this pod's own tolerations; other pods' changes cannot help it."""
-        return Hint.QUEUE if new.metadata.uid == pod.metadata.uid else Hint.SKIP
+        return Hint.QUEUE if new is not None and new.metadata.uid == pod.metadata.uid else Hint.SKIP

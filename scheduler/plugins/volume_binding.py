@@ -311,26 +311,28 @@ def _hint(helps: bool) -> Hint:
     return Hint.QUEUE if helps else Hint.SKIP
 
 
-def _after_class_change(pod: Pod, old: StorageClass | None, new: StorageClass) -> Hint:
-    return _hint(old is None or old.allowed_topologies != new.allowed_topologies)
+def _after_class_change(pod: Pod, old: StorageClass | None, new: StorageClass | None) -> Hint:
+    return _hint(old is None or new is None or old.allowed_topologies != new.allowed_topologies)
 
 
-def _after_claim_change(pod: Pod, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim) -> Hint:
-    return _hint(uses_claim(pod, new))
+def _after_claim_change(pod: Pod, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Hint:
+    return _hint(new is None or uses_claim(pod, new))
 
 
-def _after_csi_node_change(pod: Pod, old: CSINode | None, new: CSINode) -> Hint:
-    return _hint(old is None or migrated_plugins(old) != migrated_plugins(new))
+def _after_csi_node_change(pod: Pod, old: CSINode | None, new: CSINode | None) -> Hint:
+    return _hint(old is None or new is None or migrated_plugins(old) != migrated_plugins(new))
 
 
-def _after_driver_update(pod: Pod, old: CSIDriver | None, new: CSIDriver) -> Hint:
+def _after_driver_update(pod: Pod, old: CSIDriver | None, new: CSIDriver | None) -> Hint:
     """Return QUEUE if a driver of an inline volume no longer publishes capacities, which lifts its limits."""
+    if old is None or new is None:
+        return Hint.QUEUE
     inline = any((volume.csi or {}).get("driver") == new.metadata.name for volume in pod.spec.volumes)
-    return _hint(inline and old is not None and bool(old.spec.storage_capacity) and not new.spec.storage_capacity)
+    return _hint(inline and bool(old.spec.storage_capacity) and not new.spec.storage_capacity)
 
 
-def _after_capacity_change(pod: Pod, old: CSIStorageCapacity | None, new: CSIStorageCapacity) -> Hint:
-    return _hint(old is None or _capacity_limit_nano(new) > _capacity_limit_nano(old))
+def _after_capacity_change(pod: Pod, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Hint:
+    return _hint(old is None or new is None or _capacity_limit_nano(new) > _capacity_limit_nano(old))
 
 
 def _capacity_limit_nano(capacity: CSIStorageCapacity) -> int:

@@ -131,8 +131,8 @@ class VolumeRestrictions:
             return Hint.SKIP
         return Hint.QUEUE if has_disk_conflict(pod, (old,)) or _claims(pod) & _claims(old) else Hint.SKIP
 
-    def _after_claim_add(self, pod: Pod, old: Any, new: PersistentVolumeClaim) -> Hint:
-        return Hint.QUEUE if references_claim(pod, new) else Hint.SKIP
+    def _after_claim_add(self, pod: Pod, old: Any, new: PersistentVolumeClaim | None) -> Hint:
+        return Hint.QUEUE if new is None or references_claim(pod, new) else Hint.SKIP
 
 
 def _claims(pod: Pod) -> set[str]:

@@ -153,11 +153,13 @@ class VolumeZone:
             on_event("PersistentVolume", ADD | UPDATE, self._after_volume_change),
         )
 
-    def _after_class_add(self, pod: Pod, old: Any, new: StorageClass) -> Hint:
-        return Hint.QUEUE if new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER else Hint.SKIP
+    def _after_class_add(self, pod: Pod, old: Any, new: StorageClass | None) -> Hint:
+        return Hint.QUEUE if new is None or new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER else Hint.SKIP
 
-    def _after_claim_change(self, pod: Pod, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim) -> Hint:
-        return Hint.QUEUE if references_claim(pod, new) else Hint.SKIP
+    def _after_claim_change(self, pod: Pod, old: Any, new: PersistentVolumeClaim | None) -> Hint:
+        return Hint.QUEUE if new is None or references_claim(pod, new) else Hint.SKIP
 
-    def _after_volume_change(self, pod: Pod, old: PersistentVolume | None, new: PersistentVolume) -> Hint:
-        return Hint.QUEUE if old is None or volume_topologies(old) != volume_topologies(new) else Hint.SKIP
+    def _after_volume_change(self, pod: Pod, old: PersistentVolume | None, new: PersistentVolume | None) -> Hint:
+        if old is None or new is None:
+            return Hint.QUEUE
+        return Hint.QUEUE if volume_topologies(old) != volume_topologies(new) else Hint.SKIP

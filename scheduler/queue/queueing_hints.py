@@ -196,7 +196,7 @@ class QueueingHints:
             plugin = registered.plugin
             if plugin not in rejected_by and plugin not in pending:
                 continue
-            if registered.hint is not None:
+            if registered.hint is not None and (old is not None or new is not None):  # else there is nothing to check
                 memo_key = None
                 if memo is not None and plugin in HINTS_DECIDED_BY_SPEC:
                     memo_key = id(registered), self._class_of(queued)

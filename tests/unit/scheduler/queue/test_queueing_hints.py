@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
+from kubeloop.kube.objects.api_types import Node, Pod, convert
+from kubeloop.kube.objects.resources import BY_GROUP_KIND
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.queue.queueing_hints import registrations
+from kubeloop.scheduler.api.events import ActionType, Hint
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.api.results import on_event
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.framework.profile_plugins import create_plugin
+from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
+from kubeloop.scheduler.queue.queueing_hints import (
+    QueueingHintMap,
+    QueueingHints,
+    QueueingStrategy,
+    Registration,
+    registrations,
+)
 
 
 class Plugin:
@@ -16,3 +33,97 @@ def test_plugin_without_registrations_receives_events_of_pod_groups_if_the_gate_
         resources = [registration.event.resource for registration in registered]
         assert (events.POD_GROUP in resources) is enabled
         assert events.POD in resources
+
+
+def _pods() -> list[Pod]:
+    """Return pods with an empty and with a rich spec."""
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    affinity = {
+        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]},
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]},
+    }
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    container = {
+        "name": "main",
+        "resources": {"requests": {"cpu": "1", "example.com/gpu": "1"}},
+        "ports": [{"hostPort": 80}],
+    }
+    spec = {
+        "schedulerName": "default-scheduler",
+        "affinity": affinity,
+        "containers": [container],
+        "topologySpreadConstraints": [spread],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "csi", "csi": {}}],
+        "schedulingGroup": {"podGroupName": "gang"},
+    }
+    metadata = {"name": "pending", "namespace": "ns", "uid": "1", "labels": {"app": "web"}}
+    return [convert(Pod, {}), convert(Pod, {"metadata": metadata, "spec": spec})]
+
+
+def _queued(pod: Pod, plugin: str) -> QueuedPodInfo:
+    queued = QueuedPodInfo(PodInfo(pod), 0)
+    queued.unschedulable_plugins = {plugin}
+    return queued
+
+
+def _objects(resource: str) -> list[Any]:
+    """Return None, an empty and a named object of the resource of an event."""
+    group, _, kind = resource.rpartition("/")
+    type_ = {events.NODE: Node, events.POD: Pod}.get(resource) or BY_GROUP_KIND[group, kind].type
+    bound = {"nodeName": "node"} if type_ is Pod else {}
+    named = {"metadata": {"name": "data", "namespace": "ns", "labels": {"app": "web"}}, "spec": bound}
+    return [None, convert(type_, {}), convert(type_, named)]
+
+
+def _registered(plugin_cluster: Any) -> list[Registration]:
+    gates = {"GenericWorkload": True, "GangScheduling": True, "DRAExtendedResource": True, "NodeDeclaredFeatures": True}
+    handle = plugin_cluster(feature_gates=gates)
+    names = IN_TREE_PLUGINS.keys() - {"RequestedToCapacityRatio"}  # which needs arguments
+    plugins = [create_plugin(name, None, handle, IN_TREE_PLUGINS) for name in sorted(names)]
+    return registrations(plugins, pod_groups=True)
+
+
+def test_every_hint_takes_missing_and_empty_objects(plugin_cluster):
+    called = set()
+    for registered in _registered(plugin_cluster):
+        objects = _objects(registered.event.resource)
+        for pod in _pods():
+            for old in objects:
+                for new in objects:
+                    if registered.hint is not None:
+                        assert registered.hint(pod, old, new) in Hint
+                        called.add(registered.plugin)
+                    if registered.pod_info_hint is not None:
+                        assert registered.pod_info_hint(PodInfo(pod), old, new) in Hint
+    assert len(called) > 15
+
+
+def test_event_without_objects_queues_the_pods_of_its_plugins(plugin_cluster, caplog):
+    """As when the caches of devices are complete: no hint can tell for which pods that matters."""
+    registered = _registered(plugin_cluster)
+    hints = QueueingHints({"default-scheduler": QueueingHintMap(registered)}, None, lambda: 0)
+    caplog.set_level(logging.WARNING)
+    for entry in registered:
+        for action in ActionType:
+            if action & entry.event.action and entry.hint is not None:
+                queued = _queued(_pods()[1], entry.plugin)
+                event = events.cluster_event(entry.event.resource, action)
+                assert hints.strategy(queued, event, None, None, {}) is QueueingStrategy.AFTER_BACKOFF, entry
+    assert caplog.records == []
+
+
+def test_failing_hint_queues_the_pod(caplog):
+    def fail(pod: Pod, old: Any, new: Any) -> Hint:
+        raise ValueError("odd")
+
+    class Failing:
+        name = "Failing"
+
+        def events_to_register(self) -> Any:
+            return (on_event(events.NODE, events.ADD, fail),)
+
+    hints = QueueingHints({"default-scheduler": QueueingHintMap(registrations([Failing()]))}, None, lambda: 0)
+    strategy = hints.strategy(_queued(_pods()[1], "Failing"), events.NODE_ADD, None, Node(), None)
+    assert strategy is QueueingStrategy.AFTER_BACKOFF
+    assert [record.message for record in caplog.records] == ["queueing hint failed"]
