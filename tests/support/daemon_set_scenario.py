@@ -103,7 +103,12 @@ def history_limited(client: ScenarioClient) -> None:
 
 
 def nodes_changed(client: ScenarioClient) -> None:
-    """A node loses its label, one gets a taint, and one is added."""
+    """A node loses its label, one gets a taint, and one is added.
+
+    Pods are created when the DaemonSet controller sees that the new node has no taint, and the scheduler may see that
+    later.
+    """
+    client.ignored_reasons.add("FailedScheduling")
     client.patch(f"{_NODES}/node-1", {"spec": {"taints": [{"key": "busy", "effect": "NoSchedule"}]}})
     client.patch(f"{_NODES}/node-0", {"metadata": {"labels": {"disk": "hdd"}}})
     client.make_node("node-12", labels={"disk": "ssd"}, taints=[{"key": "new", "effect": "NoSchedule"}])

@@ -29,11 +29,15 @@ _TRACE_ANNOTATIONS = ("tracing.k8s.io/traceparent", "kubeloop.io/pod-trace")  # 
 
 
 class ScenarioClient:
-    """Requests of a user of one cluster. zones: the zone of each node."""
+    """Requests of a user of one cluster.
+
+    zones: the zone of each node. ignored_reasons: of events that a step may cause or not.
+    """
 
     def __init__(self, server: RealApiServer) -> None:
         self._server = server
         self.zones: dict[str, str] = {}
+        self.ignored_reasons: set[str] = set()
 
     def create(self, path: str, body: JSON) -> JSON:
         return self._server.request("POST", path, body)
@@ -101,6 +105,8 @@ class ScenarioClient:
         """Return object, type, reason and message of the events, without duplicates."""
         texts = set()
         for event in self.items(f"/api/v1/namespaces/{namespace}/events"):
+            if event["reason"] in self.ignored_reasons:
+                continue
             regarding = event["involvedObject"]
             text = f"{regarding['kind']}/{regarding['name']} {event['type']} {event['reason']}: {event['message']}"
             texts.add(_without_nodes(_without_suffixes(_without_scaling_steps(text))))
