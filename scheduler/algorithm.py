@@ -179,9 +179,10 @@ class Algorithm:
                     continue
                 raise SchedulingError(str(error), EXTENDER) from error
             for name, message in result.failed.items():
-                diagnosis.node_to_status.set(name, Status(Code.UNSCHEDULABLE, (message,)))
+                diagnosis.node_to_status.set(name, Status(Code.UNSCHEDULABLE, (message,), EXTENDER))
             for name, message in result.failed_and_unresolvable.items():
-                diagnosis.node_to_status.set(name, Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (message,)))
+                status = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (message,), EXTENDER)
+                diagnosis.node_to_status.set(name, status)
             rows = _rows_of(self.snapshot, result.feasible)
         return rows
 

@@ -5,7 +5,6 @@ Pure functions. Source: pkg/controller/deployment/util/deployment_util.go, pkg/c
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
@@ -47,15 +46,27 @@ def sort_by_size_newer(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
 
 
 def sort_by_revision(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
-    """Sort by revision, lowest first; if revisions are equal or one is not a number, oldest first."""
+    """Sort by revision, lowest first; the same revision by age, oldest first.
 
-    def compare(a: ReplicaSet, b: ReplicaSet) -> int:
-        revision_a, revision_b = _revision_or_none(a), _revision_or_none(b)
-        if revision_a is None or revision_b is None or revision_a == revision_b:
-            return -1 if _creation_key(a) < _creation_key(b) else 1
-        return revision_a - revision_b
-
-    return sorted(replica_sets, key=functools.cmp_to_key(compare))
+    A ReplicaSet whose revision is not a number comes before the first one with a number that is newer. This is the
+    order of kube-controller-manager, which compares such a ReplicaSet by age, wherever its comparisons have no cycle.
+    """
+    numbered: list[tuple[int, ReplicaSet]] = []
+    others: list[ReplicaSet] = []
+    for rs in replica_sets:
+        revision = _revision_or_none(rs)
+        if revision is None:
+            others.append(rs)
+        else:
+            numbered.append((revision, rs))
+    numbered.sort(key=lambda item: (item[0], _creation_key(item[1])))
+    others.sort(key=_creation_key, reverse=True)
+    result: list[ReplicaSet] = []
+    for _, rs in numbered:
+        while others and _creation_key(others[-1]) < _creation_key(rs):
+            result.append(others.pop())
+        result.append(rs)
+    return result + others[::-1]
 
 
 def revision_of(obj: Object) -> int:

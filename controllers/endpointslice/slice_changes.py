@@ -108,7 +108,7 @@ def _pack(
             unchanged.append(current)
     to_add = list(missing.values())
     changes.added += len(to_add)
-    for target in sorted(changed, key=lambda target: -len(target["endpoints"])):
+    for target in sorted(changed, key=lambda target: (-len(target["endpoints"]), target["metadata"]["name"])):
         _fill(target, to_add, max_endpoints)
     while to_add:
         fitting = _slice_to_fill(unchanged, len(to_add), max_endpoints)
@@ -150,11 +150,14 @@ def _fill(target: JSONValue, to_add: list[JSONValue], max_endpoints: int) -> Non
 
 
 def _slice_to_fill(slices: list[JSONValue], count: int, max_endpoints: int) -> JSONValue | None:
-    """Return the slice that `count` more endpoints fill best; None if they fit in none, or fill a new slice."""
+    """Return the slice that `count` more endpoints fill best, of equal ones the first by name.
+
+    None if they fit in none, or fill a new slice.
+    """
     if count >= max_endpoints:
         return None
     fitting = [it for it in slices if len(it.get("endpoints") or ()) + count <= max_endpoints]
-    return max(fitting, key=lambda it: len(it.get("endpoints") or ()), default=None)
+    return min(fitting, key=lambda it: (-len(it.get("endpoints") or ()), it["metadata"]["name"]), default=None)
 
 
 def new_slice(service: Service, address_type: str, ports: list[JSONValue]) -> JSONValue:

@@ -109,9 +109,9 @@ def _uncounted(status: JobStatus) -> UncountedTerminatedPods:
     return status.uncounted_terminated_pods or UncountedTerminatedPods()
 
 
-def _by_index(pod: Pod) -> int:
+def _by_index(pod: Pod) -> tuple[int, str]:
     index = completion_index(pod)
-    return -1 if index is None else index
+    return -1 if index is None else index, pod.metadata.uid
 
 
 def _can_release(state: JobState, pod: Pod, target: Condition | None) -> bool:

@@ -92,7 +92,7 @@ class TiedPod:
     """A Pod among those with the same sort key; the smaller one is deleted first.
 
     The order is that of v1.36. It is not transitive where Pods with equal ready times are compared with Pods of the
-    same age bucket.
+    same age bucket; such Pods are sorted from the order of their UIDs, so that the result depends on no cache.
     """
 
     __slots__ = ("created", "created_bucket", "pod", "ready_since", "restarts", "uid")
@@ -117,7 +117,10 @@ class TiedPod:
 
 
 def _sort_tied(tied: list[TiedPod]) -> list[TiedPod]:
-    """Sort Pods with the same sort key; uses a key function where it gives the same result, which is almost always."""
+    """Sort Pods with the same sort key; uses a key function where it gives the same result, which is almost always.
+
+    The result is the same for each order of `tied`.
+    """
     rank_by_ready_time: dict[datetime | None, tuple[tuple[int, int], int]] = {}
     uniform = True  # True while Pods with the same ready time have the same restarts and age bucket
     for tied_pod in tied:
@@ -125,12 +128,16 @@ def _sort_tied(tied: list[TiedPod]) -> list[TiedPod]:
         if rank_by_ready_time.setdefault(tied_pod.ready_since, rank) != rank:
             uniform = False
             if len(rank_by_ready_time) > 1:
-                return sorted(tied)
+                return _sort_by_comparison(tied)
     if uniform:
         return sorted(tied, key=lambda tied_pod: tied_pod.uid)
     if len(rank_by_ready_time) > 1:
-        return sorted(tied)
+        return _sort_by_comparison(tied)
     return sorted(tied, key=lambda tied_pod: (tied_pod.restarts, tied_pod.created_bucket, tied_pod.uid))
+
+
+def _sort_by_comparison(tied: list[TiedPod]) -> list[TiedPod]:
+    return sorted(sorted(tied, key=lambda tied_pod: tied_pod.uid))
 
 
 def deletion_order(pods: Iterable[Pod], related: PodsPerNode, now: datetime, *, by_cost: bool = True) -> Iterator[Pod]:

@@ -12,7 +12,7 @@ from kubeloop.kube.objects.object_fields import condition_of
 
 _PHASE_RANKS = {"Pending": 0, "Unknown": 1, "Running": 2}
 
-ActivePodSortKey = tuple[bool, int, bool, float, tuple[int, int], float]
+ActivePodSortKey = tuple[bool, int, bool, float, tuple[int, int], float, str]
 
 
 def phase_rank(pod: Pod) -> int:
@@ -46,7 +46,8 @@ def active_pod_sort_key(pod: Pod) -> ActivePodSortKey:
     """Return the sort key of the deletion order; the smaller one is deleted first.
 
     Unassigned before assigned, earlier phase before later, not ready before ready, ready for a shorter time before
-    longer, more restarts before fewer, newer before older; an unknown time counts as the newest. ReplicaSets have an
+    longer, more restarts before fewer, newer before older; an unknown time counts as the newest. The order of Pods
+    that are equal in all this is that of their UIDs, and arbitrary in kube-controller-manager. ReplicaSets have an
     order of their own, see `replicaset.deletion_order`.
     """
     ready, since = ready_since(pod)
@@ -58,6 +59,7 @@ def active_pod_sort_key(pod: Pod) -> ActivePodSortKey:
         _newest_first(since) if ready else 0.0,
         (-regular, -sidecar),
         _newest_first(pod.metadata.creation_timestamp),
+        pod.metadata.uid,
     )
 
 

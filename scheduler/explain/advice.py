@@ -141,7 +141,10 @@ def _labels(pod: Pod, nodes: Sequence[NodeInfo]) -> list[str]:
         node_counts[str(requirement)] = sum(matching)
     for fields in (term.fields for term in terms if term.fields is not None):
         node_counts[str(fields)] = sum(fields.matches({"metadata.name": info.name}) for info in nodes)
-    return [f"{text} {_on(number, nodes)}" for text, number in sorted(node_counts.items(), key=lambda entry: entry[1])]
+    return [
+        f"{text} {_on(number, nodes)}"
+        for text, number in sorted(node_counts.items(), key=lambda entry: (entry[1], entry[0]))
+    ]
 
 
 def _sizes(pod: PodInfo, nodes: Sequence[NodeInfo]) -> list[str]:

@@ -140,7 +140,7 @@ class VolumeCandidates:
         """Raises ClaimError."""
         volumes_that_suit = list(_suitable_volumes(claim, volumes))
         self.prebound = next((volume for volume in volumes_that_suit if is_bound_to(volume, claim)), None)
-        self._by_capacity = sorted(volumes_that_suit, key=_capacity_nano) if self.prebound is None else []
+        self._by_capacity = sorted(volumes_that_suit, key=_by_capacity) if self.prebound is None else []
         self._on_any_node: list[int] = []
         self._by_label: dict[tuple[str, str], list[int]] = {}
         for index, volume in enumerate(self._by_capacity):
@@ -174,6 +174,10 @@ def _required_labels(volume: PersistentVolume) -> list[tuple[str, str]] | None:
         if expression.operator == "In":
             return [(expression.key, value) for value in dict.fromkeys(expression.values)]
     return None
+
+
+def _by_capacity(volume: PersistentVolume) -> tuple[int, str]:
+    return _capacity_nano(volume), volume.metadata.name
 
 
 def _capacity_nano(volume: PersistentVolume) -> int:
@@ -278,7 +282,7 @@ class VolumeBinder:
                 pod_volumes.conflict_reasons.append(ERR_REASON_BIND_CONFLICT)
                 return
         chosen: set[str] = set()
-        for claim in sorted(to_match, key=_requested_nano):  # smallest first, so that each gets its smallest fit
+        for claim in sorted(to_match, key=_by_request):  # smallest first, so that each gets its smallest fit
             volume = claims.candidates(claim).find(node, chosen)
             if volume is None:
                 to_provision.append(claim)
@@ -421,6 +425,10 @@ def _suitable_volumes(claim: PersistentVolumeClaim, volumes: Iterable[Persistent
             and set(claim.spec.access_modes) <= set(spec.access_modes)
         ):
             yield volume
+
+
+def _by_request(claim: PersistentVolumeClaim) -> tuple[int, str]:
+    return _requested_nano(claim), claim.metadata.name
 
 
 def _requested_nano(claim: PersistentVolumeClaim) -> int:

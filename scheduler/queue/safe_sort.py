@@ -27,7 +27,7 @@ class SafeKey:
             try:
                 return bool(self.key < other.key)
             except Exception:  # not comparable: any order that is always the same
-                return self.number < other.number
+                return (_kind(self.key), self.number) < (_kind(other.key), other.number)
         return self.has_key if self.has_key != other.has_key else self.number < other.number
 
     def __eq__(self, other: object) -> bool:
@@ -39,6 +39,13 @@ class SafeKey:
             return self.number == other.number
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _kind(key: Any) -> str:
+    """Return a text that is the same for keys that can be compared, so that three keys of two kinds have one order."""
+    if isinstance(key, tuple | list):
+        return f"{type(key).__name__}({','.join(map(_kind, key))})"
+    return "number" if isinstance(key, int | float) else type(key).__qualname__
 
 
 def safe_sort_key(

@@ -153,7 +153,7 @@ async def test_extender_filters_and_adds_weighted_scores() -> None:
     cluster = nodes(3)
     facts = await schedule(algorithm(cluster, Extender({"n0": 1, "n2": 10})), cluster)
     assert (facts.node, facts.feasible) == ("n2", 2)
-    assert facts.rejections == {"": 1}
+    assert facts.rejections == {"Extender": 1}
     scores = dict(facts.scores)
     assert scores["n2"] - scores["n0"] == 90
 

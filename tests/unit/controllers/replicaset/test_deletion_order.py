@@ -75,6 +75,14 @@ def test_deletion_order_matches_pairwise_comparison(pods):
     assert [ordered.metadata.uid for ordered in first] == expected[:-1]
 
 
+@given(pods=pods, rng=st.randoms(use_true_random=False))
+def test_deletion_order_does_not_depend_on_the_cache(pods, rng):
+    counts = active_pods_per_node(pods)
+    shuffled = rng.sample(pods, len(pods))
+    orders = [[*deletion_order(order, counts, NOW)] for order in (pods, shuffled)]
+    assert [it.metadata.uid for it in orders[0]] == [it.metadata.uid for it in orders[1]]
+
+
 def test_deletion_age_ratio_is_relative_to_youngest_ready_pod():
     young, old, not_ready = pod("y", ready=1, created=600), pod("o", ready=1, created=3900), pod("w", created=60)
     assert deletion_age_ratios([young, old, not_ready], [old, not_ready], NOW) == [6]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from kubeloop.controllers.runtime.active_pods import active_pod_sort_key, max_restarts
@@ -38,6 +39,12 @@ def test_pods_are_deleted_in_the_order_of_upstream():
     ]
     shuffled = order[::-1]
     assert sorted(shuffled, key=active_pod_sort_key) == order
+
+
+def test_order_of_equal_pods_does_not_depend_on_the_cache():
+    pods = [convert(Pod, {"metadata": {"name": name, "uid": name}}) for name in "abc"]
+    for order in itertools.permutations(pods):
+        assert sorted(order, key=active_pod_sort_key) == pods
 
 
 def test_restarts_of_sidecars_count_separately():

@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
+from kubeloop.kube.objects.storage_types import PersistentVolume
 from kubeloop.kube.quantities import value
 from kubeloop.scheduler.plugins.volume_binder import VolumeCandidates, matches_node
 from support.plugin_volumes import make_claim, make_volume
 
 ZONE = "topology.kubernetes.io/zone"
+
+
+def by_capacity_and_name(volume: PersistentVolume) -> tuple[int, str]:
+    return value(volume.spec.capacity["storage"]), volume.metadata.name
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -46,5 +51,5 @@ def test_smallest_accessible_volume_is_chosen(seed: int, node: Callable[..., Any
             and value(volume.spec.capacity["storage"]) >= 2 << 30
             and matches_node(volume.spec.node_affinity, target)
         ]
-        smallest = min(fitting, key=lambda volume: value(volume.spec.capacity["storage"]), default=None)
+        smallest = min(fitting, key=by_capacity_and_name, default=None)
         assert candidates.find(target, chosen) is smallest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from kubeloop.scheduler.queue.safe_sort import safe_sort_key
@@ -26,3 +27,13 @@ def test_keys_that_cannot_be_compared_keep_their_order(queued: Any) -> None:
     key = safe_sort_key(lambda pod: 1 if pod.key == "n/number" else "text", lambda pod, error: None)
     pods = [queued("number"), queued("text")]
     assert sorted(pods, key=key) == pods
+
+
+def test_order_of_keys_of_several_kinds_does_not_depend_on_their_arrival(queued: Any) -> None:
+    keys = {"one": 1, "half": 1.5, "two": 2, "text": "x", "tuple": (1, "x"), "pair": (1, 2), "triple": (1, 3)}
+    orders = set()
+    for names in itertools.permutations(keys, 5):
+        key = safe_sort_key(lambda pod: keys[pod.key.removeprefix("n/")], lambda pod, error: None)
+        order = sorted(map(queued, names), key=key)
+        orders.add((frozenset(names), tuple(pod.key for pod in order)))
+    assert len(orders) == len({names for names, _ in orders})
