@@ -6,7 +6,6 @@ Source: v1.36 pkg/controller/servicecidrs/servicecidrs_controller.go.
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import datetime
 
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
@@ -22,6 +21,7 @@ from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError, NotFound
 from kubeloop.kube.objects.api_types import JSONValue, ObjectReference
 from kubeloop.kube.objects.resources import IP_ADDRESSES, SERVICE_CIDRS
+from kubeloop.kube.times import parse_time, seconds_between
 
 FINALIZER = "networking.k8s.io/service-cidr-finalizer"
 _NAME = "service-cidr-controller"
@@ -90,7 +90,7 @@ class ServiceCIDRController:
             if not can_delete(service_cidr, [*self._cidrs.values()], self._addresses.values()):
                 await self._set_ready(service_cidr, *_TERMINATING)
                 return None
-            age_seconds = (self._clock.now() - datetime.fromisoformat(deleted_at)).total_seconds()
+            age_seconds = seconds_between(parse_time(deleted_at), self._clock.now())
             if age_seconds < _DELETION_SECONDS:
                 return _DELETION_SECONDS - age_seconds
             if FINALIZER in finalizers:

@@ -1,0 +1,169 @@
+"""Times, durations and seconds at the limits of their types in a complete cluster: no object affects another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from kubeloop.kube.client.api_client import Client
+from kubeloop.process.metrics.metrics_registry import MetricsRegistry
+from kubeloop.process.observation.observation import Observation, ObservationSettings
+from kubeloop.testing import virtual_time
+from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
+from kubeloop.testing.memory_transport import MemoryTransport
+from kubeloop.testing.virtual_time import VirtualClock
+from kubeloop.tracing.observation.clock_skew import ClockSkew
+from support.differential import VALID
+from support.limit_fields import LimitField, limit_fields
+from support.manifests import deployment
+
+JSON = dict[str, Any]
+NOT_OBJECTS = ("policies.yaml", "templates.yaml")  # refuse other objects; templates are those of the workloads
+REFUSE_OTHERS = ("LimitRange", "ResourceQuota")
+HEADERS = {"content-type": "application/json", "accept": "application/json"}
+TABLE = {**HEADERS, "accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+MERGE = {**HEADERS, "content-type": "application/merge-patch+json"}
+
+
+def declared_kinds() -> list[tuple[str, str, JSON]]:
+    """Return type, path and valid objects (the first, and those with a status) of each kind of tests/support/valid."""
+    kinds = []
+    for file in sorted(VALID.glob("*.yaml")):
+        if file.name in NOT_OBJECTS:
+            continue
+        for document in yaml.safe_load_all(file.read_text()):
+            kind = document.get("kind", "/")
+            if document.get("objects") and "/" not in kind and kind not in REFUSE_OTHERS:
+                first, *others = document["objects"]
+                bases = [first, *(obj for obj in others if "status" in obj)]
+                kinds += [(document["type"], document["path"], {"kind": kind, **obj}) for obj in bases]
+    return kinds
+
+
+FIELDS = [(path, base["kind"], field) for type_, path, base in declared_kinds() for field in limit_fields(type_, base)]
+
+
+class Tracebacks(logging.Handler):
+    """Collects records with a traceback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.texts.append(f"{record.getMessage()} {record.__dict__.get('key', '')}: {record.exc_info[1]!r}")
+
+
+class Limits:
+    """A cluster that receives objects with one field at its limit each."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self._transport = MemoryTransport(cluster.api.handle)
+        self.paths: list[str] = []
+        self.accepted = 0
+
+    async def _send(self, method: str, path: str, body: Any = None, headers: Any = HEADERS) -> Any:
+        content = b"" if body is None else json.dumps(body).encode()
+        response = await self._transport.request(method, path, headers=headers, body=content)
+        assert response.status < 500, (method, path, body, response.body)
+        return response.status, json.loads(response.body)
+
+    async def write(self, path: str, name: str, field: LimitField, value: Any) -> None:
+        obj = field.object_with(value)
+        obj = {**obj, "metadata": {**obj["metadata"], "name": name}}
+        status, created = await self._send("POST", path, obj)
+        if status != 201:
+            return
+        self.paths.append(f"{path}/{name}")
+        self.accepted += field.place[0] != "status"
+        if "status" in obj:
+            metadata = {**obj["metadata"], "resourceVersion": created["metadata"]["resourceVersion"]}
+            status, _ = await self._send(
+                "PUT", f"{path}/{name}/status", {**created, "metadata": metadata, "status": obj["status"]}
+            )
+            self.accepted += field.place[0] == "status" and status == 200
+
+    async def read_change_delete(self) -> None:
+        for path in sorted({path.rpartition("/")[0] for path in self.paths}):
+            await self._send("GET", path, headers=TABLE)
+        for path in self.paths:
+            await self._send("PATCH", path, {"metadata": {"annotations": {"changed": "yes"}}}, MERGE)
+        await asyncio.sleep(600)
+        for path in self.paths:
+            await self._send("DELETE", path)
+
+
+def test_every_field_of_time_and_seconds_is_found():
+    found = {f"{kind}.{field}" for _, kind, field in FIELDS}
+    assert {
+        "Pod.spec.terminationGracePeriodSeconds",
+        "Pod.spec.activeDeadlineSeconds",
+        "Pod.status.startTime",
+        "Pod.status.conditions.0.lastTransitionTime",
+        "Pod.spec.tolerations.0.tolerationSeconds",
+        "Deployment.spec.minReadySeconds",
+        "CronJob.spec.startingDeadlineSeconds",
+        "CronJob.status.lastScheduleTime",
+        "Job.spec.ttlSecondsAfterFinished",
+        "Lease.spec.renewTime",
+        "PodDisruptionBudget.status.disruptedPods.web",
+        "Node.spec.taints.0.timeAdded",
+        "Event.lastTimestamp",
+    } <= found
+    assert len(found) > 150
+
+
+@settings(
+    max_examples=2,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.data())
+@pytest.mark.timeout(300)
+def test_objects_at_the_limits_affect_no_other_object(data):
+    values = [data.draw(field.values(), label=f"{kind}.{field}") for _, kind, field in FIELDS]
+    tracebacks = Tracebacks()
+
+    async def main() -> None:
+        clock = VirtualClock()
+        async with memory_cluster(clock=clock, nodes=3) as cluster:
+            observation = Observation(
+                Client(MemoryTransport(cluster.api.handle), clock=clock, rng=random.Random(2)),
+                ObservationSettings(),
+                clock=clock,
+                rng=random.Random(3),
+                registry=MetricsRegistry(),
+                skew=ClockSkew(),
+            )
+            observing = asyncio.create_task(observation.run())
+            limits = Limits(cluster)
+            for number, ((path, kind, field), value) in enumerate(zip(FIELDS, values, strict=True)):
+                await limits.write(path, f"limit-{kind.lower()}-{number}", field, value)
+            assert limits.accepted > len(FIELDS) // 4
+            await asyncio.sleep(600)
+            await cluster.apply(deployment("bystander", replicas=3, image="app:1"))
+            await cluster.wait_for("deployment/bystander", "complete")
+            await limits.read_change_delete()
+            await asyncio.sleep(600)
+            await cluster.apply(deployment("bystander", replicas=3, image="app:2"))
+            await cluster.wait_for("deployment/bystander", "complete")
+            assert not observing.done()
+            observing.cancel()
+            await asyncio.wait([observing])
+
+    logging.getLogger().addHandler(tracebacks)
+    try:
+        virtual_time.run(main())
+    finally:
+        logging.getLogger().removeHandler(tracebacks)
+    assert tracebacks.texts == []
