@@ -105,7 +105,8 @@ class CustomResource(Resource[JSON]):
 class ServedResource:
     """One resource with the server's rules for it.
 
-    generation: fields whose changes increase metadata.generation, () for kinds without generation. create_on_update: a
+    generation: fields whose changes increase metadata.generation, () for kinds without generation;
+    generation_metadata: field of metadata whose changes do, too. create_on_update: a
     PUT of a missing object creates it. unconditional_update: a PUT may omit resourceVersion. return_deleted_object:
     DELETE returns the object instead of a Status. dependents: default propagation ("ignored": dependents never count).
     empty_status: status of a new object. columns: table columns as "Name=path"; () for those of `columns.json`.
@@ -117,6 +118,7 @@ class ServedResource:
     resource: Resource[Any]
     verbs: tuple[str, ...] = ALL_VERBS
     generation: tuple[str, ...] = ()
+    generation_metadata: str = ""
     create_on_update: bool = False
     unconditional_update: bool = True
     return_deleted_object: bool = False
@@ -237,9 +239,9 @@ ENDPOINTS = declare(
 )  # fmt: skip
 serve(resources.EVENTS, create_on_update=True, dependents="ignored")
 LIMIT_RANGES = declare("v1", "limitranges", "LimitRange", short="limits", create_on_update=True)
-serve(resources.NAMESPACES, verbs=_ALL_BUT_DELETE_COLLECTION, return_deleted_object=True)
+serve(resources.NAMESPACES, verbs=_ALL_BUT_DELETE_COLLECTION, return_deleted_object=True, status={"phase": "Active"})
 serve(resources.NODES)
-serve(resources.PERSISTENT_VOLUME_CLAIMS, return_deleted_object=True)
+serve(resources.PERSISTENT_VOLUME_CLAIMS, return_deleted_object=True, status={"phase": "Pending"})
 serve(resources.PERSISTENT_VOLUMES, return_deleted_object=True)
 serve(resources.PODS, generation="spec", return_deleted_object=True)
 POD_TEMPLATES = declare("v1", "podtemplates", "PodTemplate", return_deleted_object=True, generation="template")
@@ -260,7 +262,7 @@ API_SERVICES = declare(
 
 serve(resources.CONTROLLER_REVISIONS)
 serve(resources.DAEMON_SETS, generation="spec", status=_SCHEDULED)
-serve(resources.DEPLOYMENTS, generation="spec")
+serve(resources.DEPLOYMENTS, generation="spec", generation_metadata="annotations")
 serve(resources.REPLICA_SETS, generation="spec", status=_REPLICAS)
 serve(resources.STATEFUL_SETS, generation="spec", status={"replicas": 0, "availableReplicas": 0})
 
@@ -411,6 +413,7 @@ RUNTIME_CLASSES = declare(
 )
 ENDPOINT_SLICES = declare(
     "discovery.k8s.io/v1", "endpointslices", "EndpointSlice", generation="endpoints ports addressType",
+    generation_metadata="labels",
 )  # fmt: skip
 
 # --- resource.k8s.io --------------------------------------------------------------------------------------------------

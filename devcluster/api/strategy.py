@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_subdomain
 from kubeloop.kube.objects.resources import Resource
@@ -33,6 +34,19 @@ Warn = Callable[[JSON, JSON | None], Iterable[str]]
 ComputedColumn = Callable[[JSON, datetime], Any]
 
 
+Drop = Callable[[JSON, JSON], None]
+"""Drops a field from the first argument unless the second, the stored one, uses it ({} if there is none)."""
+
+
+class Write(msgspec.Struct, frozen=True):
+    """Circumstances of a write. now: in the format of the API. user: UserInfo of the writer. gates: of the server."""
+
+    now: Callable[[], str] = str
+    user: JSON = {}
+    new_uid: Callable[[], str] = str
+    gates: FeatureGates = DEFAULT_FEATURE_GATES
+
+
 def _accept_update(errors: Any, obj: JSON, old: JSON) -> None:
     del errors, obj, old
 
@@ -40,6 +54,11 @@ def _accept_update(errors: Any, obj: JSON, old: JSON) -> None:
 def _no_warnings(obj: JSON, old: JSON | None) -> Iterable[str]:
     del obj, old
     return ()
+
+
+def _never(obj: JSON) -> bool:
+    del obj
+    return False
 
 
 def _no_warnings_as_sent(obj: JSON) -> Iterable[str]:
@@ -51,6 +70,23 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The behaviour of one kind. Functions change objects in place: they belong to the request.
 
     default: set unset fields. default_times: set unset times; second argument: returns the current time.
+    default_on_read: what kube-apiserver sets when it reads an object, after the object is validated.
+    is_defaulted_on_read: True for a new object whose fields kube-apiserver defaults on each read until the next write.
+
+    template_path: fields to the pod template, () for a pod. gated_fields: functions that drop a field unless this
+    feature gate is on; gated_status_fields: the same for the status; gated_default: default if this gate is on.
+
+    prepare_create, prepare_update, prepare_status: set the fields of the server before a write; second argument of an
+    update: the stored object. sets_initial_status: prepare_create sets the status of a new object, which is otherwise
+    that of the declaration. generation_as_sent: [] instead of null increases the generation, as with
+    reflect.DeepEqual. prepare_subresources: functions that return the object which a write to a subresource stores.
+    status_metadata: what a write of the status changes in metadata.
+
+    owns_spec, owns_status, owns_status_metadata: whether the fields sent in the spec, in the status through the object
+    itself, and in metadata with the status have owners; unowned_in_status: metadata without an owner in writes of the
+    status. Source: the strategies' GetResetFields.
+
+    validated_as_sent: absent and empty maps differ, which decoding does not preserve.
 
     validate: None for kinds of which only metadata and required fields are checked. core_finalizers: unqualified
     finalizers must be standard ones, as in kinds that use core's ValidateObjectMeta. strategy_metadata: on create, the
@@ -82,8 +118,28 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     update_steps: str = "us"
     subresource_steps: str = "us"
 
-    prepare_update: Callable[[JSON, JSON], None] | None = None
     default_on_read: Default | None = None
+    is_defaulted_on_read: Callable[[JSON], bool] = _never
+
+    template_path: tuple[str, ...] | None = None
+    gated_fields: Iterable[tuple[str, Drop]] = ()
+    gated_status_fields: Iterable[tuple[str, Drop]] = ()
+    gated_default: tuple[str, Default] | None = None
+
+    prepare_create: Callable[[JSON, Write], None] | None = None
+    sets_initial_status: bool = False
+    prepare_update: Callable[[JSON, JSON, Write], None] | None = None
+    generation_as_sent: bool = False
+    prepare_status: Callable[[JSON, JSON, Write], None] | None = None
+    prepare_subresources: Mapping[str, Callable[[JSON, JSON, Write], JSON]] = {}
+    status_metadata: tuple[str, ...] = ("labels", "annotations", "finalizers", "ownerReferences", "managedFields")
+
+    owns_spec: bool = True
+    owns_status: bool = False
+    owns_status_metadata: bool = True
+    unowned_in_status: tuple[str, ...] = ()
+
+    validated_as_sent: bool = False
 
     warnings_as_sent: Callable[[JSON], Iterable[str]] = _no_warnings_as_sent
     warnings: Warn = _no_warnings

@@ -18,10 +18,10 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import CustomResourceVersion, ServedResource, storage_version_of
 from kubeloop.devcluster.api.slow_work import Outdated
-from kubeloop.devcluster.api.strategy import strategy_of
+from kubeloop.devcluster.api.strategy import Write, strategy_of
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
-from kubeloop.devcluster.registry import strategies
+from kubeloop.devcluster.registry import preparation
 from kubeloop.devcluster.registry.disabled_fields import DisabledFields
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.empty_values import restore_empty_values
@@ -75,6 +75,7 @@ class ObjectWriter:
         admission: AdmissionChain,
     ) -> None:
         self._store = store
+        self._gates = gates
         self._fields = DisabledFields(gates)
         self._error_list = error_list_type(gates)
         self._admission = admission
@@ -90,6 +91,7 @@ class ObjectWriter:
         obj, info, warnings = body.obj, context.info, context.request.warnings
         served, namespace = storage_version_of(info.served), info.namespace
         resource, crd_version = served.resource, served.crd_version
+        strategy = strategy_of(resource)
         revision = self._store.revision
         metadata = obj.setdefault("metadata", {})
         if crd_version is not None:
@@ -104,7 +106,7 @@ class ObjectWriter:
             metadata.pop(name, None)
         if not writer.applied:
             track_create(served, obj, writer, context.now, subresource=info.subresource)
-        strategies.drop_empty_lists(served, obj)
+        preparation.drop_empty_lists(served, obj)
         metadata["uid"] = context.new_uid()
         metadata["creationTimestamp"] = context.now()
         self._admission.admit_create(resource, obj, namespace)
@@ -113,19 +115,18 @@ class ObjectWriter:
         is_generated = not metadata.get("name") and bool(metadata.get("generateName"))
         if is_generated:
             metadata["name"] = self._generated_name(context, served, metadata["generateName"])
-        if not metadata.get("name") and resource.group_resource == "limitranges":
-            metadata["name"] = context.new_uid()
         allocator = None if info.subresource else self._allocators.get(resource)
         if allocator is not None:
             allocator.create(obj, dry_run=context.dry_run)
-        needs_rewrite = strategies.is_defaulted_on_read(served, obj)
-        warnings += strategy_of(resource).warnings_as_sent(obj)
-        strategies.prepare_for_create(served, obj, metadata["creationTimestamp"], writer.user, self._fields)
+        needs_rewrite = strategy.is_defaulted_on_read(obj)
+        warnings += strategy.warnings_as_sent(obj)
+        preparation.prepare_for_create(served, obj, self._write(context, writer), self._fields)
         if crd_version is None:
             _validate(context, obj, None, body.sent, self._error_list)
         else:
             await _validate_custom(context, crd_version, obj, None)
-        strategies.default_on_read(resource, obj)
+        if strategy.default_on_read is not None:
+            strategy.default_on_read(obj)
         warnings += _warnings(served, obj)
         self._admission.check_create(context, resource, obj)
         if self._policies.apply_to(context):
@@ -165,6 +166,7 @@ class ObjectWriter:
         obj, info, sent = body.obj, context.info, body.sent
         served, subresource = storage_version_of(info.served), info.subresource
         resource, crd_version, old = served.resource, served.crd_version, from_stored(served, before.object)
+        strategy = strategy_of(resource)
         revision = self._store.revision
         metadata, namespace = obj["metadata"], old["metadata"].get("namespace", "")
         if resource.namespaced:
@@ -173,26 +175,24 @@ class ObjectWriter:
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if not writer.applied:
             track_update(served, obj, old, writer, context.now, subresource=subresource)
-        strategies.drop_empty_lists(served, obj)
+        preparation.drop_empty_lists(served, obj)
         self._admission.admit_update(resource, obj, old, subresource)
         if self._policies.apply_to(context):
             await self._mutate_by_policies(context, resource, obj, old)
         allocator = None if subresource else self._allocators.get(resource)
-        if subresource in ("status", "finalize", "approval"):
-            obj = strategies.prepare_for_status_update(
-                served, obj, old, subresource, now=context.now, fields=self._fields
-            )
-        elif subresource in ("ephemeralcontainers", "resize"):
-            obj = strategies.prepare_for_pod_subresource_update(obj, old, subresource, self._fields)
+        write = self._write(context, writer)
+        if subresource not in ("", "scale"):
+            obj = preparation.prepare_for_subresource_update(served, obj, old, subresource, write, self._fields)
         else:
             if allocator is not None:
                 allocator.update(obj, old, dry_run=context.dry_run)
-            strategies.prepare_for_update(served, obj, old, sent, self._fields, now=context.now)
+            preparation.prepare_for_update(served, obj, old, sent, write, self._fields)
         if crd_version is None:
             _validate(context, obj, old, sent, self._error_list)
         else:
             await _validate_custom(context, crd_version, obj, old)
-        strategies.default_on_read(resource, obj)
+        if strategy.default_on_read is not None:
+            strategy.default_on_read(obj)
         context.request.warnings += _warnings(served, obj, old, subresource)
         self._admission.check_update(context, resource, obj, old)
         if self._policies.apply_to(context):
@@ -211,6 +211,9 @@ class ObjectWriter:
             raise Outdated
         with self._admission.charge_quota(context, resource, obj, old):
             return _replace(served, table, before, obj, dry_run=context.dry_run)
+
+    def _write(self, context: RequestContext, writer: Writer) -> Write:
+        return Write(context.now, writer.user, context.new_uid, self._gates)
 
     async def _mutate_by_policies(
         self, context: RequestContext, resource: Resource[Any], obj: JSON, old: JSON | None = None
@@ -337,7 +340,7 @@ def _causes(requested: ServedResource, obj: JSON, old: JSON | None, sent: JSON, 
     if requested.resource.group != resource.group:
         resource, obj = requested.resource, from_stored(requested, obj)
         old = None if old is None else from_stored(requested, old)
-    elif resource.group_resource in _COMPARED_AS_SENT and sent:
+    elif strategy_of(resource).validated_as_sent and sent:
         obj = restore_empty_values(obj, sent)
     old_object = () if old is None else (old,)
     causes = validate(resource, obj, *old_object)
@@ -351,10 +354,6 @@ def _causes(requested: ServedResource, obj: JSON, old: JSON | None, sent: JSON, 
         if [*map(_reason_and_field, as_sent)] == [*map(_reason_and_field, causes)]:
             return as_sent
     return causes
-
-
-_COMPARED_AS_SENT = ("configmaps", "secrets")
-"""Kinds for which an absent and an empty map differ if the object is immutable."""
 
 
 def _reason_and_field(cause: JSON) -> tuple[str, str]:

@@ -16,6 +16,7 @@ import msgspec
 
 from kubeloop.devcluster.api.object_metadata import without_managed_fields
 from kubeloop.devcluster.api.served_resources import ServedResource
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.kube import schema
@@ -311,33 +312,21 @@ def owned_fields(served: ServedResource, fields: Fields, *, subresource: str) ->
             result["f:metadata"] = owned_metadata
         else:
             del result["f:metadata"]
-    group_resource = served.resource.group_resource
-    if served.has_status and subresource not in ("status", "approval") and group_resource not in _OWNED_STATUS:
+    strategy = strategy_of(served.resource)
+    if served.has_status and subresource not in ("status", "approval") and not strategy.owns_status:
         result.pop("f:status", None)
-    if subresource == "status" or group_resource in _UNOWNED_SPEC:
+    if subresource == "status" or not strategy.owns_spec:
         result.pop("f:spec", None)
     if subresource == "status":
         owned_metadata = {
             name: inner
             for name, inner in result.get("f:metadata", {}).items()
-            if name not in _RESET_BY_STATUS.get(group_resource, ())
+            if name not in strategy.unowned_in_status
         }
         result.pop("f:metadata", None)
-        if owned_metadata and group_resource not in _METADATA_RESET_BY_STATUS:
+        if owned_metadata and strategy.owns_status_metadata:
             result["f:metadata"] = owned_metadata
     return result
-
-
-_OWNED_STATUS = ("podgroups.scheduling.k8s.io",)
-"""Kinds whose managers own the status that they send to the object itself, although it is not stored."""
-_METADATA_RESET_BY_STATUS = ("devicetaintrules.resource.k8s.io", "podgroups.scheduling.k8s.io")
-"""Kinds without owners of metadata for writes to the status subresource. Source: the strategies' GetResetFields."""
-
-
-_UNOWNED_SPEC = ("certificatesigningrequests.certificates.k8s.io",)
-"""Kinds whose spec is immutable and has no owner."""
-_RESET_BY_STATUS = {"deployments.apps": ("f:labels",), "pods": ("f:deletionTimestamp", "f:ownerReferences")}
-"""Metadata that a write to the status subresource does not change, by kind. Source: the strategies' GetResetFields."""
 
 
 # --- sets from objects ------------------------------------------------------------------------------------------------

@@ -159,6 +159,13 @@ def default_template(holder: JSON) -> None:
         default_pod_spec(template.setdefault("spec", {}))
 
 
+def default_labels_of_template(obj: JSON) -> None:
+    """Give an object without labels those of its pod template, as kube-apiserver does on each read."""
+    labels = (obj["spec"].get("template") or {}).get("metadata", {}).get("labels")
+    if labels and not obj["metadata"].get("labels"):
+        obj["metadata"]["labels"] = dict(labels)
+
+
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 

@@ -19,4 +19,4 @@ def _default(obj: JSON) -> None:
         webhook.setdefault("reinvocationPolicy", "Never")
 
 
-STRATEGY = Strategy(default=_default, warnings=webhook_warnings)
+STRATEGY = Strategy(default=_default, warnings=webhook_warnings, generation_as_sent=True)

@@ -124,4 +124,5 @@ STRATEGY = Strategy(
     subresource_steps="s",
     computed_columns={"ParamKind": param_kind_cell},
     warnings=static_name_warnings,
+    status_metadata=("managedFields",),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from kubeloop.devcluster.api.conditions import condition_of
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.admissionregistration.validating_webhook_configuration import default_service_port
 from kubeloop.devcluster.printers.formatting import spec_of
 from kubeloop.kube.json_object import JSON
@@ -31,4 +31,20 @@ def _available(obj: JSON, _now: datetime) -> str:
     return status if status == "True" else f"{status} ({condition.get('reason', '')})"
 
 
-STRATEGY = Strategy(default=_default, computed_columns={"Service": _backend, "Available": _available})
+def _condition(type_: str, now: str, reason: str, message: str, *, status: str = "False") -> JSON:
+    return {"type": type_, "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
+
+
+def _prepare_create(obj: JSON, write: Write) -> None:
+    if obj["spec"].get("service"):
+        detail = "this server stores APIServices and does not pass requests on to them"
+        condition = _condition("Available", write.now(), "NotServed", detail)
+    else:
+        detail = "Local APIServices are always available"
+        condition = _condition("Available", write.now(), "Local", detail, status="True")
+    obj["status"] = {"conditions": [condition]}
+
+
+STRATEGY = Strategy(
+    default=_default, computed_columns={"Service": _backend, "Available": _available}, prepare_create=_prepare_create
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.formatting import (
     Cells,
     container_names_and_images,
@@ -33,6 +33,7 @@ from kubeloop.devcluster.validation.pod.workload_template import (
     validate_restart_policy_always,
 )
 from kubeloop.devcluster.validation.warnings.pod_warnings import workload_warnings
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
 
 
@@ -119,6 +120,30 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     ]
 
 
+_TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+
+
+def _set_template_generation(daemon_set: JSON, old: JSON | None) -> None:
+    """Set the annotation with the generation of a DaemonSet's template, a field of the internal type."""
+    annotations = {**daemon_set["metadata"].get("annotations", {})}  # after a patch, it may be the stored object's dict
+    daemon_set["metadata"]["annotations"] = annotations
+    if old is None:
+        sent = annotations.get(_TEMPLATE_GENERATION, "")
+        annotations[_TEMPLATE_GENERATION] = sent if sent.isdecimal() and parse_integer(sent) > 0 else "1"
+        return
+    before = old["metadata"].get("annotations", {}).get(_TEMPLATE_GENERATION, "1")
+    changed = daemon_set["spec"]["template"] != old["spec"]["template"]
+    annotations[_TEMPLATE_GENERATION] = str(parse_integer(before) + 1) if changed else before
+
+
+def _prepare_create(daemon_set: JSON, _write: Write) -> None:
+    _set_template_generation(daemon_set, None)
+
+
+def _prepare_update(daemon_set: JSON, old: JSON, _write: Write) -> None:
+    _set_template_generation(daemon_set, old)
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_daemon_set,
@@ -126,4 +151,8 @@ STRATEGY = Strategy(
     validate_status=validate_daemon_set_status_update,
     cells=_cells,
     warnings=workload_warnings,
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    prepare_status=_prepare_update,
+    template_path=("spec", "template"),
 )

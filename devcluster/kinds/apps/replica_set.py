@@ -15,6 +15,7 @@ from kubeloop.devcluster.printers.formatting import (
     spec_of,
     status_of,
 )
+from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
 from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.workload_status import validate_replica_counts
@@ -74,4 +75,6 @@ STRATEGY = Strategy(
     validate_status=validate_replica_set_status_update,
     cells=_cells,
     warnings=partial(workload_warnings, names_pods=True),
+    template_path=("spec", "template"),
+    gated_status_fields=(("DeploymentReplicaSetTerminatingReplicas", drop_fields((itself, ("terminatingReplicas",)))),),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
@@ -14,6 +14,7 @@ from kubeloop.devcluster.printers.formatting import (
     spec_of,
     status_of,
 )
+from kubeloop.devcluster.registry.disabled_fields import drop_fields
 from kubeloop.devcluster.serializer.defaulting import default_persistent_volume_claim, default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
@@ -205,6 +206,17 @@ _NEGATIVE_HISTORY_LIMIT = (
 )
 
 
+def _rolling_update(stateful_set: JSON) -> Iterator[JSON]:
+    strategy = stateful_set.get("spec", {}).get("updateStrategy") or {}
+    if (rolling_update := strategy.get("rollingUpdate")) is not None:
+        yield rolling_update
+
+
+def _default_max_unavailable(stateful_set: JSON) -> None:
+    for rolling_update in _rolling_update(stateful_set):
+        rolling_update.setdefault("maxUnavailable", 1)
+
+
 STRATEGY = Strategy(
     default=_default,
     name_check=dns_label,
@@ -213,4 +225,7 @@ STRATEGY = Strategy(
     validate_status=validate_stateful_set_status_update,
     cells=_cells,
     warnings=_warnings,
+    template_path=("spec", "template"),
+    gated_fields=(("MaxUnavailableStatefulSet", drop_fields((_rolling_update, ("maxUnavailable",)))),),
+    gated_default=("MaxUnavailableStatefulSet", _default_max_unavailable),
 )

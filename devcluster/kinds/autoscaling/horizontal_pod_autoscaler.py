@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ from kubeloop.devcluster.printers.formatting import (
     spec_of,
     status_of,
 )
+from kubeloop.devcluster.registry.disabled_fields import drop_fields
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.devcluster.validation.pod.containers import validate_container_resource_name
@@ -300,10 +301,17 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     ]
 
 
+def _scaling_rules(autoscaler: JSON) -> Iterator[JSON]:
+    behavior = autoscaler.get("spec", {}).get("behavior") or {}
+    for name in ("scaleDown", "scaleUp"):
+        yield behavior.get(name) or {}
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_horizontal_pod_autoscaler,
     validate_update=validate_horizontal_pod_autoscaler_update,
     validate_status=validate_horizontal_pod_autoscaler_status_update,
     cells=_cells,
+    gated_fields=(("HPAConfigurableTolerance", drop_fields((_scaling_rules, ("tolerance",)))),),
 )

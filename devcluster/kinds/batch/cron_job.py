@@ -144,4 +144,5 @@ STRATEGY = Strategy(
     subresource_steps="",
     cells=_cells,
     warnings=_warnings,
+    template_path=("spec", "jobTemplate", "spec", "template"),
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from kubeloop.devcluster.api.conditions import is_true
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.batch.job_status import index_count, validate_job_status_update
 from kubeloop.devcluster.kinds.networking.ingress_class import validate_domain_prefixed_path
 from kubeloop.devcluster.printers.formatting import (
@@ -20,7 +20,7 @@ from kubeloop.devcluster.printers.formatting import (
     spec_of,
     status_of,
 )
-from kubeloop.devcluster.serializer.defaulting import default_template
+from kubeloop.devcluster.serializer.defaulting import default_labels_of_template, default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
     is_valid_selector,
@@ -398,6 +398,19 @@ _TOO_MANY_INDEXES = (
 )
 
 
+def _prepare_create(job: JSON, _write: Write) -> None:
+    """Generate a selector and labels with the Job's uid, unless manualSelector is set. Source: generateSelector."""
+    spec, metadata = job["spec"], job["metadata"]
+    if spec.get("manualSelector"):
+        return
+    labels = spec.setdefault("template", {}).setdefault("metadata", {}).setdefault("labels", {})
+    for prefix in ("", "batch.kubernetes.io/"):
+        labels.setdefault(f"{prefix}controller-uid", metadata["uid"])
+        labels.setdefault(f"{prefix}job-name", metadata.get("name", ""))
+    match_labels = spec.setdefault("selector", {}).setdefault("matchLabels", {})
+    match_labels.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_job,
@@ -406,4 +419,8 @@ STRATEGY = Strategy(
     update_steps="wus",
     cells=_cells,
     warnings=_warnings,
+    prepare_create=_prepare_create,
+    default_on_read=default_labels_of_template,
+    is_defaulted_on_read=lambda job: not job["metadata"].get("labels"),
+    template_path=("spec", "template"),
 )

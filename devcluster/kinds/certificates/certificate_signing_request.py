@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.formatting import NONE, human_duration, spec_of, status_of
 from kubeloop.kube.json_object import JSON
 
@@ -24,4 +24,46 @@ def _requested_duration(obj: JSON, _now: datetime) -> str:
     return NONE if seconds is None else human_duration(seconds)
 
 
-STRATEGY = Strategy(computed_columns={"RequestedDuration": _requested_duration, "Condition": _condition})
+def _set_requester(obj: JSON, user: JSON) -> None:
+    """Set the requester fields from the authenticated user, never from the body: signers rely on them."""
+    spec = {name: value for name, value in obj["spec"].items() if name not in _USER_FIELDS}
+    obj["spec"] = {**spec, **{name: user[name] for name in _USER_FIELDS if user.get(name)}}
+
+
+def _prepare_update(obj: JSON, old: JSON, _write: Write) -> None:
+    """Keep the spec; only the subresources of a signing request may change."""
+    obj["spec"] = old["spec"]
+
+
+_USER_FIELDS = ("username", "uid", "groups", "extra")
+
+
+def _prepare_approval(obj: JSON, old: JSON, _write: Write) -> JSON:
+    """Return the object that a write to certificatesigningrequests/approval stores: only its conditions change."""
+    metadata = dict(old["metadata"])
+    if "managedFields" in obj["metadata"]:
+        metadata["managedFields"] = obj["metadata"]["managedFields"]
+    status = dict(old.get("status") or {})
+    conditions = (obj.get("status") or {}).get("conditions")
+    if conditions:
+        # the time of the update replaces a missing transition time
+        status["conditions"] = [
+            {**condition, "lastTransitionTime": condition.get("lastTransitionTime") or condition.get("lastUpdateTime")}
+            for condition in conditions
+        ]
+    else:
+        status.pop("conditions", None)
+    return {**old, "metadata": metadata, "status": status}
+
+
+def _prepare_create(obj: JSON, write: Write) -> None:
+    _set_requester(obj, write.user)
+
+
+STRATEGY = Strategy(
+    computed_columns={"RequestedDuration": _requested_duration, "Condition": _condition},
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    prepare_subresources={"approval": _prepare_approval},
+    owns_spec=False,
+)

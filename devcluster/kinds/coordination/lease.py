@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, spec_of
@@ -27,4 +28,17 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), spec_of(obj).get("holderIdentity") or "", object_age(obj, now)]
 
 
-STRATEGY = Strategy(validate=validate_lease, validate_update=validate_lease_update, core_finalizers=False, cells=_cells)
+def _drop_coordinated_election_fields(lease: JSON, *_: Any) -> None:
+    """Drop the fields of coordinated leader election, whose feature gate is off."""
+    for name in ("strategy", "preferredHolder"):
+        lease.get("spec", {}).pop(name, None)
+
+
+STRATEGY = Strategy(
+    validate=validate_lease,
+    validate_update=validate_lease_update,
+    core_finalizers=False,
+    cells=_cells,
+    prepare_create=_drop_coordinated_election_fields,
+    prepare_update=_drop_coordinated_election_fields,
+)

@@ -40,5 +40,9 @@ def _cells(obj: JSON, now: datetime) -> Cells:
 
 
 STRATEGY = Strategy(
-    validate=validate_config_map, validate_update=validate_config_map_update, update_steps="usw", cells=_cells
+    validate=validate_config_map,
+    validate_update=validate_config_map_update,
+    update_steps="usw",
+    cells=_cells,
+    validated_as_sent=True,
 )

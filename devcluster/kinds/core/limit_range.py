@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kubeloop.devcluster.api.strategy import Strategy, update_as_create
+from kubeloop.devcluster.api.strategy import Strategy, Write, update_as_create
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.containers import (
     may_be_overcommitted,
@@ -117,9 +117,15 @@ def _default(obj: JSON) -> None:
                     item[name] = value
 
 
+def _prepare_create(limit_range: JSON, write: Write) -> None:
+    metadata = limit_range["metadata"]
+    metadata["name"] = metadata.get("name") or write.new_uid()
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_limit_range,
     validate_update=update_as_create(validate_limit_range),
     update_steps="ws",
+    prepare_create=_prepare_create,
 )

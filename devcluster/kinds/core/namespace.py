@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, status_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import (
@@ -53,6 +53,18 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), status_of(obj).get("phase", ""), object_age(obj, now)]
 
 
+def _prepare_create(namespace: JSON, _write: Write) -> None:
+    if name := namespace["metadata"].get("name"):  # validation reports a missing name
+        namespace["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
+    spec = namespace.setdefault("spec", {})
+    if "kubernetes" not in spec.get("finalizers", ()):
+        spec["finalizers"] = [*spec.get("finalizers", ()), "kubernetes"]
+
+
+def _prepare_update(namespace: JSON, old: JSON, _write: Write) -> None:
+    namespace["spec"] = old.get("spec", {})
+
+
 STRATEGY = Strategy(
     default=_default,
     name_check=dns_label,
@@ -61,4 +73,6 @@ STRATEGY = Strategy(
     validate_finalize=validate_namespace_finalize_update,
     update_steps="wus",
     cells=_cells,
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
 )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
 from kubeloop.devcluster.api.conditions import condition_of
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.formatting import NONE, UNKNOWN, Cells, object_age, object_name, spec_of, status_of
+from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_name
@@ -194,6 +196,21 @@ def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
         yield "spec.externalID: this field is deprecated, and is unused by Kubernetes"
 
 
+def _drop_dynamic_configuration(node: JSON, *_: Any) -> None:
+    """Drop dynamic kubelet configuration, a removed feature; kubelets may set all other fields of the status."""
+    node.get("spec", {}).pop("configSource", None)
+    node.get("status", {}).pop("config", None)
+
+
+def _prepare_status(node: JSON, _old: JSON, _write: Write) -> None:
+    if "config" in node.get("status", {}):
+        node["status"] = {field: value for field, value in node["status"].items() if field != "config"}
+
+
+def _status(obj: JSON) -> tuple[JSON]:
+    return (obj.get("status") or {},)
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_node,
@@ -202,4 +219,10 @@ STRATEGY = Strategy(
     update_steps="wus",
     cells=_cells,
     warnings=_warnings,
+    prepare_create=_drop_dynamic_configuration,
+    prepare_update=_drop_dynamic_configuration,
+    prepare_status=_prepare_status,
+    sets_initial_status=True,
+    gated_fields=(("NodeDeclaredFeatures", drop_fields((_status, ("declaredFeatures",)))),),
+    gated_status_fields=(("NodeDeclaredFeatures", drop_fields((itself, ("declaredFeatures",)))),),
 )

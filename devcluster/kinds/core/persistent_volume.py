@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.formatting import (
     UNSET,
     Cells,
@@ -298,6 +298,25 @@ def _warnings(volume: JSON, _old: JSON | None) -> Iterator[str]:
             yield f"spec.{'storageOS' if kind == 'storageos' else kind}: {DEPRECATED_VOLUME_TYPES[kind]}"
 
 
+def _prepare_create(volume: JSON, write: Write) -> None:
+    volume["status"] = {"phase": "Pending", "lastPhaseTransitionTime": write.now()}
+
+
+def _with_transition_time(status: JSON, old: JSON, now: Callable[[], str]) -> JSON:
+    """Set lastPhaseTransitionTime when a volume's phase changes, unless the request sets it."""
+    name = "lastPhaseTransitionTime"
+    same_phase = status.get("phase") == old.get("phase")
+    if same_phase and name in old:
+        return {name: old[name], **status}
+    if not same_phase and status.get(name) in (None, old.get(name)):
+        return {**status, name: now()}
+    return status
+
+
+def _prepare_status(volume: JSON, old: JSON, write: Write) -> None:
+    volume["status"] = _with_transition_time(volume.get("status") or {}, old.get("status") or {}, write.now)
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_persistent_volume,
@@ -305,4 +324,6 @@ STRATEGY = Strategy(
     update_steps="s",
     cells=_cells,
     warnings=_warnings,
+    prepare_create=_prepare_create,
+    prepare_status=_prepare_status,
 )

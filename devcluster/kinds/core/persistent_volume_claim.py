@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.formatting import (
     UNSET,
     Cells,
@@ -145,6 +145,37 @@ def _warnings(claim: JSON, _old: JSON | None) -> list[str]:
     return [*class_annotation_warnings(claim.get("metadata", {})), *claim_warnings(claim.get("spec", {}), "spec")]
 
 
+_DATA_SOURCE_KINDS = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+
+
+def _prepare_create(claim: JSON, _write: Write) -> None:
+    _normalize_data_sources(claim["spec"])
+
+
+def _normalize_data_sources(spec: JSON, before: JSON | None = None) -> None:
+    """Synchronize dataSource and dataSourceRef; the former takes only claims and snapshots, without a namespace."""
+    before = before or {}
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    if source is not None and reference is None:
+        kind = (source.get("apiGroup") or "", source.get("kind"))
+        if before.get("dataSource") is None and kind not in _DATA_SOURCE_KINDS:
+            spec.pop("dataSource")
+        else:
+            spec["dataSourceRef"] = dict(source)
+    elif reference is not None and source is None and not reference.get("namespace"):
+        spec["dataSource"] = dict(reference)
+
+
+def _prepare_update(claim: JSON, old: JSON, _write: Write) -> None:
+    _normalize_data_sources(claim["spec"], old["spec"])
+
+
+def _drop_cross_namespace_source(new: JSON, old: JSON) -> None:
+    spec = new.get("spec", {})
+    if (spec.get("dataSourceRef") or {}).get("namespace") and old.get("spec", {}).get("dataSourceRef") is None:
+        del spec["dataSourceRef"]
+
+
 STRATEGY = Strategy(
     default=default_persistent_volume_claim,
     validate=validate_persistent_volume_claim,
@@ -153,4 +184,8 @@ STRATEGY = Strategy(
     update_steps="uws",
     cells=_cells,
     warnings=_warnings,
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    is_defaulted_on_read=lambda _claim: True,
+    gated_fields=(("CrossNamespaceVolumeDataSource", _drop_cross_namespace_source),),
 )

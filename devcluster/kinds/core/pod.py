@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kubeloop.devcluster.api.conditions import condition_of, is_true
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, Write
+from kubeloop.devcluster.kinds.core.match_label_keys import merge_match_label_keys
 from kubeloop.devcluster.printers.formatting import (
     NONE,
     Cells,
@@ -18,6 +19,8 @@ from kubeloop.devcluster.printers.formatting import (
     spec_of,
     status_of,
 )
+from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
+from kubeloop.devcluster.registry.preparation import _SERVER_OWNED
 from kubeloop.devcluster.serializer.defaulting import default_pod_spec
 from kubeloop.devcluster.validation.common.ip_addresses import ip_warning
 from kubeloop.devcluster.validation.pod.pod_spec import validate_pod
@@ -27,10 +30,15 @@ from kubeloop.devcluster.validation.pod.pod_subresources import (
     validate_pod_resize,
 )
 from kubeloop.devcluster.validation.pod.pod_update import validate_pod_update
-from kubeloop.devcluster.validation.pod.security_profile_annotations import app_armor_warnings
+from kubeloop.devcluster.validation.pod.security_profile_annotations import (
+    app_armor_warnings,
+    set_app_armor_from_annotations,
+)
 from kubeloop.devcluster.validation.warnings.pod_warnings import hostname_warnings, pod_warnings
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import container_totals, is_pod_level
+from kubeloop.kube.objects.qos import qos_class
 
 
 def _requests_from_limits(containers: Iterable[JSON]) -> None:
@@ -232,6 +240,139 @@ def _warnings(pod: JSON, old: JSON | None) -> list[str]:
     return [*hostname_warnings(metadata, "the Pod's hostname"), *pod_warnings(metadata, spec, "metadata", "spec")]
 
 
+def _prepare_ephemeral_containers(pod: JSON, old: JSON, _write: Write) -> JSON:
+    return prepare_part(pod, old, "ephemeralcontainers")
+
+
+def _prepare_resize(pod: JSON, old: JSON, write: Write) -> JSON:
+    return prepare_part(pod, old, "resize", write.gates)
+
+
+def _prepare_status(pod: JSON, old: JSON, _write: Write) -> None:
+    pod["status"] = _with_retained_status_fields(pod.get("status") or {}, old.get("status") or {})
+
+
+def _prepare_create(pod: JSON, write: Write) -> None:
+    merge_match_label_keys(
+        pod,
+        spread=write.gates.enabled("MatchLabelKeysInPodTopologySpread")
+        and write.gates.enabled("MatchLabelKeysInPodTopologySpreadSelectorMerge"),
+    )
+    pod["metadata"]["generation"] = 1
+    set_app_armor_from_annotations(pod)
+    sent_qos_class = pod.get("status", {}).get("qosClass")
+    pod["status"] = {"phase": "Pending", "qosClass": sent_qos_class or qos_class(pod["spec"])}
+    if pod["spec"].get("schedulingGates") and not pod["spec"].get("nodeName"):
+        pod["status"]["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "lastProbeTime": None,
+                "lastTransitionTime": write.now(),
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }
+        ]
+
+
+def _prepare_update(pod: JSON, old: JSON, _write: Write) -> None:
+    """Retain the fields that admission set on create if an update leaves them out. Source: admission/priority."""
+    for name in ("priority", "preemptionPolicy"):
+        if name in old["spec"]:
+            pod["spec"].setdefault(name, old["spec"][name])
+
+
+_RESIZE_FIELDS = ("resources", "resizePolicy")
+
+
+def prepare_part(pod: JSON, old: JSON, part: str, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> JSON:
+    """Return the pod that a write to pods/ephemeralcontainers or pods/resize stores: `old` with that part of `pod`.
+
+    A resize that adds, removes or renames containers is returned unchanged; validation rejects it.
+    """
+    spec, before = pod["spec"], dict(old["spec"])
+    metadata = {
+        **old["metadata"],
+        **{name: pod["metadata"][name] for name in _WRITABLE_METADATA if name in pod["metadata"]},
+    }
+    kinds = ("containers", "initContainers")
+    if part == "resize" and any(len(spec.get(kind) or ()) != len(before.get(kind) or ()) for kind in kinds):
+        server_owned = {name: old["metadata"][name] for name in _SERVER_OWNED if name in old["metadata"]}
+        return {
+            **pod,
+            "metadata": {**pod["metadata"], **server_owned, "uid": pod["metadata"].get("uid") or metadata["uid"]},
+        }
+    field = "resources" if part == "resize" else "ephemeralContainers"
+    if part != "resize" or gates.enabled("InPlacePodLevelResourcesVerticalScaling"):
+        before.pop(field, None)
+        if field in spec:
+            before[field] = spec[field]
+    if part == "resize":
+        for kind in kinds:
+            if kind in spec or kind in before:
+                before[kind] = _with_resize_fields(spec.get(kind) or [], before.get(kind) or [])
+    if before != old["spec"]:
+        metadata["generation"] = metadata.get("generation", 0) + 1
+    return {**old, "metadata": metadata, "spec": before}
+
+
+_WRITABLE_METADATA = ("managedFields", "resourceVersion", "deletionGracePeriodSeconds")
+
+
+def _with_resize_fields(new: list[JSON], old: list[JSON]) -> list[JSON]:
+    if [container.get("name") for container in new] != [container.get("name") for container in old]:
+        return new
+    return [
+        {
+            **{name: old_container[name] for name in old_container if name not in _RESIZE_FIELDS},
+            **{field: container[field] for field in _RESIZE_FIELDS if field in container},
+        }
+        for container, old_container in zip(new, old, strict=True)
+    ]
+
+
+def _with_retained_status_fields(status: JSON, old: JSON) -> JSON:
+    """Retain qosClass, and observedGeneration of the status and its conditions, if the request leaves them out.
+
+    Source: podStatusStrategy.PrepareForUpdate.
+    """
+    status = {**status}
+    for name in ("qosClass", "observedGeneration"):
+        if not status.get(name) and old.get(name):
+            status[name] = old[name]
+    before: dict[str, list[int]] = {}  # by type; a type may occur more than once
+    for condition in old.get("conditions") or ():
+        before.setdefault(condition.get("type", ""), []).append(condition.get("observedGeneration", 0))
+    if status.get("conditions"):
+        conditions = [{**condition} for condition in status["conditions"]]
+        for condition in conditions:
+            generations = before.get(condition.get("type", ""))
+            generation = generations.pop(0) if generations else 0
+            if generation and not condition.get("observedGeneration"):
+                condition["observedGeneration"] = generation
+        status["conditions"] = conditions
+    return status
+
+
+def _container_statuses(status: JSON) -> Iterator[JSON]:
+    for kind in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        yield from status.get(kind) or ()
+
+
+def _volume_mounts(status: JSON) -> Iterator[JSON]:
+    for container in _container_statuses(status):
+        yield from container.get("volumeMounts") or ()
+
+
+def _resource_health(status: JSON) -> Iterator[JSON]:
+    for container in _container_statuses(status):
+        for resource_status in container.get("allocatedResourcesStatus") or ():
+            yield from resource_status.get("resources") or ()
+
+
+# --- statuses ---------------------------------------------------------------------------------------------------------
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_pod,
@@ -245,4 +386,20 @@ STRATEGY = Strategy(
     status_warnings=_status_warnings,
     warnings=_warnings,
     warnings_as_sent=app_armor_warnings,
+    prepare_create=_prepare_create,
+    sets_initial_status=True,
+    prepare_update=_prepare_update,
+    prepare_status=_prepare_status,
+    prepare_subresources={"ephemeralcontainers": _prepare_ephemeral_containers, "resize": _prepare_resize},
+    status_metadata=("labels", "annotations", "finalizers", "managedFields"),
+    unowned_in_status=("f:deletionTimestamp", "f:ownerReferences"),
+    template_path=(),
+    gated_status_fields=(
+        ("DRAExtendedResource", drop_fields((itself, ("extendedResourceClaimStatus",)))),
+        ("DRANodeAllocatableResources", drop_fields((itself, ("nodeAllocatableResourceClaimStatuses",)))),
+        ("ImageVolumeWithDigest", drop_fields((_volume_mounts, ("volumeStatus",)))),
+        ("ResourceHealthStatus", drop_fields((_container_statuses, ("allocatedResourcesStatus",)))),
+        ("ResourceHealthStatusMessage", drop_fields((_resource_health, ("message",)))),
+        ("InPlacePodLevelResourcesVerticalScaling", drop_fields((itself, ("resources", "allocatedResources")))),
+    ),
 )

@@ -46,4 +46,5 @@ STRATEGY = Strategy(
     validate_update=validate_pod_template_update,
     cells=_cells,
     warnings=_warnings,
+    template_path=("template",),
 )

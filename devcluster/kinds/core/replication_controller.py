@@ -7,7 +7,7 @@ from datetime import datetime
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.apps.replica_set import replica_cells, validate_replica_set_status_update
 from kubeloop.devcluster.printers.formatting import Cells, labels_text, spec_of
-from kubeloop.devcluster.serializer.defaulting import default_template
+from kubeloop.devcluster.serializer.defaulting import default_labels_of_template, default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.pod_spec import template_before, validate_pod_template_spec
 from kubeloop.devcluster.validation.pod.workload_template import SELECTOR_MISMATCH, validate_restart_policy_always
@@ -69,4 +69,6 @@ STRATEGY = Strategy(
     validate_status=validate_replica_set_status_update,
     cells=_cells,
     warnings=_warnings,
+    default_on_read=default_labels_of_template,
+    template_path=("spec", "template"),
 )

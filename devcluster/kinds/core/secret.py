@@ -118,4 +118,5 @@ STRATEGY = Strategy(
     update_steps="usw",
     cells=_cells,
     warnings=_warnings,
+    validated_as_sent=True,
 )

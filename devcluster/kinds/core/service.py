@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from ipaddress import ip_network
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.core.service_addresses import (
     NOT_FOR_EXTERNAL_NAME,
     UNCHANGEABLE,
@@ -350,7 +350,7 @@ def _default_on_read(service: JSON) -> None:
         service["spec"].pop("internalTrafficPolicy", None)
 
 
-def prepare_update(service: JSON, old: JSON) -> None:
+def prepare_update(service: JSON, old: JSON, _write: Write) -> None:
     """Drop, in place, fields that the new type does not have and that the request did not change."""
     spec, before = service["spec"], old["spec"]
 

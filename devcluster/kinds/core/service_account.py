@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
@@ -24,4 +25,18 @@ def _warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
         yield f"metadata.annotations[{_MOUNTABLE_SECRETS}]: {detail}"
 
 
-STRATEGY = Strategy(update_steps="uws", cells=_cells, warnings=_warnings)
+def _keep_secret_names_only(account: JSON, *_: Any) -> None:
+    """Keep only the names of the references to secrets."""
+    if account.get("secrets"):
+        account["secrets"] = [
+            {name: secret[name] for name in ("name",) if name in secret} for secret in account["secrets"]
+        ]
+
+
+STRATEGY = Strategy(
+    update_steps="uws",
+    cells=_cells,
+    warnings=_warnings,
+    prepare_create=_keep_secret_names_only,
+    prepare_update=_keep_secret_names_only,
+)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from ipaddress import IPv4Address
+from typing import Any
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.core.endpoints import _SLICE_MANAGED_BY
 from kubeloop.devcluster.kinds.core.service import validate_reachable_ip
 from kubeloop.devcluster.printers.formatting import UNSET, Cells, join_first, object_age, object_name
@@ -157,6 +158,19 @@ def _warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
             yield ip_warning(f"endpoints[{i}].addresses[{j}]", address)
 
 
+def _drop_deprecated_topology(obj: JSON, *_: Any) -> None:
+    """Drop deprecatedTopology, a field of v1beta1 of which v1 has only the zone."""
+    for endpoint in obj.get("endpoints") or ():
+        endpoint.pop("deprecatedTopology", None)
+
+
+def _prepare_update(endpoint_slice: JSON, old: JSON, _write: Write) -> None:
+    """Increase the generation if the endpoints change, even if only deprecated topology is dropped."""
+    if endpoint_slice.get("endpoints") != old.get("endpoints"):
+        endpoint_slice["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+    _drop_deprecated_topology(endpoint_slice)
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_endpoint_slice,
@@ -164,4 +178,6 @@ STRATEGY = Strategy(
     update_steps="ws",
     cells=_cells,
     warnings=_warnings,
+    prepare_create=_drop_deprecated_topology,
+    prepare_update=_prepare_update,
 )

@@ -131,4 +131,5 @@ STRATEGY = Strategy(
     validate_update=validate_network_policy_update,
     cells=_cells,
     warnings=_warnings,
+    generation_as_sent=True,
 )

@@ -40,4 +40,6 @@ def validate_service_cidr_update(errors: ErrorList, obj: JSON, old: JSON) -> Non
         errors.immutable(path, cidrs or None, before)
 
 
-STRATEGY = Strategy(validate=validate_service_cidr, validate_update=validate_service_cidr_update)
+STRATEGY = Strategy(
+    validate=validate_service_cidr, validate_update=validate_service_cidr_update, status_metadata=("managedFields",)
+)

@@ -10,6 +10,7 @@ from kubeloop.devcluster.kinds.resource.resource_claim import (
     validate_opaque_configuration,
     validate_selector,
 )
+from kubeloop.devcluster.registry.disabled_fields import drop_fields, spec_part
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.containers import is_extended
 from kubeloop.kube.json_object import JSON
@@ -30,4 +31,5 @@ STRATEGY = Strategy(
     validate=validate_device_class,
     validate_update=update_as_create(validate_device_class),
     update_steps="wus",
+    gated_fields=(("DRAExtendedResource", drop_fields((spec_part, ("extendedResourceName",)))),),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.resource.common import (
     validate_driver_name,
     validate_label,
@@ -57,10 +57,23 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), *names, time_added, object_age(obj, now)]
 
 
+def update_taint_time(taint: JSON, old: JSON, now: Callable[[], str]) -> None:
+    """Set when the effect of a DeviceTaintRule was added, unless the client does."""
+    if taint.get("effect") != old.get("effect") and taint.get("timeAdded") == old.get("timeAdded"):
+        taint["timeAdded"] = now()
+
+
+def _prepare_update(rule: JSON, old: JSON, write: Write) -> None:
+    update_taint_time(rule["spec"]["taint"], old["spec"]["taint"], write.now)
+
+
 STRATEGY = Strategy(
     default_times=_default_times,
     validate=validate_device_taint_rule,
     validate_update=validate_device_taint_rule_update,
     validate_status=validate_device_taint_rule_status_update,
     cells=_cells,
+    prepare_update=_prepare_update,
+    status_metadata=("managedFields",),
+    owns_status_metadata=False,
 )

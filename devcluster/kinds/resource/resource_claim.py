@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import lru_cache
 
 import msgspec
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.resource.common import (
     Validator,
     validate_attribute_name,
@@ -21,6 +22,7 @@ from kubeloop.devcluster.kinds.resource.common import (
     validate_toleration,
 )
 from kubeloop.devcluster.printers.formatting import status_of
+from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
@@ -317,6 +319,63 @@ def _state(obj: JSON, _now: datetime) -> str:
     return ",".join(states if status.get("allocation") or status.get("reservedFor") else [*states, "pending"])
 
 
+def gated_claim_fields(*path: str) -> tuple[tuple[str, Callable[[JSON, JSON], None]], ...]:
+    """Return the fields of claims, or of their templates. path: to the claim's spec."""
+
+    def devices(obj: JSON) -> JSON:
+        for name in path:
+            obj = obj.get(name) or {}
+        claimed: JSON = obj.get("devices") or {}
+        return claimed
+
+    def requests(obj: JSON) -> Iterable[JSON]:
+        return devices(obj).get("requests") or ()
+
+    def device_requests(obj: JSON) -> Iterator[JSON]:
+        for request in requests(obj):
+            if request.get("exactly"):
+                yield request["exactly"]
+            yield from request.get("firstAvailable") or ()
+
+    def constraints(obj: JSON) -> Iterable[JSON]:
+        return devices(obj).get("constraints") or ()
+
+    return (
+        ("DRAPrioritizedList", drop_fields((requests, ("firstAvailable",)))),
+        ("DRADeviceTaints", drop_fields((device_requests, ("tolerations",)))),
+        (
+            "DRAConsumableCapacity",
+            drop_fields((constraints, ("distinctAttribute",)), (device_requests, ("capacity",))),
+        ),
+    )
+
+
+def _results(status: JSON) -> Iterable[JSON]:
+    return ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
+
+
+def _status_devices(status: JSON) -> Iterable[JSON]:
+    return status.get("devices") or ()
+
+
+def _drop_deallocated_devices(status: JSON, old: JSON) -> None:
+    """Drop, in place, the device statuses of devices that a claim no longer has."""
+    deallocated = set(map(_shared_device, _results(old))) - set(map(_shared_device, _results(status)))
+    if deallocated and status.get("devices"):
+        status["devices"] = [device for device in status["devices"] if _shared_device(device) not in deallocated]
+        if not status["devices"]:
+            del status["devices"]
+
+
+def _shared_device(result: JSON) -> tuple[str, ...]:
+    return tuple(result.get(name) or "" for name in ("driver", "pool", "device", "shareID"))
+
+
+def _prepare_status(claim: JSON, old: JSON, _write: Write) -> None:
+    claim["status"] = {**(claim.get("status") or {})}
+    _drop_deallocated_devices(claim["status"], old.get("status") or {})
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_resource_claim,
@@ -324,4 +383,18 @@ STRATEGY = Strategy(
     validate_status=validate_resource_claim_status_update,
     update_steps="wus",
     computed_columns={"State": _state},
+    gated_fields=gated_claim_fields("spec"),
+    gated_status_fields=(
+        ("DRAResourceClaimDeviceStatus", drop_fields((itself, ("devices",)))),
+        (
+            "DRAConsumableCapacity",
+            drop_fields((_results, ("shareID", "consumedCapacity")), (_status_devices, ("shareID",))),
+        ),
+        (
+            "DRADeviceBindingConditions",
+            drop_fields((_results, ("bindingConditions", "bindingFailureConditions"))),
+        ),
+    ),
+    prepare_status=_prepare_status,
+    status_metadata=("managedFields",),
 )

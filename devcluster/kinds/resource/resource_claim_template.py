@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.kinds.resource.resource_claim import default_device_requests, validate_devices
+from kubeloop.devcluster.kinds.resource.resource_claim import (
+    default_device_requests,
+    gated_claim_fields,
+    validate_devices,
+)
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import validate_template_metadata
 from kubeloop.kube.json_object import JSON
@@ -30,4 +34,5 @@ STRATEGY = Strategy(
     validate=validate_resource_claim_template,
     validate_update=validate_resource_claim_template_update,
     update_steps="wsu",
+    gated_fields=gated_claim_fields("spec", "spec"),
 )

@@ -17,6 +17,7 @@ from kubeloop.devcluster.kinds.resource.common import (
     validate_pool_name,
     validate_taint,
 )
+from kubeloop.devcluster.registry.disabled_fields import drop_fields, spec_part
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.pod.containers import is_native
 from kubeloop.devcluster.validation.pod.scheduling import validate_node_selector
@@ -294,10 +295,48 @@ def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
         yield f"spec.driver: driver names should be lowercase; {quoted(driver)} contains uppercase characters"
 
 
+def _devices(obj: JSON) -> Iterator[JSON]:
+    for spec in spec_part(obj):
+        yield from spec.get("devices") or ()
+
+
+def _capacities(obj: JSON) -> Iterator[JSON]:
+    for device in _devices(obj):
+        yield from (device.get("capacity") or {}).values()
+
+
+def _attributes(obj: JSON) -> Iterator[JSON]:
+    for device in _devices(obj):
+        yield from (device.get("attributes") or {}).values()
+
+
+_GATED_FIELDS = (
+    ("DRADeviceTaints", drop_fields((_devices, ("taints",)))),
+    (
+        "DRAPartitionableDevices",
+        drop_fields(
+            (spec_part, ("sharedCounters", "perDeviceNodeSelection")),
+            (_devices, ("consumesCounters", "nodeName", "nodeSelector", "allNodes")),
+        ),
+    ),
+    (
+        "DRADeviceBindingConditions",  # depends on DRAResourceClaimDeviceStatus
+        drop_fields((_devices, ("bindingConditions", "bindingFailureConditions", "bindsToNode"))),
+    ),
+    (
+        "DRAConsumableCapacity",
+        drop_fields((_devices, ("allowMultipleAllocations",)), (_capacities, ("requestPolicy",))),
+    ),
+    ("DRANodeAllocatableResources", drop_fields((_devices, ("nodeAllocatableResourceMappings",)))),
+    ("DRAListTypeAttributes", drop_fields((_attributes, ("bools", "ints", "strings", "versions")))),
+)
+
+
 STRATEGY = Strategy(
     default=_default,
     default_times=_default_times,
     validate=validate_resource_slice,
     validate_update=validate_resource_slice_update,
     warnings=_warnings,
+    gated_fields=_GATED_FIELDS,
 )

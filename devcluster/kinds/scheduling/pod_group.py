@@ -12,8 +12,9 @@ from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster.api.conditions import condition_of, is_true
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.formatting import NONE, Cells, object_age, object_name, spec_of
+from kubeloop.devcluster.registry.disabled_fields import drop_fields, spec_part
 from kubeloop.devcluster.validation.common.error_list import IMMUTABLE, ErrorList
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
 from kubeloop.kube.json_object import JSON
@@ -203,10 +204,32 @@ def _pod_group_status(pod_group: JSON) -> str:
     return "Scheduled" if is_true(pod_group, "PodGroupScheduled") else "Unschedulable"
 
 
+GATES_OF_GROUP_FIELDS = (
+    ("schedulingConstraints", "TopologyAwareWorkloadScheduling"),
+    ("resourceClaims", "DRAWorkloadResourceClaims"),
+    ("disruptionMode", "WorkloadAwarePreemption"),
+    ("priorityClassName", "WorkloadAwarePreemption"),
+    ("priority", "WorkloadAwarePreemption"),
+)
+"""Fields of PodGroups and of their templates in Workloads; each is retained on its own."""
+
+
+def _prepare_status(pod_group: JSON, old: JSON, write: Write) -> None:
+    if not (write.gates.enabled("DRAWorkloadResourceClaims") or old["spec"].get("resourceClaims")):
+        status = pod_group["status"] = {**(pod_group.get("status") or {})}
+        status.pop("resourceClaimStatuses", None)
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_pod_group,
     validate_update=validate_pod_group_update,
     validate_status=validate_pod_group_status_update,
     cells=_cells,
+    gated_fields=tuple((gate, drop_fields((spec_part, (name,)))) for name, gate in GATES_OF_GROUP_FIELDS),
+    default_on_read=_default,
+    prepare_status=_prepare_status,
+    status_metadata=("managedFields",),
+    owns_status=True,
+    owns_status_metadata=False,
 )

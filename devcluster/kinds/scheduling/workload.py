@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Drop, Strategy
 from kubeloop.devcluster.kinds.scheduling.pod_group import (
+    GATES_OF_GROUP_FIELDS,
     validate_group,
     validate_immutable,
     validate_name,
@@ -49,4 +51,27 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), object_age(obj, now)]
 
 
-STRATEGY = Strategy(validate=validate_workload, validate_update=validate_workload_update, cells=_cells)
+def _drop_from_templates(name: str) -> Drop:
+    """Return a function that drops a field from the templates of a Workload; they are compared by index."""
+
+    def drop(new: JSON, old: JSON) -> None:
+        templates, stored = ((obj.get("spec") or {}).get("podGroupTemplates") or () for obj in (new, old))
+        for i, template in enumerate(templates):
+            if i >= len(stored) or stored[i].get(name) in _UNUSED:
+                if name == "schedulingConstraints":
+                    template[name] = None  # JSON has the field even if it is unset
+                else:
+                    template.pop(name, None)
+
+    return drop
+
+
+_UNUSED: tuple[Any, ...] = (None, [])
+
+
+STRATEGY = Strategy(
+    validate=validate_workload,
+    validate_update=validate_workload_update,
+    cells=_cells,
+    gated_fields=tuple((gate, _drop_from_templates(name)) for name, gate in GATES_OF_GROUP_FIELDS),
+)

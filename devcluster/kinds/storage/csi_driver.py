@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.formatting import NONE, UNSET, Cells, object_age, object_name, spec_of
+from kubeloop.devcluster.registry.disabled_fields import drop_fields, spec_part
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
@@ -98,10 +99,23 @@ def _warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
         yield _TOKENS_IN_SECRETS_UNSET
 
 
+def _prepare_update(driver: JSON, old: JSON, _write: Write) -> None:
+    """Increase the generation with each change of the spec; it starts with the first change, not with the creation."""
+    if driver.get("spec") != old.get("spec"):
+        driver["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def _default_prevent_scheduling(driver: JSON) -> None:
+    driver.setdefault("spec", {}).setdefault("preventPodSchedulingIfMissing", False)
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_csi_driver,
     validate_update=validate_csi_driver_update,
     cells=_cells,
     warnings=_warnings,
+    prepare_update=_prepare_update,
+    gated_fields=(("VolumeLimitScaling", drop_fields((spec_part, ("preventPodSchedulingIfMissing",)))),),
+    gated_default=("VolumeLimitScaling", _default_prevent_scheduling),
 )

@@ -80,4 +80,5 @@ STRATEGY = Strategy(
     update_steps="ws",
     subresource_steps="ws",
     cells=_cells,
+    status_metadata=("managedFields",),
 )

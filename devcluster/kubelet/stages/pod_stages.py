@@ -14,6 +14,7 @@ from typing import Any, Literal
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.api.slow_work import HandlerTasks
+from kubeloop.devcluster.api.strategy import Write
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.kubelet.stages.files import ADD_TO, Apply, Finalizers, Patch, Stage, Step
 from kubeloop.devcluster.kubelet.stages.requests import Refused, StageRequests
@@ -26,8 +27,8 @@ from kubeloop.devcluster.kubelet.stages.schedule import (
 )
 from kubeloop.devcluster.languages.gotemplate.syntax import TemplateError
 from kubeloop.devcluster.languages.gotemplate.values import FunctionError
-from kubeloop.devcluster.registry import strategies
 from kubeloop.devcluster.registry.disabled_fields import DEFAULT_FIELDS, DisabledFields
+from kubeloop.devcluster.registry.preparation import prepare_for_subresource_update
 from kubeloop.devcluster.serializer import decoding, patches
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.devcluster.simulation.simulation import Simulation
@@ -213,8 +214,10 @@ class PodStages:
             log.debug("stage %s: %s", pending.stage.name, ", ".join(unknown))
         if patch.subresource == "status":
             served = get_served_resource(resource)
-            return strategies.prepare_for_status_update(served, decoded, obj, fields=self._fields)
-        self._fields.drop(resource.group_resource, decoded, obj)
+            return prepare_for_subresource_update(
+                served, decoded, obj, "status", Write(now=self._simulation.wall), self._fields
+            )
+        self._fields.drop(resource, decoded, obj)
         identity = {name: obj["metadata"][name] for name in _IDENTITY if name in obj["metadata"]}
         return {**decoded, "metadata": {**decoded["metadata"], **identity}, "status": obj.get("status") or {}}
 

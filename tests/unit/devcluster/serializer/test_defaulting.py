@@ -14,7 +14,7 @@ from kubeloop.devcluster.api.served_resources import (
     NETWORK_POLICIES,
     ROLE_BINDINGS,
 )
-from kubeloop.devcluster.registry.match_label_keys import merge_match_label_keys
+from kubeloop.devcluster.kinds.core.match_label_keys import merge_match_label_keys
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.devcluster.serializer.defaulting import apply_defaults, apply_time_defaults, image_pull_policy
 from kubeloop.kube.json_object import JSON

@@ -5,7 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
+from kubeloop.devcluster.api.strategy import Write
 from kubeloop.devcluster.kinds.apiregistration.api_service import STRATEGY
+from kubeloop.kube.json_object import JSON
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -20,3 +24,14 @@ def test_unavailable_api_service_shows_the_reason():
     assert cell("Available", status={"conditions": [{"type": "Available", "status": "True"}]}) == "True"
     assert cell("Available") == "Unknown"
     assert cell("Service", spec={"service": {"namespace": "kube-system", "name": "metrics"}}) == "kube-system/metrics"
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "reason"), [({}, "True", "Local"), ({"service": {"name": "s"}}, "False", "NotServed")]
+)
+def test_only_local_api_services_are_available(spec: JSON, status: str, reason: str):
+    obj: JSON = {"spec": spec}
+    assert STRATEGY.prepare_create is not None
+    STRATEGY.prepare_create(obj, Write(lambda: "t1"))
+    (condition,) = obj["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Available", status, reason)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.api.strategy import Write
 from kubeloop.devcluster.kinds.core.service import STRATEGY, prepare_update
 from kubeloop.devcluster.kinds.core.service_addresses import (
     needs_cluster_ip,
@@ -125,7 +126,7 @@ def test_allocations_of_a_type(spec: JSON, cluster_ip: bool, ports: bool):
 )
 def test_fields_of_the_old_type_are_dropped(spec: JSON, before: JSON, remaining: JSON):
     service: JSON = {"spec": spec, "status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}}
-    prepare_update(service, {"spec": before})
+    prepare_update(service, {"spec": before}, Write())
     assert service == {"spec": remaining, "status": {"loadBalancer": {}}}
 
 

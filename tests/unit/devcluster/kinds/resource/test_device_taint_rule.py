@@ -82,3 +82,15 @@ def test_conditions_of_the_status_are_validated_and_limited():
         "status.conditions[0].reason: Required value"
     ]
     assert causes(validate, rule(), rule()) == []
+
+
+def test_time_of_a_device_taint_follows_its_effect():
+    def updated(**changes: str) -> str:
+        old = {"key": "k", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
+        taint = old | changes
+        device_taint_rule.update_taint_time(taint, old, lambda: "2026-03-01T00:00:00Z")
+        return taint["timeAdded"]
+
+    assert updated(key="other") == "2026-01-01T00:00:00Z"
+    assert updated(effect="NoExecute") == "2026-03-01T00:00:00Z"
+    assert updated(effect="NoExecute", timeAdded="2026-02-01T00:00:00Z") == "2026-02-01T00:00:00Z"

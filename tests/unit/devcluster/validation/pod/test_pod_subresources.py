@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.registry.strategies import prepare_for_pod_subresource_update
+from kubeloop.devcluster.kinds.core.pod import prepare_part
 from kubeloop.devcluster.validation.pod.pod_subresources import (
     is_write_refused,
     validate_ephemeral_containers_update,
@@ -23,11 +23,11 @@ def test_ephemeral_containers_can_only_be_added():
     old = defaulted(PODS, pod(nodeName="n"))
     debug = {"name": "debug", "image": "busybox", "terminationMessagePolicy": "File", "imagePullPolicy": "Always"}
     new = defaulted(PODS, pod(nodeName="m", ephemeralContainers=[debug]))
-    stored = prepare_for_pod_subresource_update(new, old, "ephemeralcontainers")
+    stored = prepare_part(new, old, "ephemeralcontainers")
     assert stored["spec"]["nodeName"] == "n"
     assert stored["metadata"]["generation"] == 1
     assert validate_update(PODS, stored, old, subresource="ephemeralcontainers") == []
-    without = prepare_for_pod_subresource_update(defaulted(PODS, pod()), stored, "ephemeralcontainers")
+    without = prepare_part(defaulted(PODS, pod()), stored, "ephemeralcontainers")
     causes = cause_texts(validate_update(PODS, without, stored, subresource="ephemeralcontainers"))
     assert causes == ['spec.ephemeralContainers: Forbidden: existing ephemeral containers "debug" may not be removed\n']
 
@@ -37,9 +37,9 @@ def test_resize_changes_amounts_and_keeps_the_qos_class():
         return defaulted(PODS, pod_with_container(resources=resources))
 
     old = pod_with_resources(requests={"cpu": "1"})
-    increased = prepare_for_pod_subresource_update(pod_with_resources(requests={"cpu": "2"}), old, "resize")
+    increased = prepare_part(pod_with_resources(requests={"cpu": "2"}), old, "resize")
     assert validate_update(PODS, increased, old, subresource="resize") == []
-    removed = prepare_for_pod_subresource_update(pod_with_resources(), old, "resize")
+    removed = prepare_part(pod_with_resources(), old, "resize")
     assert cause_texts(validate_update(PODS, removed, old, subresource="resize")) == [
         'spec: Invalid value: "": Pod QOS Class may not change as a result of resizing',
         "spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed",

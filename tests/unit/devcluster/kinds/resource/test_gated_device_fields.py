@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.registry.disabled_device_fields import drop_deallocated_devices
+from kubeloop.devcluster.api.strategy import Write
+from kubeloop.devcluster.kinds.resource.resource_claim import STRATEGY
 from kubeloop.devcluster.registry.disabled_fields import DEFAULT_FIELDS, DisabledFields
 from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.objects.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
+from support.kinds import resource_named
 
 JSON = dict[str, Any]
 
@@ -72,21 +75,21 @@ def without(obj: Any, *names: str) -> Any:
 def test_fields_of_disabled_gate_are_dropped_unless_stored(kind: str, gate: str, dropped: tuple[str, ...]):
     name, fields = f"{kind}.resource.k8s.io", DisabledFields(FeatureGates({gate: False}))
     obj = deepcopy(OBJECTS[name])
-    fields.drop(name, obj)
+    fields.drop(resource_named(name), obj)
     assert obj == without(OBJECTS[name], *dropped) != OBJECTS[name]
-    fields.drop(name, obj := deepcopy(OBJECTS[name]), OBJECTS[name])
+    fields.drop(resource_named(name), obj := deepcopy(OBJECTS[name]), OBJECTS[name])
     assert obj == OBJECTS[name]
 
 
 @pytest.mark.parametrize("name", OBJECTS)
 def test_default_gates_drop_nothing(name: str):
-    DEFAULT_FIELDS.drop(name, obj := deepcopy(OBJECTS[name]))
+    DEFAULT_FIELDS.drop(resource_named(name), obj := deepcopy(OBJECTS[name]))
     assert obj == OBJECTS[name]
 
 
 def test_fields_of_alpha_gates_are_dropped_by_default():
     device = {"nodeAllocatableResourceMappings": {"cpu": {}}, "attributes": {"a": {"strings": ["s"]}}}
-    DEFAULT_FIELDS.drop("resourceslices.resource.k8s.io", {"spec": {"devices": [device]}})
+    DEFAULT_FIELDS.drop(RESOURCE_SLICES, {"spec": {"devices": [device]}})
     assert device == {"attributes": {"a": {}}}
 
 
@@ -98,24 +101,28 @@ def test_fields_of_alpha_gates_are_dropped_by_default():
     ],
 )
 def test_status_fields_of_disabled_gate_are_dropped_unless_stored(gate: str, dropped: tuple[str, ...]):
-    name, fields = "resourceclaims.resource.k8s.io", DisabledFields(FeatureGates({gate: False}))
-    fields.drop_status(name, status := deepcopy(STATUS), {})
-    assert status == without(STATUS, *dropped) != STATUS
-    fields.drop_status(name, status := deepcopy(STATUS), STATUS)
-    assert status == STATUS
+    fields = DisabledFields(FeatureGates({gate: False}))
+    assert status_after(fields, {}) == without(STATUS, *dropped) != STATUS
+    assert status_after(fields, STATUS) == STATUS
 
 
 def test_device_statuses_need_their_gate():
-    fields = DisabledFields(FeatureGates({"DRAResourceClaimDeviceStatus": False}))
-    fields.drop_status("resourceclaims.resource.k8s.io", status := deepcopy(STATUS), {})
-    assert "devices" not in status
+    assert "devices" not in status_after(DisabledFields(FeatureGates({"DRAResourceClaimDeviceStatus": False})), {})
+
+
+def status_after(fields: DisabledFields, stored: JSON) -> JSON:
+    """Return the status of a claim that is stored after disabled fields are dropped from it."""
+    claim: JSON = {"status": deepcopy(STATUS)}
+    fields.drop_status(RESOURCE_CLAIMS, claim, {"status": stored})
+    status: JSON = claim["status"]
+    return status
 
 
 def test_status_of_a_deallocated_device_is_dropped():
     kept, removed = ({"driver": "d", "pool": "p", "device": name} for name in ("kept", "removed"))
-    old = {"allocation": {"devices": {"results": [kept, removed]}}}
-    status: JSON = {"allocation": {"devices": {"results": [kept]}}, "devices": [kept, removed]}
-    drop_deallocated_devices(status, old)
-    assert status["devices"] == [kept]
-    drop_deallocated_devices(status := {"devices": [kept, removed]}, old)
-    assert status == {}
+    old: JSON = {"status": {"allocation": {"devices": {"results": [kept, removed]}}}}
+    assert STRATEGY.prepare_status is not None
+    for allocation, devices in (({"devices": {"results": [kept]}}, [kept]), ({}, None)):
+        claim: JSON = {"status": {"allocation": allocation, "devices": [kept, removed]}}
+        STRATEGY.prepare_status(claim, old, Write())
+        assert claim["status"].get("devices") == devices

@@ -1,4 +1,4 @@
-"""Cells that the strategy of a kind prints in a Table."""
+"""Strategies of kinds by the name of their resource: "deployments.apps"."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from typing import Any
 
 from kubeloop.devcluster.api.served_resources import BY_PATH
 from kubeloop.devcluster.api.strategy import Strategy, strategy_of
+from kubeloop.kube.objects.resources import Resource
 
 JSON = dict[str, Any]
 
 
+def resource_named(group_resource: str) -> Resource[Any]:
+    """Return the served resource with this name."""
+    return next(served.resource for served in BY_PATH.values() if served.resource.group_resource == group_resource)
+
+
 def strategy_named(group_resource: str) -> Strategy:
-    """Return the strategy of the kind with this resource: "deployments.apps"."""
-    return next(
-        strategy_of(served.resource) for served in BY_PATH.values() if served.resource.group_resource == group_resource
-    )
+    """Return the strategy of the kind with this resource."""
+    return strategy_of(resource_named(group_resource))
 
 
 def cells_of(group_resource: str, obj: JSON, now: datetime) -> list[Any]:
-    """Return the row of an object."""
+    """Return the row of an object in a Table."""
     cells = strategy_named(group_resource).cells
     assert cells is not None
     return cells(obj, now)

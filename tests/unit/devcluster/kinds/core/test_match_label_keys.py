@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.registry.match_label_keys import merge_match_label_keys
+from kubeloop.devcluster.kinds.core.match_label_keys import merge_match_label_keys
 
 JSON = dict[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -1,4 +1,4 @@
-"""Strategies: fields that the server resets, retains or counts on create, update and status writes."""
+"""Steps before a write: fields that the server resets, retains or counts on create, update and status writes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.served_resources import get_served_resource
-from kubeloop.devcluster.registry.strategies import (
-    prepare_for_pod_subresource_update,
-    prepare_for_status_update,
-    prepare_for_update,
-)
+from kubeloop.devcluster.api.strategy import Write
+from kubeloop.devcluster.kinds.core.pod import prepare_part
+from kubeloop.devcluster.registry.preparation import prepare_for_subresource_update, prepare_for_update
 from kubeloop.kube.objects.resources import CSI_DRIVERS, POD_GROUPS, PODS, VOLUME_ATTACHMENTS
 
 JSON = dict[str, Any]
@@ -20,10 +18,10 @@ JSON = dict[str, Any]
 def test_generation_and_status_metadata_depend_on_the_kind():
     old: JSON = {"metadata": {"name": "a"}, "spec": {"requiresRepublish": True}}
     driver: JSON = {"metadata": {"name": "a"}, "spec": {"requiresRepublish": False}}
-    prepare_for_update(get_served_resource(CSI_DRIVERS), driver, old, {})
+    prepare_for_update(get_served_resource(CSI_DRIVERS), driver, old, {}, Write())
     assert driver["metadata"]["generation"] == 1
     labelled = {"metadata": {"name": "a", "labels": {"a": "b"}}, "status": {"attached": True}}
-    written = prepare_for_status_update(get_served_resource(VOLUME_ATTACHMENTS), labelled, old)
+    written = prepare_for_subresource_update(get_served_resource(VOLUME_ATTACHMENTS), labelled, old, "status", Write())
     assert (written["metadata"], written["status"]) == ({"name": "a"}, {"attached": True})
 
 
@@ -31,14 +29,14 @@ def test_generation_and_status_metadata_depend_on_the_kind():
 def test_claims_of_a_pod_group_status_need_claims_in_the_spec(claims: list[JSON], retained: bool):
     old: JSON = {"metadata": {"name": "g"}, "spec": {"resourceClaims": claims}}
     labelled = {"metadata": {"name": "g", "labels": {"a": "b"}}, "status": {"resourceClaimStatuses": [{"name": "gpu"}]}}
-    written = prepare_for_status_update(get_served_resource(POD_GROUPS), labelled, old)
+    written = prepare_for_subresource_update(get_served_resource(POD_GROUPS), labelled, old, "status", Write())
     assert (written["metadata"], "resourceClaimStatuses" in written["status"]) == ({"name": "g"}, retained)
 
 
 def test_resize_drops_absent_pod_level_resources():
     old = {"metadata": {"name": "p", "uid": "1"}, "spec": {"resources": {"limits": {"cpu": "1"}}, "containers": []}}
     new = {"metadata": {"name": "p"}, "spec": {"containers": []}}
-    assert "resources" not in prepare_for_pod_subresource_update(new, old, "resize")["spec"]
+    assert "resources" not in prepare_part(new, old, "resize")["spec"]
 
 
 def pod_object(spec, status):
@@ -48,7 +46,7 @@ def pod_object(spec, status):
 def test_pod_update_retains_priority_set_by_admission():
     new = pod_object({"containers": []}, {})
     prepare_for_update(
-        get_served_resource(PODS), new, pod_object({"priority": 10, "preemptionPolicy": "Never"}, {}), {}
+        get_served_resource(PODS), new, pod_object({"priority": 10, "preemptionPolicy": "Never"}, {}), {}, Write()
     )
     assert new["spec"] == {"containers": [], "priority": 10, "preemptionPolicy": "Never"}
 
@@ -59,7 +57,7 @@ def test_pod_status_retains_qos_class_and_generations():
     written = pod_object(
         {}, {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}, {"type": "Initialized"}]}
     )
-    assert prepare_for_status_update(get_served_resource(PODS), written, old)["status"] == {
+    assert prepare_for_subresource_update(get_served_resource(PODS), written, old, "status", Write())["status"] == {
         "phase": "Running",
         "qosClass": "Burstable",
         "observedGeneration": 3,
@@ -70,4 +68,9 @@ def test_pod_status_retains_qos_class_and_generations():
 def test_pod_status_takes_the_sent_generation():
     old = pod_object({}, {"qosClass": "Burstable", "observedGeneration": 3})
     written = pod_object({}, {"qosClass": "Burstable", "observedGeneration": 4})
-    assert prepare_for_status_update(get_served_resource(PODS), written, old)["status"]["observedGeneration"] == 4
+    assert (
+        prepare_for_subresource_update(get_served_resource(PODS), written, old, "status", Write())["status"][
+            "observedGeneration"
+        ]
+        == 4
+    )
