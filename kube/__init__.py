@@ -9,7 +9,7 @@ Layers, each importing only from lines below its own:
     durations | feature_gates | selectors    Go durations; feature gates; label and field selectors
     errors                                   ApiError and its subclasses, UserError
     objects                                  API types as msgspec Structs, resources, QoS class, tolerations
-    device_selectors                         CEL selectors of devices
+    device_selectors | policy_cel            CEL selectors of devices; CEL environment of admission policies
     cel                                      Common Expression Language
     clock | field_errors | json_object | name_checks | quantities | regex | schema | string_formats | uids | yaml
 

@@ -366,10 +366,10 @@ VOLUME_ATTRIBUTES_CLASSES = declare(
 # --- admissionregistration.k8s.io: policies are enforced (admission/policies); webhooks are stored but not called -----
 
 
-def _admission(plural: str, kind: str, generation: str, *columns: str, subresources: str = "") -> Resource[JSON]:
+def _admission(plural: str, kind: str, generation: str, *columns: str) -> Resource[JSON]:
     return declare(
         "admissionregistration.k8s.io/v1", plural, kind, namespaced=False, categories="api-extensions",
-        subresources=subresources, generation=generation, unconditional_update=False, columns=columns,
+        generation=generation, unconditional_update=False, columns=columns,
     )  # fmt: skip
 
 
@@ -383,9 +383,9 @@ MUTATING_ADMISSION_POLICY_BINDINGS = _admission(
 MUTATING_WEBHOOK_CONFIGURATIONS = _admission(
     "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", "webhooks", "Webhooks#=webhooks", "Age"
 )
-VALIDATING_ADMISSION_POLICIES = _admission(
-    "validatingadmissionpolicies", "ValidatingAdmissionPolicy", "spec", "Validations#=spec.validations", "ParamKind",
-    "Age", subresources="status",
+VALIDATING_ADMISSION_POLICIES = serve(
+    resources.VALIDATING_ADMISSION_POLICIES, generation="spec", unconditional_update=False,
+    columns=("Validations#=spec.validations", "ParamKind", "Age"),
 )  # fmt: skip
 VALIDATING_ADMISSION_POLICY_BINDINGS = _admission(
     "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", "spec", "PolicyName=spec.policyName",

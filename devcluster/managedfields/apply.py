@@ -107,6 +107,8 @@ def merge_applied(
         owned = union(owned, fields)
     dropped = _with_parents(dropped, owned)
     result = functions.remove(functions.merge(base), dropped)
+    if dropped:
+        result = functions.merge(result)  # an applied empty map stays, although all its former fields are removed
     overwritten = functions.compare(base, result, applied_fields)
 
     conflicts = [(entry, both) for entry in others if (both := intersect(entry.get("fieldsV1", {}), overwritten))]

@@ -194,6 +194,15 @@ IP_ADDRESSES: Resource[dict[str, Any]] = new_resource(
 VOLUME_ATTRIBUTES_CLASSES: Resource[dict[str, Any]] = new_resource(
     dict, "storage.k8s.io/v1", "volumeattributesclasses", "VolumeAttributesClass", namespaced=False, short="vac"
 )
+VALIDATING_ADMISSION_POLICIES: Resource[dict[str, Any]] = new_resource(
+    dict,
+    "admissionregistration.k8s.io/v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    namespaced=False,
+    categories="api-extensions",
+    subresources="status",
+)
 LEASES = new_resource(api_types.Lease, "coordination.k8s.io/v1", "leases")
 
 ALL: tuple[Resource[Any], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Resource))

@@ -543,6 +543,18 @@ CONTROLLER_TABLE = (
         starts_with="servicecidrs.networking.k8s.io",
     ),
     ControllerDescriptor(
+        name="validatingadmissionpolicy-status",
+        kubernetes_name="validatingadmissionpolicy-status-controller",
+        factory="validatingadmissionpolicystatus.policy_status_controller:PolicyStatusController",
+        watches="validatingadmissionpolicies.admissionregistration.k8s.io",
+        starts_with="validatingadmissionpolicies.admissionregistration.k8s.io",
+        concurrency=ControllerOption(
+            "concurrent-validating-admission-policy-status-syncs",
+            5,
+            "Number of concurrent type checks of ValidatingAdmissionPolicies.",
+        ),
+    ),
+    ControllerDescriptor(
         name="podgroup-protection",
         kubernetes_name="podgroup-protection-controller",
         factory="podgroupprotection.pod_group_protection_controller:PodGroupProtectionController",

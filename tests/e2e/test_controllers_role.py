@@ -35,6 +35,7 @@ DOCUMENTS: list[JSON] = [
 CORE, APPS, BATCH = "/api/v1/namespaces/x", "/apis/apps/v1/namespaces/x", "/apis/batch/v1/namespaces/x"
 DEVICES = "/apis/resource.k8s.io/v1/namespaces/x"
 RULES = "/apis/resource.k8s.io/v1beta2/devicetaintrules"
+ADMISSION_POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 CONTAINERS = [{"name": "main", "image": "app:1"}]
 SELECTOR = {"matchLabels": {"app": "web"}}
 TEMPLATE: JSON = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": CONTAINERS}}
@@ -114,6 +115,7 @@ class Scenario:
         wait(lambda: "default" in self.items(f"{CORE}/serviceaccounts"), "ServiceAccount")
         self._tokens()
         self._volumes()
+        self._policy()
         self._expansion()
         self._devices()
         self._workloads()
@@ -143,6 +145,11 @@ class Scenario:
         claim = {"metadata": {}, "spec": CLAIM}
         volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": claim}}
         self.create(f"{CORE}/pods", "scratch", spec={"containers": CONTAINERS, "volumes": [volume]})
+
+    def _policy(self) -> None:
+        rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["deployments"]}
+        spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "object.x == 1"}]}
+        self.create(ADMISSION_POLICIES, "checked", spec=spec)
 
     def _expansion(self) -> None:
         """Let the claim "grows", of a volume migrated to CSI, request more storage."""
@@ -213,6 +220,7 @@ class Scenario:
             "root CA": "kube-root-ca.crt" in self.items(f"{CORE}/configmaps"),
             "token": "data" in self.items(f"{CORE}/secrets")["token"],
             "token of a missing account": "token-of-nobody" not in self.items(f"{CORE}/secrets"),
+            "type checking": bool(self.items(ADMISSION_POLICIES)["checked"]["status"].get("typeChecking")),
             "resizer": "volume.kubernetes.io/storage-resizer" in claims["grows"]["metadata"]["annotations"],
             "DaemonSet": "agent" in {name.partition("-")[0] for name in pods},
         }

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeloop.devcluster.api.slow_work import LoopBudget
-from kubeloop.devcluster.languages.policy_cel.environment import Expression
 from kubeloop.kube.cel.types import unescape
 from kubeloop.kube.cel.values import CelError, ContainerValue, no_overload
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.policy_cel.environment import Expression
 
 COST_BUDGET = 10_000_000
 MATCH_CONDITIONS_COST_BUDGET = 2_500_000

@@ -31,9 +31,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.slow_work import LoopBudget
-from kubeloop.devcluster.languages.policy_cel.authorizer import Authorizer
-from kubeloop.devcluster.languages.policy_cel.environment import Environment, Expression
-from kubeloop.devcluster.languages.policy_cel.mutation_objects import (
+from kubeloop.devcluster.languages.mutation_objects import (
     APPLY_CONFIGURATION_RESULT,
     JSON_PATCH_RESULT,
     MUTATION_LIBRARY,
@@ -41,6 +39,8 @@ from kubeloop.devcluster.languages.policy_cel.mutation_objects import (
 from kubeloop.devcluster.serializer.conversion import to_stored
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.policy_cel.authorizer import Authorizer
+from kubeloop.kube.policy_cel.environment import Environment, Expression
 
 
 class MutatingPolicy:

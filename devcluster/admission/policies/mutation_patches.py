@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.served_resources import ServedResource
-from kubeloop.devcluster.languages.policy_cel.mutation_objects import CreatedObject, to_json
+from kubeloop.devcluster.languages.mutation_objects import CreatedObject, to_json
 from kubeloop.devcluster.managedfields.apply import atomic_paths, merge_configuration
 from kubeloop.devcluster.managedfields.typed_validation import type_error
 from kubeloop.devcluster.serializer import decoding, patches

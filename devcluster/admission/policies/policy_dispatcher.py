@@ -17,9 +17,9 @@ from kubeloop.devcluster.admission.policies.request_variables import namespace_v
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.slow_work import LoopBudget
-from kubeloop.devcluster.languages.policy_cel.environment import BOOL_RESULT, Environment, Expression
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.policy_cel.environment import BOOL_RESULT, Environment, Expression
 
 FindKind = Callable[[str, str], ServedResource | None]
 """Returns the resource of an apiVersion and kind; None if there is none."""

@@ -26,14 +26,14 @@ from kubeloop.devcluster.admission.policies.policy_dispatcher import (
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.slow_work import LoopBudget
-from kubeloop.devcluster.languages.policy_cel.authorizer import Authorizer
-from kubeloop.devcluster.languages.policy_cel.environment import (
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.policy_cel.authorizer import Authorizer
+from kubeloop.kube.policy_cel.environment import (
     BOOL_RESULT,
     STRING_OR_NULL_RESULT,
     STRING_RESULT,
     Environment,
 )
-from kubeloop.kube.json_object import JSON
 
 _MAX_MESSAGE_BYTES = 5 * 1024
 _CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}

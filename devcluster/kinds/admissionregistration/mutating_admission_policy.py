@@ -51,7 +51,7 @@ def _validate_mutation(errors: ErrorList, path: str, mutation: JSON, expressions
 
 
 def _validate_patch(errors: ErrorList, path: str, text: str, patch_type: str, expressions: Expressions) -> None:
-    from kubeloop.devcluster.languages.policy_cel.mutation_objects import (
+    from kubeloop.devcluster.languages.mutation_objects import (
         APPLY_CONFIGURATION_RESULT,
         JSON_PATCH_RESULT,
         MUTATION_LIBRARY,

@@ -19,7 +19,7 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_1035_label, dns_subdomain, qualified_name
 
 if TYPE_CHECKING:
-    from kubeloop.devcluster.languages.policy_cel.environment import Environment, Expression
+    from kubeloop.kube.policy_cel.environment import Environment, Expression
 
 
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
@@ -179,7 +179,7 @@ class Expressions:
     @property
     def without_variables(self) -> Environment:
         """Environment without the policy's variables."""
-        from kubeloop.devcluster.languages.policy_cel.environment import Environment
+        from kubeloop.kube.policy_cel.environment import Environment
 
         return Environment(has_params=self._has_params, variable_types=None)
 
@@ -202,7 +202,7 @@ def _validate_match_conditions(
         if not text:
             errors.required(f"{where}.expression")
         else:
-            from kubeloop.devcluster.languages.policy_cel.environment import BOOL_RESULT
+            from kubeloop.kube.policy_cel.environment import BOOL_RESULT
 
             report_compile_errors(
                 errors, f"{where}.expression", expressions.without_variables.compile(text, BOOL_RESULT)

@@ -28,7 +28,7 @@ _MAX_ANNOTATIONS, _MAX_VALUE_BYTES = 20, 5 * 1024
 
 
 def _validate_validation(errors: ErrorList, path: str, validation: JSON, expressions: Expressions) -> None:
-    from kubeloop.devcluster.languages.policy_cel.environment import BOOL_RESULT, STRING_RESULT
+    from kubeloop.kube.policy_cel.environment import BOOL_RESULT, STRING_RESULT
 
     text, message_expression, message = (
         validation.get(name, "") for name in ("expression", "messageExpression", "message")
@@ -53,7 +53,7 @@ def _validate_validation(errors: ErrorList, path: str, validation: JSON, express
 def _validate_audit_annotations(
     errors: ErrorList, path: str, annotations: Sequence[JSON], owner: str, expressions: Expressions
 ) -> None:
-    from kubeloop.devcluster.languages.policy_cel.environment import STRING_OR_NULL_RESULT
+    from kubeloop.kube.policy_cel.environment import STRING_OR_NULL_RESULT
 
     if len(annotations) > _MAX_ANNOTATIONS:
         detail = f"must not have more than {_MAX_ANNOTATIONS} auditAnnotations"

@@ -61,6 +61,19 @@ async def test_map_applied_empty_keeps_members_applied_later(api: InProcessApi):
     assert response["metadata"]["labels"] == {"x": "y"}
 
 
+async def test_struct_applied_empty_stays_without_its_former_fields(api: InProcessApi):
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}
+    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "true"}]}
+    assert api("POST", path, {"metadata": {"name": "p"}, "spec": spec})[0] == 201
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
+    warning = {"fieldRef": "spec.validations[0].expression", "warning": "w"}
+    for checking in ({"expressionWarnings": [warning]}, {}):
+        body = {**head, "metadata": {"name": "p"}, "status": {"observedGeneration": 1, "typeChecking": checking}}
+        status, response = api("PATCH", f"{path}/p/status?fieldManager=m&force=true", body, APPLY)
+        assert (status, response["status"]["typeChecking"]) == (200, checking)
+
+
 async def test_fields_before_the_first_apply_have_an_owner(api: InProcessApi):
     api.create("/api/v1/namespaces/default/configmaps", config_map({"a": "1"}))
     api("PATCH", PATH, {"metadata": {"managedFields": [{}]}}, MERGE)

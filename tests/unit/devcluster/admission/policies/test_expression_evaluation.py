@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.devcluster.admission.policies.expression_evaluation import ExpressionResult, OutOfBudget, evaluate
 from kubeloop.devcluster.api.slow_work import BudgetExceeded, LoopBudget
-from kubeloop.devcluster.languages.policy_cel.environment import ANY_RESULT, Environment
+from kubeloop.kube.policy_cel.environment import ANY_RESULT, Environment
 
 VALUES = {"object": {"a": 1}, "oldObject": None, "request": {}, "namespaceObject": None}
 

@@ -13,7 +13,7 @@ from kubeloop.devcluster.admission.policies.mutation_patches import (
     apply_json_patch,
 )
 from kubeloop.devcluster.api.served_resources import get_served_resource
-from kubeloop.devcluster.languages.policy_cel.mutation_objects import CreatedObject
+from kubeloop.devcluster.languages.mutation_objects import CreatedObject
 from kubeloop.kube.objects.resources import CONFIG_MAPS, PODS
 
 JSON = dict[str, Any]

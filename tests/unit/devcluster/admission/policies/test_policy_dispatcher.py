@@ -18,9 +18,9 @@ from kubeloop.devcluster.admission.policies.policy_dispatcher import (
 from kubeloop.devcluster.admission.policies.validating_admission_policy import ValidatingPolicy
 from kubeloop.devcluster.api.served_resources import BY_KIND
 from kubeloop.devcluster.api.slow_work import LoopBudget
-from kubeloop.devcluster.languages.policy_cel.environment import Environment
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES
+from kubeloop.kube.policy_cel.environment import Environment
 from support.admission_attributes import create_attributes
 
 JSON = dict[str, Any]

@@ -1,7 +1,7 @@
 """CEL environment of a policy: the variables of its expressions, their types, and compilation.
 
-Objects and parameters have no declared types; the request, its namespace and the policy's own variables do. Source:
-k8s.io/apiserver pkg/admission/plugin/cel/{compile,composition}.go.
+The request, its namespace and the policy's own variables have declared types; objects and parameters have them only
+when a policy is type-checked. Source: k8s.io/apiserver pkg/admission/plugin/cel/{compile,composition}.go.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kubeloop.devcluster.languages.policy_cel.authorizer import AUTHORIZATION_LIBRARY, AUTHORIZER
 from kubeloop.kube.cel.program import Library, Program
 from kubeloop.kube.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.kube.cel.types import BOOL, DYN, INT, NULL, STRING, TIMESTAMP, Type, list_of, map_of
+from kubeloop.kube.policy_cel.authorizer import AUTHORIZATION_LIBRARY, AUTHORIZER
 
 
 def struct(name: str, fields: Mapping[str, Type]) -> Type:
@@ -64,7 +64,7 @@ def _namespace_type() -> Type:
     )
 
 
-_COMMON_VARIABLES = {"object": DYN, "oldObject": DYN, "namespaceObject": _namespace_type(), "request": _request_type()}
+_COMMON_VARIABLES = {"namespaceObject": _namespace_type(), "request": _request_type()}
 
 # --- compiling --------------------------------------------------------------------------------------------------------
 
@@ -90,17 +90,22 @@ class Expression:
 
 @dataclass(slots=True)
 class Environment:
-    """Variables of a policy's expressions. variable_types: types of the policy's variables compiled so far."""
+    """Variables of a policy's expressions. variable_types: types of the policy's variables compiled so far.
+
+    object_type, params_type: types of object and oldObject, and of params.
+    """
 
     has_params: bool
     variable_types: dict[str, Type] | None = field(default_factory=dict)
     library: Library = AUTHORIZATION_LIBRARY
+    object_type: Type = DYN
+    params_type: Type = DYN
 
     def compile(self, text: str, results: Results, *, authorizer: bool = True) -> Expression:
         """Compile an expression. results: allowed types, ANY_RESULT for all. authorizer: declare that variable."""
-        variables = dict(_COMMON_VARIABLES)
+        variables = {"object": self.object_type, "oldObject": self.object_type, **_COMMON_VARIABLES}
         if self.has_params:
-            variables["params"] = DYN
+            variables["params"] = self.params_type
         if authorizer:
             variables["authorizer"] = AUTHORIZER
         if self.variable_types is not None:

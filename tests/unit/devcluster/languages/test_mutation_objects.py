@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.devcluster.languages.policy_cel.environment import Environment
-from kubeloop.devcluster.languages.policy_cel.mutation_objects import (
+from kubeloop.devcluster.languages.mutation_objects import (
     APPLY_CONFIGURATION_RESULT,
     JSON_PATCH_RESULT,
     MUTATION_LIBRARY,
     to_json,
 )
+from kubeloop.kube.policy_cel.environment import Environment
 
 
 def evaluate(text: str, results: Any) -> Any:

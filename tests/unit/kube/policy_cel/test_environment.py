@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.languages.policy_cel.authorizer import Authorizer
-from kubeloop.devcluster.languages.policy_cel.environment import ANY_RESULT, BOOL_RESULT, Environment
 from kubeloop.kube.cel.types import INT
+from kubeloop.kube.policy_cel.authorizer import Authorizer
+from kubeloop.kube.policy_cel.environment import ANY_RESULT, BOOL_RESULT, Environment
 
 
 def test_result_type_is_checked():

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Any
 
-from kubeloop.devcluster.languages.policy_cel.authorizer import AUTHORIZATION_LIBRARY
 from kubeloop.kube.cel.declarations import Overload
 from kubeloop.kube.cel.program import Library
 from kubeloop.kube.cel.runtime_costs import STRING_TRAVERSAL_FACTOR, size_of
 from kubeloop.kube.cel.types import DYN, STRING, Type, list_of
 from kubeloop.kube.cel.values import ContainerValue, equal, is_list, is_map, lookup, no_overload
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.policy_cel.authorizer import AUTHORIZATION_LIBRARY
 
 
 class _Fields(Mapping[str, Type]):

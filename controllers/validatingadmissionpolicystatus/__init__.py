@@ -1,0 +1,1 @@
+"""ValidatingAdmissionPolicy status: type checking of the expressions of policies."""

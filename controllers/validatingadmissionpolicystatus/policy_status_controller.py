@@ -1,0 +1,116 @@
+"""ValidatingAdmissionPolicy status controller: writes type checking results to the status of policies.
+
+Source: v1.36 pkg/controller/validatingadmissionpolicystatus/controller.go.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.validatingadmissionpolicystatus.type_checking import (
+    Kind,
+    TypedKind,
+    expression_warnings,
+    kinds_to_check,
+    object_type,
+    params_kind,
+)
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.cel.types import DYN, Type
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.client.discovery import ResourceMap
+from kubeloop.kube.errors import NotFound
+from kubeloop.kube.objects.api_types import JSONValue
+from kubeloop.kube.objects.resources import VALIDATING_ADMISSION_POLICIES
+
+_NAME = "validatingadmissionpolicy-status"
+_JSON = {"accept": "application/json"}
+
+
+class PolicyStatusController:
+    """Reconciles ValidatingAdmissionPolicies; `run()` works until cancelled."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        self._clock = context.clock
+        policies = context.informers.informer(VALIDATING_ADMISSION_POLICIES)
+        self._policies = policies.store
+        queue = context.new_queue(_NAME)
+        self._controller = Controller(_NAME, self.reconcile, queue, context.workers, context)
+        self._types: dict[tuple[str, Kind], Type | None] = {}  # by URL of the document, which has a hash
+        self._registrations = (
+            policies.add_handler(
+                ResourceEventHandlerFuncs(
+                    on_add=lambda policy, _initial: queue.add(policy["metadata"]["name"]),
+                    on_update=lambda _old, policy: queue.add(policy["metadata"]["name"]),
+                )
+            ),
+        )
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        await self._controller.run(self._registrations)
+
+    async def reconcile(self, name: str) -> float | None:
+        """Check a policy whose spec is newer than its status. An exception means: retry with backoff."""
+        policy = self._policies.get(name)
+        if policy is None:
+            return None
+        generation = policy["metadata"].get("generation", 0)
+        if generation <= (policy.get("status") or {}).get("observedGeneration", 0):
+            return None
+        warnings = await self._warnings(policy["spec"])
+        status = {
+            "observedGeneration": generation,
+            "typeChecking": {"expressionWarnings": warnings} if warnings else {},
+        }
+        body = {
+            "apiVersion": VALIDATING_ADMISSION_POLICIES.api_version,
+            "kind": VALIDATING_ADMISSION_POLICIES.kind,
+            "metadata": {"name": name},
+            "status": status,
+        }
+        query = {"fieldManager": _NAME, "force": "true"}
+        await self._client.patch(
+            VALIDATING_ADMISSION_POLICIES, name, body, PatchType.APPLY, subresource="status", query=query
+        )
+        return None
+
+    async def _warnings(self, spec: JSONValue) -> list[dict[str, JSONValue]]:
+        served = await ResourceMap.discover(self._client)
+        kinds, params = kinds_to_check(spec, served.resources), params_kind(spec)
+        urls = await self._document_urls() if kinds else {}
+        matched = [TypedKind(kind, type_) for kind in kinds if (type_ := await self._type(kind, urls)) is not None]
+        params_type = None
+        if params is not None:
+            params_type = await self._type(params, urls) or DYN
+        return expression_warnings(spec, matched, params_type)
+
+    async def _document_urls(self) -> dict[str, str]:
+        """Return the URLs of the OpenAPI v3 documents by group version path ("apis/apps/v1")."""
+        response = await self._client.raw("GET", "/openapi/v3", headers=_JSON)
+        paths = msgspec.json.decode(response.body)["paths"]
+        return {path: document["serverRelativeURL"] for path, document in paths.items()}
+
+    async def _type(self, kind: Kind, urls: dict[str, str]) -> Type | None:
+        """Return the type of a kind, None if no schema of it is served."""
+        url = urls.get(f"apis/{kind.api_version}" if kind.group else f"api/{kind.version}")
+        if url is None:
+            return None
+        key = url, kind
+        if key not in self._types:
+            try:
+                response = await self._client.raw("GET", url, headers=_JSON)
+            except NotFound:  # the kind has just been removed
+                return None
+            schemas = msgspec.json.decode(response.body)["components"]["schemas"]
+            path = urlsplit(url).path
+            outdated = [known for known in self._types if known[0] != url and urlsplit(known[0]).path == path]
+            for known in outdated:
+                del self._types[known]
+            self._types[key] = object_type(schemas, kind, self._clock.now().microsecond * 1000)
+        return self._types[key]
