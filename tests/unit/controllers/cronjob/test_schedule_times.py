@@ -54,6 +54,27 @@ def test_deadline_excludes_older_times():
     assert due(job, NOON + timedelta(hours=3, minutes=5)) == (NOON + timedelta(hours=3), "none")
 
 
+@pytest.mark.parametrize(
+    ("seconds", "starts"),
+    [
+        pytest.param(10**11, True, id="wraps around to 246 years ago"),
+        pytest.param(10**10, False, id="wraps around to in 267 years, as in Go"),
+        pytest.param(9_223_372_036, True, id="292 years"),
+    ],
+)
+def test_deadline_beyond_292_years_is_that_of_go(seconds: int, starts: bool):
+    latest, _ = due(cron_job(startingDeadlineSeconds=seconds), NOON + timedelta(hours=1.5))
+    assert latest == (NOON + timedelta(hours=1) if starts else None)
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+def test_last_schedule_time_of_any_year(year: int):
+    job = cron_job(last=datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC))
+    latest, missed = due(job, NOON)
+    assert (latest, missed) == ((NOON, "many") if year == 1 else (None, "none"))
+    assert (seconds_to_next_schedule(job, cron_job_schedule(job), NOON) or 0) > 0
+
+
 def test_irregular_schedule_returns_the_last_time():
     job = cron_job("TZ=UTC 30 6-16/4 * * 1-5", created=datetime(2026, 1, 1, tzinfo=UTC))
     friday = datetime(2026, 1, 9, 15, tzinfo=UTC)

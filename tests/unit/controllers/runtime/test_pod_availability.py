@@ -29,6 +29,18 @@ def pod(phase: str = "Running", *, deleted: bool = False, ready: str = "", since
 
 
 @pytest.mark.parametrize(
+    ("since", "available"),
+    [("9999-12-31T23:59:59Z", False), ("0001-01-01T00:00:01Z", True), ("10000-01-01T00:00:00Z", False)],
+)
+def test_availability_of_a_pod_ready_in_any_year(since: str, available: bool):
+    conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": since}]
+    ready = convert(Pod, {"metadata": {"name": "p"}, "status": {"conditions": conditions}})
+    assert is_available(ready, 2**31 - 1, NOW) == available
+    seconds = next_availability_seconds([ready], 5, NOW)
+    assert seconds is None if available else seconds == 9_223_372_036.854775807
+
+
+@pytest.mark.parametrize(
     ("phase", "deleted", "active"),
     [
         pytest.param("Pending", False, True, id="pending"),

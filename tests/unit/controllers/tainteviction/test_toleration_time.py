@@ -19,6 +19,9 @@ TAINT = Taint(key="maintenance", value="soon", effect="NoExecute")
         pytest.param([{"operator": "Exists", "tolerationSeconds": -5}], 0.0, id="negative seconds count as 0"),
         pytest.param([{"operator": "Exists", "effect": "NoSchedule"}], 0.0, id="another effect"),
         pytest.param([{"operator": "Exists", "tolerationSeconds": 7}], 7.0, id="tolerationSeconds"),
+        pytest.param([{"operator": "Exists", "tolerationSeconds": 2**63 - 1}], None, id="largest int64: no limit"),
+        pytest.param([{"operator": "Exists", "tolerationSeconds": 10**12}], 3875820019.684212736, id="wraps around"),
+        pytest.param([{"operator": "Exists", "tolerationSeconds": 10**10}], 0.0, id="wraps around to negative"),
         pytest.param(
             [{"operator": "Exists", "tolerationSeconds": 7}, {"operator": "Exists"}], 7.0, id="the first match counts"
         ),

@@ -60,6 +60,21 @@ def test_grace_period_of_a_pod(pod: JSON, grace: int | None, expected: int | Non
         assert datetime.fromisoformat(metadata["deletionTimestamp"]) == NOW + timedelta(seconds=expected)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "deleted", "shortened"),
+    [
+        (10**12, "2148-10-27T00:40:19Z", "2026-01-01T00:00:08Z"),  # the fraction of a second is not stored
+        (9_223_372_037, "1733-09-22T00:12:43Z", "2026-01-01T00:00:08Z"),
+        (2**63 - 1, "2025-12-31T23:59:59Z", "2026-01-01T00:00:09Z"),
+    ],
+)
+def test_deletion_time_of_a_huge_grace_period_is_that_of_go(seconds: int, deleted: str, shortened: str):
+    deletion = Deletion(PODS, {"spec": {"nodeName": "n", "terminationGracePeriodSeconds": seconds}})
+    metadata = deletion.delete()[0]["metadata"]
+    assert (metadata["deletionGracePeriodSeconds"], metadata["deletionTimestamp"]) == (seconds, deleted)
+    assert deletion.delete(grace_period_seconds=9)[0]["metadata"]["deletionTimestamp"] == shortened
+
+
 def test_second_deletion_may_only_shorten_the_grace_period():
     deletion = Deletion(PODS, {"spec": {"nodeName": "n"}})
     graces = [

@@ -6,6 +6,7 @@ import pytest
 
 from kubeloop.devcluster.api.served_resources import LIMIT_RANGES, RUNTIME_CLASSES
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode, decode_named
+from kubeloop.kube import times
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS, Resource
 
 
@@ -127,6 +128,46 @@ def test_type_errors_have_go_messages(resource: Resource[object], obj, message):
 def test_times_are_converted_to_utc():
     obj, _ = decode_named("meta/v1.ObjectMeta", {"creationTimestamp": "2024-01-02T05:04:05.5+02:00"})
     assert obj["creationTimestamp"] == "2024-01-02T03:04:05Z"
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("0000-01-01T00:00:00Z", "0000-01-01T00:00:00Z"),
+        ("0001-01-01T00:00:00Z", None),
+        ("0001-01-01T00:00:00+14:00", "0000-12-31T10:00:00Z"),
+        ("0999-12-31T23:59:59Z", "0999-12-31T23:59:59Z"),
+        ("9999-12-31T23:59:59-12:00", "10000-01-01T11:59:59Z"),
+        ("2026-01-01T1:00:00,5Z", "2026-01-01T01:00:00Z"),
+        ("2026-01-01T00:00:00+24:60", "2025-12-30T23:00:00Z"),
+    ],
+)
+def test_times_that_go_accepts(text: str, stored: str | None):
+    obj, _ = decode_named("meta/v1.ObjectMeta", {"deletionTimestamp": text})
+    assert obj["deletionTimestamp"] == stored
+    obj, _ = decode_named("meta/v1.ObjectMeta", {"creationTimestamp": text})
+    assert obj.get("creationTimestamp") == stored
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("2026-02-29T00:00:00Z", ": day out of range"),
+        ("2026-00-01T00:00:00Z", ": month out of range"),
+        ("2026-01-01T24:00:00Z", ": hour out of range"),
+        ("2026-01-01T23:60:00Z", ": minute out of range"),
+        ("2026-01-01T23:00:60Z", ": second out of range"),
+        ("2026-01-01T00:00:00+25:00", ": time zone offset hour out of range"),
+        ("2026-01-01T00:00:00-00:61", ": time zone offset minute out of range"),
+        ("2026-01-01T00:00:00Zx", ': extra text: "x"'),
+        ("10000-01-01T00:00:00Z", ' as "2006-01-02T15:04:05Z07:00": cannot parse "0-01-01T00:00:00Z" as "-"'),
+        ("2026-01-01T00:00:00é", r' as "2006-01-02T15:04:05Z07:00": cannot parse "\xc3\xa9" as "Z07:00"'),
+    ],
+)
+def test_invalid_times_have_go_messages(text: str, problem: str):
+    with pytest.raises(DecodeError) as raised:
+        decode_named("meta/v1.ObjectMeta", {"deletionTimestamp": text})
+    assert str(raised.value) == f"parsing time {times.quoted_text(text)}{problem}"
 
 
 def test_input_is_not_modified():

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubeloop.kube import times
+from kubeloop.tracing.export.otlp_encoding import TraceEncoder
 from kubeloop.tracing.spans.phase_times import phase_times
 from kubeloop.tracing.spans.pod_record import PodRecord
+from kubeloop.tracing.views.otlp_json import to_otlp
+from kubeloop.tracing.views.perfetto import to_perfetto
 from support.observed_pods import SECOND, PodStory, ns
 from support.observed_traces import ObservedTraces, check_trace
 
@@ -169,3 +175,52 @@ def _details(trace):
         for span in trace.spans
         if span.name not in fill
     )
+
+
+def _with_times(value, draw):
+    """Return a copy of an object in which other times replace about half of all times."""
+    if isinstance(value, datetime):
+        return draw(TIMES) if draw(st.booleans()) else value
+    if isinstance(value, tuple):
+        return tuple(_with_times(item, draw) for item in value)
+    if not isinstance(value, msgspec.Struct):
+        return value
+    changes = {name: _with_times(getattr(value, name), draw) for name in value.__struct_fields__}
+    if "message" in changes and draw(st.booleans()):
+        changes["message"] = draw(st.sampled_from(PULL_MESSAGES))
+    return msgspec.structs.replace(value, **changes)
+
+
+EXTREMES = (times.EARLIEST, datetime(1969, 12, 31, tzinfo=UTC), datetime(2262, 4, 12, tzinfo=UTC), times.LATEST)
+TIMES = st.one_of(st.sampled_from(EXTREMES), st.datetimes(timezones=st.just(UTC)))
+PULL_MESSAGES = (
+    'Successfully pulled image "app:1" in 2562047h47m16.854775807s (2562047h47m16.854775807s including waiting)',
+    f'Successfully pulled image "app:1" in 1s (99999999999h including waiting). Image size: {"9" * 5000} bytes',
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_times_of_all_years_are_exported(data):
+    """Times in the status of a pod and in Events are those of any client."""
+    story = data.draw(st.sampled_from(STORIES))()
+    traces = ObservedTraces()
+    for pod, arrival_ns in story.states:
+        traces.ns = max(traces.ns, arrival_ns)
+        traces.observer.pod_observed(_with_times(pod, data.draw), arrival_ns, initial=data.draw(st.booleans()))
+        traces.observer.sweep()
+    for event, arrival_ns in story.events:
+        traces.observer.event_observed(_with_times(event, data.draw), arrival_ns)
+    traces.observer.synced()
+    story.observer = traces.observer
+    story.after(100).delete()
+    traces.pass_seconds(200)
+    records = [*traces.finished, *traces.reconstructed]
+    for record in records:
+        trace = check_trace(record)
+        TraceEncoder({}, "kubeloop", "1").encode(trace)
+        for exported in (to_otlp([trace.document()], version="1"), to_perfetto([trace.document()])):
+            msgspec.json.encode(exported)
+        restored = msgspec.convert(msgspec.msgpack.decode(msgspec.msgpack.encode(record)), PodRecord)
+        assert check_trace(restored).document() == trace.document()
+        assert all(time_ns >= 0 for time_ns in phase_times(record).values())

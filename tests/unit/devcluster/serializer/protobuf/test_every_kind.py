@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.serializer.decoding import decode_struct
+from kubeloop.devcluster.serializer.decoding import TimeOfAnyYear, decode_struct
 from kubeloop.devcluster.serializer.protobuf.codec import (
     decode,
     encode,
@@ -23,6 +23,7 @@ from kubeloop.devcluster.serializer.protobuf.codec import (
 from kubeloop.devcluster.serializer.protobuf.wire import BYTES, wire_values
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.times import time_text
 
 DEPTH = 6
 RECORDED = Path(__file__).parents[4] / "support" / "recorded_protobuf.json"
@@ -30,6 +31,9 @@ RECORDED = Path(__file__).parents[4] / "support" / "recorded_protobuf.json"
 
 tests/support/record_responses.py records them again.
 """
+
+SECONDS = (0, -1, -(2**62), -62_135_596_801, -62_135_596_799, -30_610_224_001, 253_402_300_799, 253_402_300_800, 2**62)
+"""Times of many years, in seconds since 1970."""
 
 KINDS = [kind for kind in sorted(schema.kinds()) if not kind[2].endswith(("List", "Options"))]
 
@@ -64,9 +68,9 @@ def any_value(ref: schema.TypeRef, rng: random.Random, depth: int) -> Any:
         case "intOrString":
             return rng.choice((0, -3, 8080, "http", "25%", ""))
         case "time":
-            return rng.choice(("2026-05-01T12:00:00Z", "1969-12-31T23:59:59Z"))
+            return TimeOfAnyYear(time_text(rng.choice(SECONDS)))
         case "microTime":
-            return rng.choice(("2026-05-01T12:00:00.000123Z", "2026-05-01T12:00:00.000000Z"))
+            return TimeOfAnyYear(time_text(rng.choice(SECONDS), rng.choice((0, 123, 999_999))))
         case "fieldsV1" | "raw":
             return {"f:a": {".": {}, 'k:{"x":1}': {}}}
         case "any":
