@@ -50,9 +50,13 @@ class ClusterRoleAggregationController:
             return None
         rules = aggregated_rules(role, self._roles.values())
         if rules != plain_rules(role):
-            body = {"apiVersion": CLUSTER_ROLES.api_version, "kind": CLUSTER_ROLES.kind, "metadata": {"name": name}}
-            applied = {**body, "rules": rules} if rules else body
-            await self._client.patch(CLUSTER_ROLES, name, applied, PatchType.APPLY, query=_APPLY)
+            body = {
+                "apiVersion": CLUSTER_ROLES.api_version,
+                "kind": CLUSTER_ROLES.kind,
+                "metadata": {"name": name, "uid": role["metadata"]["uid"]},
+                **({"rules": rules} if rules else {}),
+            }
+            await self._client.patch(CLUSTER_ROLES, name, body, PatchType.APPLY, query=_APPLY)
         return None
 
 

@@ -94,10 +94,10 @@ class ServiceCIDRController:
             if age_seconds < _DELETION_SECONDS:
                 return _DELETION_SECONDS - age_seconds
             if FINALIZER in finalizers:
-                await self._patch_finalizers(name, {"$deleteFromPrimitiveList/finalizers": [FINALIZER]})
+                await self._patch_finalizers(metadata, {"$deleteFromPrimitiveList/finalizers": [FINALIZER]})
             return None
         if FINALIZER not in finalizers:
-            await self._patch_finalizers(name, {"finalizers": [FINALIZER]})
+            await self._patch_finalizers(metadata, {"finalizers": [FINALIZER]})
         try:
             await self._set_ready(service_cidr, *_READY)
         except ApiError:
@@ -109,9 +109,10 @@ class ServiceCIDRController:
             raise
         return None
 
-    async def _patch_finalizers(self, name: str, metadata: JSONValue) -> None:
+    async def _patch_finalizers(self, metadata: JSONValue, changes: JSONValue) -> None:
+        body = {"metadata": {"uid": metadata["uid"], **changes}}
         with suppress(NotFound):
-            await self._client.patch(SERVICE_CIDRS, name, {"metadata": metadata}, PatchType.STRATEGIC)
+            await self._client.patch(SERVICE_CIDRS, metadata["name"], body, PatchType.STRATEGIC)
 
     async def _set_ready(self, service_cidr: JSONValue, status: str, reason: str, message: str) -> None:
         """Apply the condition Ready unless it is equal but for its time."""
@@ -130,7 +131,7 @@ class ServiceCIDRController:
         body = {
             "apiVersion": SERVICE_CIDRS.api_version,
             "kind": SERVICE_CIDRS.kind,
-            "metadata": {"name": name},
+            "metadata": {"name": name, "uid": service_cidr["metadata"]["uid"]},
             "status": {"conditions": [condition]},
         }
         query = {"fieldManager": _NAME, "force": "true"}

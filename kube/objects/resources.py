@@ -191,6 +191,15 @@ SERVICE_CIDRS: Resource[dict[str, Any]] = new_resource(
 IP_ADDRESSES: Resource[dict[str, Any]] = new_resource(
     dict, "networking.k8s.io/v1", "ipaddresses", "IPAddress", namespaced=False, short="ip"
 )
+CERTIFICATE_SIGNING_REQUESTS: Resource[dict[str, Any]] = new_resource(
+    dict,
+    "certificates.k8s.io/v1",
+    "certificatesigningrequests",
+    "CertificateSigningRequest",
+    namespaced=False,
+    short="csr",
+    subresources="approval status",
+)
 VOLUME_ATTRIBUTES_CLASSES: Resource[dict[str, Any]] = new_resource(
     dict, "storage.k8s.io/v1", "volumeattributesclasses", "VolumeAttributesClass", namespaced=False, short="vac"
 )

@@ -536,6 +536,20 @@ CONTROLLER_TABLE = (
         starts_when=lambda role: role.get("aggregationRule") is not None,
     ),
     ControllerDescriptor(
+        name="csrapproving",
+        kubernetes_name="certificatesigningrequest-approving-controller",
+        factory="certificates.approver:CertificateSigningRequestApprover",
+        watches="certificatesigningrequests.certificates.k8s.io",
+        starts_with="certificatesigningrequests.certificates.k8s.io",
+    ),
+    ControllerDescriptor(
+        name="csrcleaner",
+        kubernetes_name="certificatesigningrequest-cleaner-controller",
+        factory="certificates.cleaner:CertificateSigningRequestCleaner",
+        watches="certificatesigningrequests.certificates.k8s.io",
+        starts_with="certificatesigningrequests.certificates.k8s.io",
+    ),
+    ControllerDescriptor(
         name="service-cidr",
         kubernetes_name="service-cidr-controller",
         factory="servicecidrs.service_cidr_controller:ServiceCIDRController",

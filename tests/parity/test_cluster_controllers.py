@@ -1,24 +1,30 @@
-"""Controllers of namespaces, nodes, budgets and volumes beside kube-controller-manager: the same objects and events.
+"""Controllers of namespaces, nodes, budgets, volumes, address ranges and roles beside kube-controller-manager.
 
-Each runs alone on its own kube-apiserver, without scheduler and kubelets.
+The objects and events are the same. Each runs alone on its own kube-apiserver, without scheduler and kubelets.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
+import re
+import subprocess
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from kubeloop.process.controller_table import CONTROLLERS_BY_NAME
 from support.cli_processes import Kubeloop
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.kubernetes_controllers import KUBERNETES_CONTROLLERS
+from support.real_apiserver import RealApiServer, find_binary, needs_binaries, real_apiserver
 
 JSON = dict[str, Any]
 CONTROLLERS = (
     "serviceaccount,root-ca-cert-publisher,disruption,persistentvolume-binder,persistentvolume-expander,pvc-protection,"
-    "pv-protection,ephemeral-volume,taint-eviction,podgc"
+    "pv-protection,ephemeral-volume,taint-eviction,podgc,endpointslicemirroring,service-cidr,clusterrole-aggregation,"
+    "volumeattributesclass-protection"
 )
 NS = "/api/v1/namespaces/x"
 POD_SPEC: JSON = {"containers": [{"name": "main", "image": "app:1"}], "terminationGracePeriodSeconds": 5}
@@ -38,7 +44,12 @@ KINDS = {
     "claims": f"{NS}/persistentvolumeclaims",
     "volumes": "/api/v1/persistentvolumes",
     "pods": f"{NS}/pods",
+    "slices": "/apis/discovery.k8s.io/v1/namespaces/x/endpointslices",
+    "ranges": "/apis/networking.k8s.io/v1/servicecidrs",
+    "roles": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "classes": "/apis/storage.k8s.io/v1/volumeattributesclasses",
 }
+PORTS = [{"name": "http", "port": 80}, {"name": "dns", "port": 53, "protocol": "UDP", "appProtocol": "x.example/dns"}]
 
 
 def volume(name: str, size: str, **spec: Any) -> JSON:
@@ -102,6 +113,76 @@ def create(server: RealApiServer) -> None:
         selector = {"matchLabels": {"app": "web" if name == "number" else "none"}}
         server.request("POST", KINDS["budgets"], {"metadata": {"name": name}, "spec": {**spec, "selector": selector}})
     server.request("DELETE", f"{KINDS['claims']}/data-unused")
+    create_attributes_classes(server)
+    create_endpoints(server)
+    create_ranges(server)
+    labels = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
+    rules = [{"apiGroups": ["example.com"], "resources": ["crontabs"], "verbs": ["get"]}]
+    server.request("POST", KINDS["roles"], {"metadata": {"name": "a-readers", "labels": labels}, "rules": rules})
+    selectors = [{"matchLabels": {"rbac.authorization.k8s.io/aggregate-to-edit": "true"}}, {"matchLabels": labels}]
+    aggregation = {"aggregationRule": {"clusterRoleSelectors": selectors}}
+    server.request("POST", KINDS["roles"], {"metadata": {"name": "all"}, **aggregation})
+
+
+def create_attributes_classes(server: RealApiServer) -> None:
+    """Create VolumeAttributesClasses, one of them used, and delete them."""
+    for name in ("gold", "unused"):
+        body = {"metadata": {"name": name}, "driverName": "csi.example.com", "parameters": {"iops": "1"}}
+        server.request("POST", KINDS["classes"], body)
+    source = {"csi": {"driver": "csi.example.com", "volumeHandle": "h"}, "hostPath": None}
+    fields = {"storageClassName": "fast", "volumeAttributesClassName": "gold"}
+    server.request("POST", KINDS["volumes"], volume("fast", "1Gi", **source, **fields))
+    server.request("POST", KINDS["claims"], {"metadata": {"name": "fast"}, "spec": {**CLAIM_SPEC, **fields}})
+    wait(lambda: all(it["metadata"].get("finalizers") for it in items(server, "classes")))
+    wait_bound(server, "fast")
+    for name in ("gold", "unused"):
+        server.request("DELETE", f"{KINDS['classes']}/{name}")
+
+
+def create_endpoints(server: RealApiServer) -> None:
+    """Create Endpoints of Services without and with selector, and such that are not mirrored."""
+    addresses = [{"ip": "10.1.0.1", "hostname": "a"}, {"ip": "fd00::1"}, {"ip": "10.1.0.2"}]
+    subsets = [{"addresses": addresses[:2], "notReadyAddresses": addresses[2:], "ports": PORTS}]
+    many = [{"ip": f"10.2.{number // 250}.{number % 250 + 1}"} for number in range(1001)]
+    metadata: dict[str, JSON] = {
+        "plain": {"labels": {"team": "x"}, "annotations": {"note": "y"}},
+        "skipped": {"labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "lock": {"annotations": {"control-plane.alpha.kubernetes.io/leader": "{}"}},
+        "selected": {},
+        "many": {},
+        "changed": {},
+        "orphan": {},
+    }
+    for name, fields in metadata.items():
+        selector = {"selector": {"app": "none"}} if name == "selected" else {}
+        if name != "orphan":
+            spec = {"ports": [{"port": 80}], **selector}
+            server.request("POST", f"{NS}/services", {"metadata": {"name": name}, "spec": spec})
+        listed = [{"addresses": many, "ports": PORTS[:1]}] if name == "many" else subsets
+        server.request("POST", f"{NS}/endpoints", {"metadata": {"name": name, **fields}, "subsets": listed})
+    wait(lambda: {"plain", "many", "changed"} <= mirrored(server).keys())
+    path = f"{NS}/endpoints/changed"
+    changed = [{"addresses": addresses[:1]}]
+    server.request("PATCH", path, {"subsets": changed}, content_type="application/merge-patch+json")
+    wait(lambda: mirrored(server)["changed"] == 1)
+
+
+def mirrored(server: RealApiServer) -> Counter[str]:
+    """Return the number of slices by Service."""
+    return Counter(it["metadata"]["labels"]["kubernetes.io/service-name"] for it in items(server, "slices"))
+
+
+def create_ranges(server: RealApiServer) -> None:
+    """Create ServiceCIDRs, one of them used, and delete two."""
+    for number, name in enumerate(("kept", "unused", "used")):
+        server.request(
+            "POST", KINDS["ranges"], {"metadata": {"name": name}, "spec": {"cidrs": [f"10.9.{number}.0/24"]}}
+        )
+    wait(lambda: all(it["metadata"].get("finalizers") for it in items(server, "ranges")))
+    spec = {"ports": [{"port": 80}], "clusterIP": "10.9.2.9", "selector": {"app": "none"}}
+    server.request("POST", f"{NS}/services", {"metadata": {"name": "in-used-range"}, "spec": spec})
+    for name in ("unused", "used"):
+        server.request("DELETE", f"{KINDS['ranges']}/{name}")
 
 
 def items(server: RealApiServer, kind: str) -> list[JSON]:
@@ -126,6 +207,8 @@ def complete(server: RealApiServer) -> bool:
     claims = {it["metadata"]["name"]: it["status"]["phase"] for it in items(server, "claims")}
     volumes = {it["status"]["phase"] for it in items(server, "volumes")}
     budgets = items(server, "budgets")
+    ranges = {it["metadata"]["name"]: it["status"]["conditions"][0]["status"] for it in items(server, "ranges")}
+    roles = {it["metadata"]["name"]: json.dumps(it["rules"]) for it in items(server, "roles")}
     return (
         "orphan" not in names
         and {"pending", "with-ephemeral-volume-scratch"} <= claims.keys()
@@ -133,6 +216,9 @@ def complete(server: RealApiServer) -> bool:
         and sum(it["reason"] == "ExternalExpanding" for it in server.request("GET", f"{NS}/events")["items"]) >= 3
         and volumes == {"Bound", "Released"}
         and all(it.get("status", {}).get("observedGeneration") for it in budgets)
+        and ranges == {"kept": "True", "kubernetes": "True", "used": "False"}
+        and all("crontabs" in roles[name] for name in ("admin", "edit", "view", "all"))
+        and [it["metadata"]["name"] for it in items(server, "classes")] == ["gold"]
     )
 
 
@@ -145,6 +231,14 @@ def stable(value: Any) -> Any:
 
 def state(server: RealApiServer) -> JSON:
     objects = {kind: sorted(stable(items(server, kind)), key=lambda it: it["metadata"]["name"]) for kind in KINDS}
+    for endpoint_slice in objects["slices"]:
+        endpoint_slice["metadata"].pop("name")
+        for owner in endpoint_slice["metadata"]["ownerReferences"]:
+            owner.pop("uid", None)
+        endpoint_slice["endpoints"].sort(key=lambda it: it["addresses"])
+        if endpoint_slice["metadata"]["labels"]["kubernetes.io/service-name"] == "many":
+            assert len(endpoint_slice.pop("endpoints")) == 1000  # any of them
+    objects["slices"].sort(key=lambda it: json.dumps(it, sort_keys=True))
     events = {
         (it["involvedObject"]["kind"], it["involvedObject"]["name"], it["reason"], it["message"], it["type"])
         for it in server.request("GET", f"{NS}/events")["items"]
@@ -160,13 +254,7 @@ def run(server: RealApiServer) -> JSON:
 
 def run_kubernetes(folder: Path) -> JSON:
     with real_apiserver(folder) as server:
-        kubernetes_names = CONTROLLERS.replace("pvc-", "persistentvolumeclaim-").replace("pv-", "persistentvolume-")
-        names = [f"{name}-controller" for name in kubernetes_names.split(",")]
-        renamed = {
-            "root-ca-cert-publisher-controller": "root-ca-certificate-publisher-controller",
-            "podgc-controller": "pod-garbage-collector-controller",
-        }
-        selected = ",".join(renamed.get(name, name) for name in names)
+        selected = ",".join(CONTROLLERS_BY_NAME[name].kubernetes_name for name in CONTROLLERS.split(","))
         root_ca = f"--root-ca-file={folder / 'certificates' / 'ca.crt'}"
         server.start_component("kube-controller-manager", f"--controllers={selected}", "--leader-elect=false", root_ca)
         return run(server)
@@ -180,6 +268,17 @@ def run_kubeloop(folder: Path) -> JSON:
         ),
     ):
         return run(server)
+
+
+def test_recorded_list_of_controllers_is_that_of_the_binary():
+    needs_binaries("kube-controller-manager")
+    binary = find_binary("kube-controller-manager")
+    assert binary is not None
+    help_text = subprocess.run([binary, "--help"], check=True, capture_output=True, text=True).stdout
+    match = re.search(r"All controllers: (.*)", help_text)
+    assert match is not None
+    others = {"service-ca-certificate-publisher-controller"}  # of OpenShift's builds
+    assert [name for name in match[1].split(", ") if name not in others] == [*KUBERNETES_CONTROLLERS]
 
 
 def test_objects_and_events_match_kube_controller_manager(tmp_path):

@@ -49,6 +49,22 @@ def _is_of_web(labels: Mapping[str, str]) -> bool:
     return labels.get("kubernetes.io/service-name") == "web"
 
 
+def _mirrored(cluster: Cluster) -> list[str]:
+    """EndpointSlices list the addresses of the Endpoints, each once, as long as the Service has no selector."""
+    service, endpoints = cluster.get(SERVICES, "web"), cluster.get(ENDPOINTS, "web")
+    has_selector = service is None or bool(service["spec"].get("selector"))
+    subsets = [] if has_selector or endpoints is None else endpoints.get("subsets") or []
+    expected = sorted(address["ip"] for subset in subsets for address in subset.get("addresses", ()))
+    slices = cluster.all(ENDPOINT_SLICES, lambda obj: _is_of_web(obj["metadata"].get("labels", {})))
+    listed = sorted(it["addresses"][0] for piece in slices for it in piece.get("endpoints") or ())
+    return [] if listed == expected else [f"EndpointSlices list {listed} of {expected}"]
+
+
+def _own_endpoints(*addresses: str, port: int = 80) -> JSON:
+    subset = {"addresses": [{"ip": address} for address in addresses], "ports": [{"port": port}]}
+    return manifest(ENDPOINTS, "web", subsets=[subset])
+
+
 def _budget_status(cluster: Cluster) -> list[str]:
     budget = cluster.get(POD_DISRUPTION_BUDGETS, "web")
     if budget is None:
@@ -111,6 +127,18 @@ SCENARIOS = (
         ),
         exact=(),
         desired=_endpoints,
+    ),
+    Scenario(
+        "mirrored endpoints",
+        ("endpointslicemirroring",),
+        (
+            Step("create a Service without selector", create(_service(), _own_endpoints("10.1.0.1", "10.1.0.2"))),
+            Step("change an address", create(_own_endpoints("10.1.0.1", "10.1.0.3")), 1.0),
+            Step("change the port", create(_own_endpoints("10.1.0.1", port=81)), UNTIL_SETTLED),
+            Step("add a selector", create(_service(app="web")), UNTIL_SETTLED),
+        ),
+        exact=(),
+        desired=_mirrored,
     ),
     Scenario(
         "disruption budget",

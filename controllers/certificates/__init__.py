@@ -1,0 +1,1 @@
+"""CertificateSigningRequests: approval of those of kubelets, and deletion of old ones."""

@@ -1,0 +1,59 @@
+"""CertificateSigningRequests and certificates, with keys of their own."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+KUBELET = "system:node:a"
+USAGES = ("digital signature", "client auth")
+
+
+def subject(common_name: str, *organizations: str) -> x509.Name:
+    return x509.Name(
+        [
+            *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in organizations),
+            x509.NameAttribute(NameOID.COMMON_NAME, common_name),
+        ]
+    )
+
+
+def signing_request(
+    common_name: str = KUBELET,
+    organizations: Sequence[str] = ("system:nodes",),
+    names: Sequence[x509.GeneralName] = (),
+    usages: Sequence[str] = USAGES,
+    signer: str = "kubernetes.io/kube-apiserver-client-kubelet",
+) -> dict[str, Any]:
+    """Return a CertificateSigningRequest, by default of a kubelet for its client certificate."""
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject(common_name, *organizations))
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    pem = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256()).public_bytes(
+        serialization.Encoding.PEM
+    )
+    spec = {"request": base64.b64encode(pem).decode(), "signerName": signer, "usages": [*usages]}
+    return {"metadata": {"name": "csr"}, "spec": spec}
+
+
+def certificate(ends_at: datetime) -> str:
+    """Return a certificate that ends at this time, as status.certificate has it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(subject(KUBELET))
+        .issuer_name(subject("ca"))
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(ends_at - timedelta(days=1))
+        .not_valid_after(ends_at)
+        .sign(key, hashes.SHA256())
+    )
+    return base64.b64encode(built.public_bytes(serialization.Encoding.PEM)).decode()
