@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from support.audited_permissions import AUDIT_POLICY, Permission, audited_permissions, granted_permissions
+from support.certificate_requests import signing_request
 from support.cli_processes import ROOT, Kubeloop
 from support.fake_kubelet import fake_kubelet, make_node
 from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
@@ -36,6 +37,10 @@ CORE, APPS, BATCH = "/api/v1/namespaces/x", "/apis/apps/v1/namespaces/x", "/apis
 DEVICES = "/apis/resource.k8s.io/v1/namespaces/x"
 RULES = "/apis/resource.k8s.io/v1beta2/devicetaintrules"
 ADMISSION_POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+RANGES = "/apis/networking.k8s.io/v1/servicecidrs"
+CLASSES = "/apis/storage.k8s.io/v1/volumeattributesclasses"
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/x/endpointslices"
 CONTAINERS = [{"name": "main", "image": "app:1"}]
 SELECTOR = {"matchLabels": {"app": "web"}}
 TEMPLATE: JSON = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": CONTAINERS}}
@@ -67,6 +72,9 @@ RARELY_USED: dict[Permission, str] = {
     ("", "nodes", "get"): "a write that conflicted",
     ("", "persistentvolumeclaims", "get"): "a claim that the cache does not show",
     ("", "configmaps", "patch"): "a changed ConfigMap kube-root-ca.crt",
+    ("rbac.authorization.k8s.io", "clusterroles", "escalate"): "checked with the patch of an aggregated ClusterRole",
+    ("certificates.k8s.io", "signers", "approve"): "checked with the approval of a request",
+    ("certificates.k8s.io", "certificatesigningrequests", "delete"): "a request that is an hour old",
     ("", "serviceaccounts", "patch"): "a deleted token Secret that its account lists",
     **{
         ("scheduling.k8s.io", resource, verb): "feature gates of gang scheduling"
@@ -120,6 +128,9 @@ class Scenario:
         self._devices()
         self._workloads()
         self.create(f"{CORE}/services", "web", spec={"selector": {"app": "web"}, "ports": [{"port": 80}]})
+        self.create(f"{CORE}/services", "own-endpoints", spec={"ports": [{"port": 80}]})
+        self.create(f"{CORE}/endpoints", "own-endpoints", subsets=[{"addresses": [{"ip": "10.1.0.1"}]}])
+        self._cluster_objects()
         self.create("/apis/policy/v1/namespaces/x/poddisruptionbudgets", "web", spec={"selector": SELECTOR})
         self._autoscalers()
         spec = {"nodeName": "tainted", "containers": CONTAINERS, "terminationGracePeriodSeconds": 0}
@@ -136,6 +147,12 @@ class Scenario:
             metadata = {"name": name, "annotations": {"kubernetes.io/service-account.name": account}}
             body = {"metadata": metadata, "type": "kubernetes.io/service-account-token"}
             self.server.request("POST", f"{CORE}/secrets", body)
+
+    def _cluster_objects(self) -> None:
+        self.create(RANGES, "more", spec={"cidrs": ["10.9.0.0/24"]})
+        self.create(CLASSES, "gold", driverName="csi.example.com", parameters={"iops": "1"})
+        self.server.request("DELETE", f"{CLASSES}/gold")
+        self.server.request("POST", REQUESTS, signing_request())
 
     def _volumes(self) -> None:
         for name in ("first", "second", "unused"):
@@ -222,6 +239,12 @@ class Scenario:
             "token of a missing account": "token-of-nobody" not in self.items(f"{CORE}/secrets"),
             "type checking": bool(self.items(ADMISSION_POLICIES)["checked"]["status"].get("typeChecking")),
             "resizer": "volume.kubernetes.io/storage-resizer" in claims["grows"]["metadata"]["annotations"],
+            "range": bool(self.items(RANGES)["more"].get("status")),
+            "attributes class": "gold" not in self.items(CLASSES),
+            "certificate request": bool(self.items(REQUESTS)["csr"].get("status")),
+            "role": bool(self.items(f"{RBAC}/clusterroles")["view"]["rules"]),
+            "mirrored Endpoints": "own-endpoints"
+            in {it["metadata"]["labels"]["kubernetes.io/service-name"] for it in self.items(SLICES).values()},
             "DaemonSet": "agent" in {name.partition("-")[0] for name in pods},
         }
         return [name for name, is_done in done.items() if not is_done]

@@ -37,6 +37,7 @@ VOLATILE = {
     "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "lastTransitionTime", "managedFields",
     "lastPhaseTransitionTime", "ca.crt", "generateName",
 }  # fmt: skip
+FLAGS = {"authorization-mode": "AlwaysAllow,RBAC"}  # with RBAC, there are the ClusterRoles of a new cluster
 KINDS = {
     "serviceaccounts": f"{NS}/serviceaccounts",
     "configmaps": f"{NS}/configmaps",
@@ -253,7 +254,7 @@ def run(server: RealApiServer) -> JSON:
 
 
 def run_kubernetes(folder: Path) -> JSON:
-    with real_apiserver(folder) as server:
+    with real_apiserver(folder, FLAGS) as server:
         selected = ",".join(CONTROLLERS_BY_NAME[name].kubernetes_name for name in CONTROLLERS.split(","))
         root_ca = f"--root-ca-file={folder / 'certificates' / 'ca.crt'}"
         server.start_component("kube-controller-manager", f"--controllers={selected}", "--leader-elect=false", root_ca)
@@ -262,7 +263,7 @@ def run_kubernetes(folder: Path) -> JSON:
 
 def run_kubeloop(folder: Path) -> JSON:
     with (
-        real_apiserver(folder) as server,
+        real_apiserver(folder, FLAGS) as server,
         Kubeloop(folder).running(
             "run", f"--kubeconfig={server.kubeconfig}", f"--controllers={CONTROLLERS}", "--trace-journal="
         ),
