@@ -11,8 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
-from kubeloop.controllers.runtime.endpoint_slices import EndpointKey, endpoint_key, port_key
-from kubeloop.controllers.runtime.name_hash import fnv1a_128
+from kubeloop.controllers.runtime.endpoint_slices import EndpointKey, endpoint_key, port_key, sorted_ports
 from kubeloop.controllers.runtime.service_pods import (
     CLUSTER_IP_NONE,
     find_port,
@@ -120,14 +119,4 @@ def endpoint_ports(service: Service, pod: Pod) -> list[JSONValue]:
             if port.app_protocol is not None:
                 entry["appProtocol"] = port.app_protocol
             ports.append(entry)
-    return sorted(ports, key=_port_hash) if len(ports) > 1 else ports
-
-
-def _port_hash(port: JSONValue) -> int:
-    """Return FNV-1a (128 bits) of the Go value, as printed for hashes."""
-    app_protocol = port.get("appProtocol", "<nil>")
-    text = (
-        f"(v1.EndpointPort){{Name:(*string){port['name']} Protocol:(*v1.Protocol){port['protocol']}"
-        f" Port:(*int32){port['port']} AppProtocol:(*string){app_protocol}}}"
-    )
-    return fnv1a_128(text.encode())
+    return sorted_ports(ports)

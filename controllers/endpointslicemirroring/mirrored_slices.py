@@ -17,6 +17,7 @@ from kubeloop.controllers.runtime.endpoint_slices import (
     port_key,
     same_endpoint,
     slice_name_prefix,
+    sorted_ports,
 )
 from kubeloop.controllers.runtime.service_pods import LAST_CHANGE_TRIGGER_TIME
 from kubeloop.controllers.runtime.subset_packing import LEADER, repacked_subsets
@@ -88,7 +89,7 @@ def mirror_changes(endpoints: JSONValue, existing: Iterable[JSONValue], max_endp
 def _desired_groups(endpoints: JSONValue, max_endpoints: int, changes: MirrorChanges) -> dict[_GroupKey, _Group]:
     groups: dict[_GroupKey, _Group] = {}
     for subset in repacked_subsets(endpoints.get("subsets") or ()):
-        ports = [_slice_port(port) for port in subset.get("ports") or ()]
+        ports = sorted_ports([_slice_port(port) for port in subset.get("ports") or ()])
         for address_type in ("IPv4", "IPv6"):
             groups.setdefault((address_type, port_key(ports)), _Group(ports))
         addresses = [

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.controllers.runtime.name_hash import fnv1a_128
 from kubeloop.kube.objects.api_types import JSONValue
 
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
@@ -28,6 +29,21 @@ def service_key(endpoint_slice: JSONValue) -> str:
 def slice_name_prefix(service: str) -> str:
     """Return metadata.generateName of the slices of a Service."""
     return f"{service}-" if len(service) < _MAX_PREFIX else service
+
+
+def sorted_ports(ports: list[JSONValue]) -> list[JSONValue]:
+    """Return the ports of a slice in the order in which kube-controller-manager writes them."""
+    return sorted(ports, key=_port_hash) if len(ports) > 1 else ports
+
+
+def _port_hash(port: JSONValue) -> int:
+    """Return FNV-1a (128 bits) of the Go value, as printed for hashes."""
+    app_protocol = port.get("appProtocol", "<nil>")
+    text = (
+        f"(v1.EndpointPort){{Name:(*string){port['name']} Protocol:(*v1.Protocol){port['protocol']}"
+        f" Port:(*int32){port['port']} AppProtocol:(*string){app_protocol}}}"
+    )
+    return fnv1a_128(text.encode())
 
 
 def port_key(ports: list[JSONValue] | None) -> bytes:

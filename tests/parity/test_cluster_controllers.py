@@ -243,6 +243,7 @@ def state(server: RealApiServer) -> JSON:
     events = {
         (it["involvedObject"]["kind"], it["involvedObject"]["name"], it["reason"], it["message"], it["type"])
         for it in server.request("GET", f"{NS}/events")["items"]
+        if "component" in it["source"]  # not the API server's repair of Service addresses
     }
     return {**objects, "events": sorted(events)}
 

@@ -12,6 +12,7 @@ from kubeloop.controllers.runtime.endpoint_slices import (
     same_endpoint,
     service_key,
     slice_name_prefix,
+    sorted_ports,
 )
 
 POD = {"kind": "Pod", "namespace": "ns", "name": "p", "uid": "u"}
@@ -23,6 +24,12 @@ def test_port_key_ignores_order():
     assert port_key([http, dns]) == port_key([dns, http])
     assert port_key([http]) != port_key([dns])
     assert port_key(None) == port_key([])
+
+
+def test_ports_are_in_the_order_of_kube_controller_manager():
+    http = {"name": "http", "port": 80, "protocol": "TCP"}
+    dns = {"name": "dns", "port": 53, "protocol": "UDP", "appProtocol": "x.example/dns"}
+    assert sorted_ports([dns, http]) == sorted_ports([http, dns]) == [http, dns]
 
 
 @pytest.mark.parametrize(

@@ -74,3 +74,19 @@ def test_condition_that_never_holds_times_out():
     with pytest.raises(BaseExceptionGroup) as raised:
         virtual_time.run(scenario())
     assert raised.group_contains(TimeoutError)
+
+
+def test_services_of_a_small_range_get_addresses_of_another_when_it_is_full():
+    async def scenario() -> list[str]:
+        async with memory_cluster(clock=VirtualClock(), nodes=0, service_cluster_ip_range="10.3.0.0/29") as cluster:
+            cidr = {"kind": "ServiceCIDR", "metadata": {"name": "more"}, "spec": {"cidrs": ["10.9.0.0/24"]}}
+            await cluster.apply({"apiVersion": "networking.k8s.io/v1", **cidr})
+            for number in range(6):  # the range has six addresses, one for the Service kubernetes
+                service = {"metadata": {"name": f"s{number}"}, "spec": {"ports": [{"port": 80}]}}
+                await cluster.apply({"apiVersion": "v1", "kind": "Service", **service})
+            services = [await cluster.get(f"service/s{number}") for number in range(6)]
+            return [service["spec"]["clusterIP"] for service in services]
+
+    addresses = virtual_time.run(scenario())
+    assert sorted(addresses[:5]) == [f"10.3.0.{number}" for number in range(2, 7)]
+    assert addresses[5].startswith("10.9.0.")
