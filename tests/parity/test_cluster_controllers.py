@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kubeloop.process.controller_table import CONTROLLERS_BY_NAME
+from support.certificate_requests import signing_request
 from support.cli_processes import Kubeloop
 from support.kubernetes_controllers import KUBERNETES_CONTROLLERS
 from support.real_apiserver import RealApiServer, find_binary, needs_binaries, real_apiserver
@@ -24,7 +25,7 @@ JSON = dict[str, Any]
 CONTROLLERS = (
     "serviceaccount,root-ca-cert-publisher,disruption,persistentvolume-binder,persistentvolume-expander,pvc-protection,"
     "pv-protection,ephemeral-volume,taint-eviction,podgc,endpointslicemirroring,service-cidr,clusterrole-aggregation,"
-    "volumeattributesclass-protection"
+    "volumeattributesclass-protection,csrapproving"
 )
 NS = "/api/v1/namespaces/x"
 POD_SPEC: JSON = {"containers": [{"name": "main", "image": "app:1"}], "terminationGracePeriodSeconds": 5}
@@ -36,6 +37,7 @@ CLAIM_SPEC: JSON = {
 VOLATILE = {
     "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "lastTransitionTime", "managedFields",
     "lastPhaseTransitionTime", "ca.crt", "generateName",
+    "lastUpdateTime",
 }  # fmt: skip
 FLAGS = {"authorization-mode": "AlwaysAllow,RBAC"}  # with RBAC, there are the ClusterRoles of a new cluster
 KINDS = {
@@ -49,7 +51,9 @@ KINDS = {
     "ranges": "/apis/networking.k8s.io/v1/servicecidrs",
     "roles": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "classes": "/apis/storage.k8s.io/v1/volumeattributesclasses",
+    "requests": "/apis/certificates.k8s.io/v1/certificatesigningrequests",
 }
+REQUESTS = {"kubelet": signing_request(), "client": signing_request("admin")}
 PORTS = [{"name": "http", "port": 80}, {"name": "dns", "port": 53, "protocol": "UDP", "appProtocol": "x.example/dns"}]
 
 
@@ -120,6 +124,8 @@ def create(server: RealApiServer) -> None:
     labels = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
     rules = [{"apiGroups": ["example.com"], "resources": ["crontabs"], "verbs": ["get"]}]
     server.request("POST", KINDS["roles"], {"metadata": {"name": "a-readers", "labels": labels}, "rules": rules})
+    for name, request in REQUESTS.items():
+        server.request("POST", KINDS["requests"], {**request, "metadata": {"name": name}})
     selectors = [{"matchLabels": {"rbac.authorization.k8s.io/aggregate-to-edit": "true"}}, {"matchLabels": labels}]
     aggregation = {"aggregationRule": {"clusterRoleSelectors": selectors}}
     server.request("POST", KINDS["roles"], {"metadata": {"name": "all"}, **aggregation})
@@ -220,6 +226,7 @@ def complete(server: RealApiServer) -> bool:
         and ranges == {"kept": "True", "kubernetes": "True", "used": "False"}
         and all("crontabs" in roles[name] for name in ("admin", "edit", "view", "all"))
         and [it["metadata"]["name"] for it in items(server, "classes")] == ["gold"]
+        and bool(server.request("GET", f"{KINDS['requests']}/kubelet")["status"].get("conditions"))
     )
 
 

@@ -23,6 +23,7 @@ from support.resource_claims import ALLOCATION, claim_spec, template_body
 JSON = dict[str, Any]
 CONTROLLERS = (
     "job-controller,cronjob-controller,ttl-after-finished-controller,statefulset-controller,endpointslice-controller,"
+    "endpointslice-mirroring-controller,"
     "horizontal-pod-autoscaler-controller,taint-eviction-controller,node-lifecycle-controller,"
     "pod-garbage-collector-controller,root-ca-certificate-publisher-controller,resourceclaim-controller,"
     "device-taint-eviction-controller"
@@ -38,6 +39,7 @@ PREFIXES = (
     "ttl_after_finished_controller_",
     "statefulset_controller_",
     "endpoint_slice_controller_",
+    "endpoint_slice_mirroring_controller_",
     "horizontal_pod_autoscaler_controller_",
     "taint_eviction_controller_",
     "node_collector_",

@@ -17,6 +17,7 @@ CRONTABS = {"verbs": ["get"], "apiGroups": ["example.com"], "resources": ["cront
 @pytest.fixture
 async def apiserver(fake_apiserver, start):
     await start(fake_apiserver.informers, ClusterRoleAggregationController(fake_apiserver.context))
+    await asyncio.sleep(2)
     return fake_apiserver
 
 
