@@ -15,6 +15,7 @@ from kubeloop.tracing.spans.pod_group_record import PlacementFacts
 from kubeloop.tracing.views.browser_page import self_contained_page
 from kubeloop.tracing.views.phases import KEYS
 from support.browser import BrowserUnavailable, open_page, running_browser, wait_for
+from support.trace_documents import apply_document, document, span
 from support.traced_pods import TracedPods
 
 if TYPE_CHECKING:
@@ -564,3 +565,97 @@ async def test_self_contained_page_of_a_pod_opens_its_waterfall(browser, tmp_pat
     async with open_page(browser, path.as_uri()) as page:
         await wait_for(page, "document.querySelectorAll('.span').length >= 3")
         assert await page.evaluate("document.querySelector('#detail h2').textContent") == "web-5f-1"
+
+
+async def test_partial_counts_are_no_totals_while_the_page_loads(browser):
+    pods = TracedPods()
+    for number in range(1200):
+        pods.pending(f"web-5f-{number:04}", message="0/3 nodes are available")
+    held, responses = asyncio.Event(), 0
+    total, pill = "document.getElementById('pods-total').textContent", "document.querySelector('.pill').textContent"
+
+    async def hold_all_but_the_first(route):
+        nonlocal responses
+        responses += 1
+        if responses > 1:
+            await held.wait()
+        await route.continue_()
+
+    async with pods.running() as url, open_page(browser, "about:blank") as page:
+        await page.route("**/debug/traces/lines*", hold_all_but_the_first)
+        await page.goto(f"{url}/traces#rollout=shop%2Fdeployment%2Fweb")
+        await wait_for(page, f"{total} === 'loading 500 of 1,200' && {pill} === 'loading'")
+        texts = await page.evaluate(
+            f"[{stage('unschedulable')}, {SHOWN}, document.getElementById('rate-note').textContent,"
+            " document.querySelector('.detail .body').textContent, document.querySelector('.detail dl').textContent]"
+        )
+        assert texts == ["…", "…", "loading", "Loading 500 of 1,200", ""]
+        held.set()
+        await wait_for(page, f"{total} === '1,200' && {stage('unschedulable')} === '1,200' && {SHOWN} === '1,200'")
+        await wait_for(page, f"{pill} === 'in progress'")
+        await wait_for(page, "document.querySelector('.detail dd').textContent === '0 of 1,200 bound'")
+
+
+async def test_pods_and_rollouts_that_are_unknown_are_not_shown_as_such(browser):
+    pods = TracedPods()
+    pods.pending("web-5f-1")
+    note = "document.querySelector('.detail .note')?.textContent"
+    async with pods.running() as url:
+        async with open_page(browser, f"{url}/traces#pod=none") as page:
+            await wait_for(page, f"{note}?.startsWith('There is no such pod: it never existed')")
+        async with open_page(browser, f"{url}/traces#rollout=shop%2Fdeployment%2Fnone") as page:
+            await wait_for(page, f"{note}?.startsWith('No pod of it is known')")
+            assert await page.evaluate("document.querySelector('.pill').textContent") == "unknown"
+
+
+MINUTE_MS = 60_000
+# Labels of one axis that overlap, and texts that are cut off.
+OVERLAPS_AND_CUTS = """(() => {
+    const problems = [];
+    for (const axis of document.querySelectorAll('.axis, .ticks')) {
+        const boxes = [...axis.querySelectorAll(':scope > i')].filter(label => label.checkVisibility())
+            .map(label => [label.textContent, label.getBoundingClientRect()]);
+        boxes.slice(1).forEach(([text, box], at) => { if (box.left < boxes[at][1].right + 2) problems.push(text); });
+    }
+    for (const node of document.querySelectorAll('.cell.duration, .p50, .p99, .slowest span, .head .duration'))
+        if (node.checkVisibility() && node.scrollWidth > node.clientWidth + 1) problems.push(node.textContent);
+    return problems;
+})()"""
+
+
+def long_traces():
+    """Return the traces of pods that waited for 15 minutes, and of one that has waited for 46."""
+    edges = {"kubeloop__end__uncertainty_ms": 38_000}
+    documents = []
+    for number in range(6):
+        is_open, end_ms = not number, (46 if not number else 15) * MINUTE_MS + 38_000
+        wait = span("queue unschedulable", 0, end_ms, error="0/3 nodes are available", parent=f"root-{number}", **edges)
+        node = {} if is_open else {"k8s__node__name": "n1"}
+        trace = document(
+            wait,
+            outcome="open" if is_open else "bound",
+            end_ms=end_ms,
+            name=f"web-5f-{number}",
+            k8s__deployment__name="web",
+            **edges,
+            **node,
+        )
+        trace["traceId"], trace["spans"][0]["spanId"] = f"{number + 1:032x}", f"root-{number}"
+        documents.append(trace)
+    return documents
+
+
+@pytest.mark.parametrize("width", [400, 760, 1000, 1440])
+async def test_labels_do_not_overlap_and_durations_keep_their_unit(browser, tmp_path, width):
+    file = tmp_path / "traces.html"
+    file.write_text(self_contained_page([*long_traces(), apply_document()], kind="", name="", title="long"))
+    async with open_page(browser, file.as_uri(), width=width) as page:
+        await wait_for(page, f"{SHOWN} === '6'")  # the apply request is none of them
+        assert await page.evaluate(OVERLAPS_AND_CUTS) == []
+        await page.keyboard.press("r")
+        await wait_for(page, f"{ROWS}[0].querySelector('.duration').textContent === 'p99 >46.6 min'")
+        assert await page.evaluate(OVERLAPS_AND_CUTS) == []
+        for key in ("rollout=shop%2Fdeployment%2Fweb", "pod=root-0"):
+            await page.evaluate(f"location.hash = '{key}'")
+            await wait_for(page, "document.querySelector('.detail .axis i') !== null")
+            assert await page.evaluate(OVERLAPS_AND_CUTS) == [], key

@@ -13,6 +13,7 @@ class FeedResponse(msgspec.Struct, kw_only=True, rename="camel"):
     cursor   opaque position for the next poll
     reset    the client must drop its lines: its cursor is of another process, or too old
     more     more changes can be polled at once
+    remaining  pods whose changes follow, if there are more
     lines    new and changed pods, in order of change
     removed  keys of removed pods
     now_us   current time, microseconds since the epoch; lines of open traces end there
@@ -28,3 +29,4 @@ class FeedResponse(msgspec.Struct, kw_only=True, rename="camel"):
     now_us: int
     pods: int
     clock_skew: dict[str, dict[str, int | None]] = {}
+    remaining: int = 0

@@ -99,6 +99,7 @@ class PodFeed:
             removed=removed,
             now_us=self._now_ns() // 1000,
             pods=len(self._pods),
+            remaining=max(0, len(changed) - limit),
         )
 
     def document(self, key: str) -> dict[str, Any] | None:

@@ -53,7 +53,7 @@ class RolloutView:
         title = Text.assemble((rollout.title, "bold"), f"  {_count(len(rollout.lines))}: {stages or 'none'}")
         if rollout.lines:
             title.append(f"\nfrom {format_time(rollout.start_us * 1000)}, {format_duration(rollout.duration_us)}")
-            title.append(f", {rollout.rate:.1f} pods bound/s" if rollout.rate else "", style="green")
+            title.append(f", {_rate(rollout)}" if rollout.rate else "", style="green")
         return title
 
     def _percentiles(self) -> Table:
@@ -129,7 +129,7 @@ def rollout_log_line(rollout: Rollout) -> str:
     stages = ", ".join(f"{count} {stage}" for stage, count in rollout.stages.items())
     parts = [f"{_count(len(rollout.lines))}: {stages or 'none'}"]
     if rollout.rate:
-        parts.append(f"{rollout.rate:.1f} pods bound/s")
+        parts.append(_rate(rollout))
     if rollout.total is not None:
         total = rollout.total
         exact_to = f", exact to {format_duration(total.uncertainty_us)}" if total.uncertainty_us else ""
@@ -139,6 +139,10 @@ def rollout_log_line(rollout: Rollout) -> str:
     if rollout.waiting:
         parts.append(_not_bound(rollout))
     return "; ".join(parts)
+
+
+def _rate(rollout: Rollout) -> str:
+    return f"{rollout.rate:.1f} pods bound/s" if rollout.rate >= 1 else f"{rollout.rate:.2g} pods bound/s"
 
 
 def _not_bound(rollout: Rollout) -> str:

@@ -55,17 +55,18 @@
     const parts = row.parts, total = rollout.lines.length;
     parts.name.textContent = rollout.owner;
     parts.namespace.textContent = rollout.namespace;
-    parts.count.textContent = `${Kubeloop.count(rollout.finished)} of ${Kubeloop.count(total)}`;
-    parts.count.classList.toggle("behind", rollout.finished < total);
-    parts.rate.textContent = rollout.rate ? `${rollout.rate.toFixed(1)} pods/s` : "";
+    parts.count.textContent = pods.loading ? "…" : `${Kubeloop.count(rollout.finished)} of ${Kubeloop.count(total)}`;
+    parts.count.classList.toggle("behind", !pods.loading && rollout.finished < total);
+    parts.rate.textContent = rollout.rate ? `${Kubeloop.rate(rollout.rate)} pods/s` : "";
     const all = rollout.sums.reduce((sum, durationUs) => sum + durationUs, 0);
     Kubeloop.PHASES.forEach((phase, index) => {
       const share = parts.bar.children[index] || parts.bar.appendChild(Kubeloop.element("i", { "data-phase": phase.key, class: "share" }));
       share.style.width = `${all ? (100 * rollout.sums[index]) / all : 0}%`;
     });
-    const { p99, uncertainty } = rollout.totals;
-    row.title = `time of its pods by phase${p99 ? `; created to bound: p99 ${Kubeloop.uncertainDuration(p99, uncertainty)}` : ""}`;
-    parts.duration.textContent = p99 ? `p99 ${Kubeloop.shortUncertainDuration(p99, uncertainty)}` : "";
+    const { p99, isLeastP99, totals: { uncertainty } } = rollout;
+    row.title = ["time of its pods by phase", p99 && `created to bound: p99 ${isLeastP99 ? "at least " : ""}${Kubeloop.uncertainDuration(p99, isLeastP99 ? 0 : uncertainty)}`,
+      rollout.open && `${Kubeloop.plural(rollout.open, "pod")} not bound for up to ${Kubeloop.duration(rollout.openUs)}`].filter(Boolean).join("; ");
+    parts.duration.textContent = !p99 || pods.loading ? "" : isLeastP99 ? `p99 >${Kubeloop.shortDuration(p99)}` : `p99 ${Kubeloop.shortUncertainDuration(p99, uncertainty)}`;
   };
 
   const views = {
@@ -108,9 +109,10 @@
   const compute = () => {
     const all = [...pods.byKey.values()], matches = Kubeloop.search(state.query, pods);
     const matching = state.query ? all.filter(matches) : all;
+    const loading = pods.loading, counted = (number) => (loading ? "…" : Kubeloop.count(number));
     const counts = new Map();
     for (const line of matching) counts.set(line.stage, (counts.get(line.stage) || 0) + 1);
-    stages.draw(counts, matching.length);
+    stages.draw(counts, matching.length, loading);
     const selected = state.stages.size ? matching.filter((line) => state.stages.has(line.stage)) : matching;
     state.selected = selected;
     state.longestUs = 0;
@@ -124,22 +126,28 @@
     find("skew").hidden = !skew.length;
     find("skew").textContent = `Clocks differ: ${skew.slice(0, 3).join(", ")}${skew.length > 3 ? ` and ${skew.length - 3} more` : ""}`;
     find("skew").title = skew.join("\n");
-    find("pods-total").textContent = Kubeloop.count(matching.length);
+    find("pods-total").textContent = loading ? `loading ${pods.progress}` : Kubeloop.count(matching.length);
     drawRate(selected);
-    phases.draw(Kubeloop.phaseTimes(selected, pods));
-    find("shown-pods").textContent = Kubeloop.count(selected.length);
-    find("shown-rollouts").textContent = Kubeloop.count(owners.size);
+    phases.draw(loading ? [] : Kubeloop.phaseTimes(selected, pods), loading ? "loading" : "no traces");
+    find("shown-pods").textContent = counted(selected.length);
+    find("shown-rollouts").textContent = counted(owners.size);
     state.shown = state.tab === "pods" ? [...selected].sort(Kubeloop.ORDERS[state.order])
       : Kubeloop.rollouts(selected, pods).sort(Kubeloop.ROLLOUT_ORDERS[state.order]);
     shown.set(state.shown);
     const emptyNote = find("empty");
     emptyNote.hidden = state.shown.length > 0;
     emptyNote.textContent = state.connectionError && !all.length ? state.connectionError
-      : all.length ? (state.tab === "pods" ? "No pod matches." : "No rollout: none of these pods has an owner.")
+      : loading ? "Loading" : all.length ? (state.tab === "pods" ? "No pod matches." : "No rollout: none of these pods has an owner.")
         : isFile ? "This file has no pod traces." : "No pods yet.";
   };
 
   const drawRate = (lines) => {
+    if (pods.loading) {
+      find("rate").replaceChildren();
+      find("rate-now").textContent = "…";
+      find("rate-note").textContent = "loading";
+      return;
+    }
     let fromUs = Infinity, toUs = 0;
     if (isFile) {
       for (const line of lines) {
@@ -157,9 +165,9 @@
     let last = 0, bound = 0;
     for (const count of counts) bound += count;
     if (!isFile) last = counts[58];
-    find("rate-now").textContent = isFile ? (bound ? (bound / ((toUs - fromUs) / 1e6)).toFixed(1) : "0") : Kubeloop.count(last);
+    find("rate-now").textContent = isFile ? (bound ? Kubeloop.rate(bound / ((toUs - fromUs) / 1e6)) : "0") : Kubeloop.count(last);
     find("rate-note").textContent = !bound ? (isFile ? "none bound" : "none in the last minute")
-      : isFile ? `${Kubeloop.count(bound)} over ${Kubeloop.duration(toUs - fromUs)}, peak ${peak.toFixed(0)}/s`
+      : isFile ? `${Kubeloop.count(bound)} over ${Kubeloop.duration(toUs - fromUs)}, peak ${Kubeloop.rate(peak)}/s`
         : `${Kubeloop.count(bound)} in the last minute, peak ${Kubeloop.count(Math.round(peak))}/s`;
   };
 
@@ -278,9 +286,9 @@
   live.hidden = isFile;
   status();
   source.start((response) => {
-    const first = !pods.byKey.size && response.lines.length > 0;
+    const first = !pods.byKey.size && response.lines.length > 0, wasLoading = pods.loading;
     if (state.connectionError) { state.connectionError = ""; status(); }
-    if (pods.apply(response)) state.stale = true;
+    if (pods.apply(response) || wasLoading) state.stale = true;
     if (response.title) {
       document.title = `${response.title} · kubeloop traces`;
       find("announcement").textContent = `${Kubeloop.plural(response.lines.length, "pod")} of ${response.title}`;

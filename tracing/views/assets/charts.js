@@ -27,11 +27,12 @@ Kubeloop.StageButtons = class {
     this.selected = selected;
   }
 
-  draw(counts, total) {
+  /* loading: the counts are not those of all pods yet. */
+  draw(counts, total, loading) {
     const parts = [];
     for (const stage of Kubeloop.STAGES) {
       const count = counts.get(stage.key) || 0, { button, number, rare } = this.buttons.get(stage.key);
-      number.textContent = Kubeloop.count(count);
+      number.textContent = loading ? "…" : Kubeloop.count(count);
       button.hidden = rare && !count && !this.selected.has(stage.key);
       button.classList.toggle("none", !count);
       button.setAttribute("aria-pressed", String(this.selected.has(stage.key)));
@@ -41,7 +42,7 @@ Kubeloop.StageButtons = class {
         this.parts.set(stage.key, part);
       }
       part.style.width = `${total ? (100 * count) / total : 0}%`;
-      if (count) parts.push(part);
+      if (count && !loading) parts.push(part);
     }
     if (parts.length !== this.bar.children.length || parts.some((part, index) => this.bar.children[index] !== part)) {
       this.bar.replaceChildren(...parts);
@@ -78,7 +79,8 @@ Kubeloop.PhaseRows = class {
     container.append(this.axis, this.none);
   }
 
-  draw(times) {
+  /* none: text if there are no times. */
+  draw(times, none = "no traces") {
     const present = new Set(times.map((time) => time.index));
     for (const [index, row] of this.rows) if (!present.has(index)) { row.node.remove(); this.rows.delete(index); }
     const tops = times.map((time) => Math.max(...time.bins));
@@ -113,6 +115,7 @@ Kubeloop.PhaseRows = class {
     });
     this.axis.hidden = !times.length;
     this.none.hidden = times.length > 0;
+    this.none.textContent = none;
     this.container.append(this.axis, this.none);
   }
 };

@@ -68,8 +68,8 @@ Kubeloop.Detail = class {
   drawPod() {
     const line = this.pods.byKey.get(this.what.pod);
     if (!line) {
-      this.title.textContent = "Pod";
-      this.body.replaceChildren(Kubeloop.element("p", { class: "note" }, "This trace was dropped: the process stores only the newest traces."));
+      this.missing("Pod", this.line ? "This trace was dropped: the process stores only the newest traces."
+        : "There is no such pod: it never existed, or its trace was dropped, as the process stores only the newest ones.");
       return;
     }
     this.title.textContent = line.name || "(never created)";
@@ -96,6 +96,16 @@ Kubeloop.Detail = class {
     }
   }
 
+  /* What to show instead of an object that the page does not have, or not yet. */
+  missing(title, problem) {
+    this.title.textContent = title;
+    this.pill.textContent = this.pods.loading ? "loading" : "unknown";
+    this.pill.dataset.phase = "other";
+    this.meta.replaceChildren();
+    this.reason.hidden = true;
+    this.body.replaceChildren(Kubeloop.element("p", { class: "note" }, this.pods.loading ? `Loading ${this.pods.progress}` : problem));
+  }
+
   drawSpans() {
     if (!this.waterfall) {
       this.waterfall = new Kubeloop.Waterfall();
@@ -114,7 +124,7 @@ Kubeloop.Detail = class {
 
   /* How the times of an observed trace were obtained. */
   drawOrigin() {
-    const root = this.trace.spans.find((span) => "kubeloop.outcome" in span.attributes);
+    const root = this.trace.spans.find((span) => span.name !== Kubeloop.APPLY && "kubeloop.outcome" in span.attributes);
     const isUncertain = this.trace.spans.some((span) => Kubeloop.uncertainty(span, "start") || Kubeloop.uncertainty(span, "end"));
     const notes = [
       root?.attributes["kubeloop.reconstructed"] ? "Reconstructed from the object and its Events: the pod is older than this process."
@@ -161,6 +171,12 @@ Kubeloop.Detail = class {
   drawRollout() {
     const key = this.what.rollout;
     const lines = [...this.pods.byKey.values()].filter((line) => line.owners.some((owner) => `${line.namespace}/${owner}` === key));
+    if (this.pods.loading || !lines.length) { /* some of its pods may be missing */
+      this.picture?.stop();
+      this.picture = null;
+      this.missing(key.slice(key.indexOf("/") + 1), "No pod of it is known: it never existed, or the traces of its pods were dropped.");
+      return;
+    }
     const rollout = Kubeloop.rollout(key, lines, this.pods);
     this.title.textContent = rollout.owner;
     const open = rollout.lines.some((line) => line.isOpen);
@@ -169,7 +185,8 @@ Kubeloop.Detail = class {
     this.setMeta([
       ["pods", `${Kubeloop.count(rollout.finished)} of ${Kubeloop.count(lines.length)} bound`],
       ["duration", rollout.traced.length ? Kubeloop.duration(rollout.endUs - rollout.startUs) : ""],
-      ["rate", rollout.rate ? `${rollout.rate.toFixed(1)} pods/s` : ""],
+      ["not bound", rollout.open ? `${Kubeloop.plural(rollout.open, "pod")} for up to ${Kubeloop.duration(rollout.openUs)}` : ""],
+      ["rate", rollout.rate ? `${Kubeloop.rate(rollout.rate)} pods/s` : ""],
       ["start", rollout.traced.length ? Kubeloop.moment(rollout.startUs) : ""],
       ["namespace", rollout.namespace],
     ]);

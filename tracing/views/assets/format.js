@@ -66,7 +66,21 @@ Kubeloop.duration = (microseconds) => {
 /* "3.42 s ±560 ms"; in short "≈3.42 s", for narrow columns. */
 Kubeloop.uncertainDuration = (microseconds, uncertainty) =>
   Kubeloop.duration(microseconds) + (uncertainty ? ` ±${Kubeloop.duration(uncertainty)}` : "");
-Kubeloop.shortUncertainDuration = (microseconds, uncertainty) => (uncertainty ? "≈" : "") + Kubeloop.duration(microseconds);
+Kubeloop.shortUncertainDuration = (microseconds, uncertainty) => (uncertainty ? "≈" : "") + Kubeloop.shortDuration(microseconds);
+
+/* At most three digits and a unit, for narrow columns: "2.08 min" for "2 min 05 s". */
+Kubeloop.shortDuration = (microseconds) => {
+  const minutes = microseconds / 6e7, digits = (number) => number.toFixed(number < 9.995 ? 2 : number < 99.95 ? 1 : 0);
+  if (minutes < 0.9992) return Kubeloop.duration(microseconds);
+  return minutes < 59.95 ? `${digits(minutes)} min` : `${digits(minutes / 60)} h`;
+};
+
+/* Labels of a time axis at quarters of its width, where its lines are; fewer if they do not fit side by side. */
+Kubeloop.drawAxis = (axis, totalUs) => {
+  const width = axis.clientWidth || 400, parts = width >= 450 ? 4 : width >= 225 ? 2 : 1;
+  axis.replaceChildren(...Array.from({ length: parts + 1 }, (_, index) =>
+    Kubeloop.element("i", { style: { left: `${(100 * index) / parts}%` } }, index ? Kubeloop.duration((totalUs * index) / parts) : "0")));
+};
 
 /* "node-1: 1.20 s to 2.00 s ahead" of the process's clock (tracing/views/time_format.py). */
 Kubeloop.skew = (clock, { lowestMs, highestMs }) => {
@@ -74,6 +88,9 @@ Kubeloop.skew = (clock, { lowestMs, highestMs }) => {
   return lowestMs > 0 ? `${clock}: ${text(lowestMs)} ${highestMs === null ? "or more" : `to ${text(highestMs)}`} ahead`
     : `${clock}: ${text(-highestMs)} to ${text(-lowestMs)} behind`;
 };
+
+/* Number per second: "1,234", "8.3", "0.019". */
+Kubeloop.rate = (number) => (number >= 99.95 ? Kubeloop.count(Math.round(number)) : number >= 0.995 ? number.toFixed(1) : String(Number(number.toPrecision(2))));
 
 Kubeloop.count = (number) => number.toLocaleString("en");
 

@@ -1,14 +1,17 @@
 /* Model of the page: pods, search, rollouts and statistics. */
 "use strict";
 
-Kubeloop.BOUND_STAGES = new Set(["bound", "starting", "running", "ready", "completed", "crash back-off", "terminating", "gone"]);
+Kubeloop.BOUND_STAGES = new Set(["bound", "starting", "running", "ready", "completed", "crash back-off", "gone"]);
+/* Whether the pod was bound to a node (PodLine.is_bound); it may have ended since. */
+Kubeloop.isBound = (line) => Kubeloop.BOUND_STAGES.has(line.stage) || Boolean(line.node);
 Kubeloop.GROUP = "podgroup/"; /* pod groups come after the owners of a pod */
 Kubeloop.BINS = 48; /* of a distribution: 6 per decade, from 10 µs to 1000 s */
 
 Kubeloop.Pods = class {
   constructor() {
     this.byKey = new Map();
-    this.total = 0;
+    this.loading = true; /* until the last part of the first response: what is there are no totals */
+    this.expected = 0; /* pods when it is loaded */
     this.nowUs = 0;
     this.clockSkew = {}; /* clocks that differ for certain: { lowestMs, highestMs } by name */
     this.respondedAt = 0; /* performance.now() of the last response */
@@ -19,7 +22,9 @@ Kubeloop.Pods = class {
     if (response.reset) this.byKey.clear();
     for (const key of response.removed) this.byKey.delete(key);
     for (const line of response.lines) this.byKey.set(line.key, Kubeloop.line(line));
-    this.total = Math.max(response.pods, 0);
+    if (response.reset) this.loading = true;
+    if (!response.more) this.loading = false;
+    this.expected = this.byKey.size + (response.remaining || 0);
     this.clockSkew = response.clockSkew || {};
     this.nowUs = response.nowUs;
     this.respondedAt = performance.now();
@@ -29,6 +34,11 @@ Kubeloop.Pods = class {
   /* Microseconds since the epoch, by the clock of the process. */
   now() {
     return this.nowUs + (performance.now() - this.respondedAt) * 1e3;
+  }
+
+  /* "4,525 of 9,500" while it is loading. */
+  get progress() {
+    return this.expected > this.byKey.size ? `${Kubeloop.count(this.byKey.size)} of ${Kubeloop.count(this.expected)}` : "…";
   }
 
   duration(line) {
@@ -109,7 +119,7 @@ Kubeloop.percentiles = (values, uncertainties) => {
   return { p50: shown[0], p90: shown[1], p99: shown[2], max: shown[3], uncertainty };
 };
 
-/* Groups pods by topmost owner, and by pod group: { key, namespace, owner, lines, finished, waiting, startUs, endUs, totals, rate }. */
+/* Groups pods by topmost owner, and by pod group: { key, namespace, owner, lines, finished, waiting, open, startUs, endUs, totals, p99, rate }. */
 Kubeloop.rollouts = (lines, pods) => {
   const byOwner = new Map();
   for (const line of lines) {
@@ -124,7 +134,7 @@ Kubeloop.rollouts = (lines, pods) => {
 Kubeloop.rollout = (key, lines, pods) => {
   const slash = key.indexOf("/");
   const traced = lines.filter((line) => line.segments.length);
-  const finished = traced.filter((line) => Kubeloop.BOUND_STAGES.has(line.stage));
+  const finished = traced.filter(Kubeloop.isBound), open = traced.filter((line) => line.isOpen && !Kubeloop.isBound(line));
   let startUs = Infinity, endUs = 0, boundUs = 0;
   for (const line of traced.length ? traced : lines) {
     startUs = Math.min(startUs, line.startUs);
@@ -132,22 +142,28 @@ Kubeloop.rollout = (key, lines, pods) => {
   }
   for (const line of finished) boundUs = Math.max(boundUs, line.startUs + Kubeloop.boundAfter(line));
   const totals = Kubeloop.percentiles(finished.map(Kubeloop.boundAfter), finished.map(Kubeloop.boundUncertainty));
+  const openUs = open.map((line) => pods.duration(line));
+  /* of all pods: those that are not bound yet take at least their time so far */
+  const ordered = Float64Array.from([...finished.map(Kubeloop.boundAfter), ...openUs]).sort();
+  const p99 = Kubeloop.percentile(ordered, 0.99);
   const sums = new Float64Array(Kubeloop.PHASES.length);
   for (const line of traced) Kubeloop.addPhases(sums, line, pods);
   return {
     key, lines, traced, startUs, endUs, sums,
     namespace: key.slice(0, slash),
     owner: key.slice(slash + 1),
-    finished: lines.filter((line) => Kubeloop.BOUND_STAGES.has(line.stage)).length,
+    finished: lines.filter(Kubeloop.isBound).length,
     waiting: lines.filter((line) => Kubeloop.STAGE_PHASE.get(line.stage) === "waiting").length,
     totals: { pods: finished.length, ...totals },
+    open: open.length, openUs: Math.max(0, ...openUs),
+    p99, isLeastP99: openUs.some((us) => us <= p99),
     rate: finished.length > 1 && boundUs > startUs ? finished.length / ((boundUs - startUs) / 1e6) : 0,
   };
 };
 
 Kubeloop.ROLLOUT_ORDERS = {
   newest: (a, b) => b.startUs - a.startUs,
-  slowest: (a, b) => b.totals.p99 - a.totals.p99 || b.endUs - b.startUs - (a.endUs - a.startUs),
+  slowest: (a, b) => b.p99 - a.p99 || b.endUs - b.startUs - (a.endUs - a.startUs),
   attempts: (a, b) => b.waiting - a.waiting,
   name: (a, b) => (a.key < b.key ? -1 : 1),
 };
@@ -205,7 +221,7 @@ Kubeloop.boundPer = (lines, fromUs, toUs, buckets) => {
   const counts = new Uint32Array(buckets);
   const width = (toUs - fromUs) / buckets;
   for (const line of lines) {
-    if (!line.segments.length || !Kubeloop.BOUND_STAGES.has(line.stage)) continue;
+    if (!line.segments.length || !Kubeloop.isBound(line)) continue;
     const at = Math.floor((line.startUs + Kubeloop.boundAfter(line) - fromUs) / width);
     if (at >= 0 && at < buckets) counts[at]++;
   }

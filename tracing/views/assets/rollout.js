@@ -17,7 +17,7 @@ Kubeloop.RolloutPicture = class {
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("click", (event) => { this.point(event); this.enter(); });
     this.canvas.addEventListener("keydown", (event) => this.keyPressed(event));
-    this.observer = new ResizeObserver(() => this.paint());
+    this.observer = new ResizeObserver(() => { this.paint(); Kubeloop.drawAxis(this.axis, this.totalUs || 0); });
     this.observer.observe(this.canvas);
   }
 
@@ -32,8 +32,7 @@ Kubeloop.RolloutPicture = class {
     this.startUs = rollout.startUs;
     this.totalUs = Math.max(1, rollout.endUs - rollout.startUs);
     this.canvas.setAttribute("aria-label", `${Kubeloop.plural(this.lines.length, "pod")} over ${Kubeloop.duration(this.totalUs)}, a line each; arrow keys choose one`);
-    this.axis.replaceChildren(...[0, 0.25, 0.5, 0.75, 1].map((share) =>
-      Kubeloop.element("i", { style: { left: `${share * 100}%` } }, share ? Kubeloop.duration(this.totalUs * share) : "0")));
+    Kubeloop.drawAxis(this.axis, this.totalUs);
     this.paint();
     this.describe();
   }

@@ -14,6 +14,8 @@ Kubeloop.phaseOf = (name) => {
   return (prefixes.find(([start]) => name.startsWith(start)) || [null, "other"])[1];
 };
 
+Kubeloop.APPLY = "apply"; /* spans of `kubeloop up -f`: they have an outcome, as pods do */
+
 /* Name of a span with its object (tracing/views/span_titles.py). */
 Kubeloop.titleOf = (span) => {
   const attributes = span.attributes;
@@ -22,6 +24,11 @@ Kubeloop.titleOf = (span) => {
   if (span.name === "placement") return `placement ${attributes["kubeloop.placement"] || ""}`;
   if (span.name === "group attempt" && "kubeloop.attempt" in attributes) return `attempt ${attributes["kubeloop.attempt"]}`;
   if (span.name === "scheduling attempt" && "kubeloop.attempt" in attributes) return `attempt ${attributes["kubeloop.attempt"]}`;
+  if (span.name === Kubeloop.APPLY) {
+    const object = [attributes["k8s.namespace.name"], attributes["kubeloop.name"]].filter(Boolean).join("/");
+    if (object) return `apply ${attributes["kubeloop.kind"]} ${object}`;
+    return "kubeloop.objects" in attributes ? `apply of ${Kubeloop.plural(attributes["kubeloop.objects"], "object")}` : "apply";
+  }
   if (span.name.startsWith("reconcile ") && "kubeloop.key" in attributes) return `${span.name} ${attributes["kubeloop.key"]}`;
   const object = span.name.startsWith("image pull") ? attributes["container.image.name"]
     : ["init container", "container start", "container run", "container restart", "startup probe", "readiness probe", "crash back-off"].includes(span.name) ? attributes["k8s.container.name"] : "";
@@ -96,6 +103,8 @@ Kubeloop.Waterfall = class {
     this.node = Kubeloop.element("div", { class: "waterfall" }, this.axis, this.body);
     this.body.addEventListener("keydown", (event) => this.keyPressed(event));
     this.focused = null;
+    this.totalUs = 0;
+    new ResizeObserver(() => Kubeloop.drawAxis(this.axis, this.totalUs)).observe(this.axis);
   }
 
   draw(trace) {
@@ -106,9 +115,9 @@ Kubeloop.Waterfall = class {
     }
     const start = Math.min(...trace.spans.map((span) => span.start));
     const total = Math.max(1, Math.max(...trace.spans.map((span) => span.end)) - start);
-    this.axis.replaceChildren(...[0, 0.25, 0.5, 0.75, 1].map((share) =>
-      Kubeloop.element("i", { style: { left: `${share * 100}%` } }, share ? Kubeloop.duration((total * share) / 1e3) : "0")));
+    this.totalUs = total / 1e3;
     this.node.classList.toggle("uncertain", rows.some(({ span }) => Kubeloop.uncertainty(span, "start") || Kubeloop.uncertainty(span, "end")));
+    Kubeloop.drawAxis(this.axis, this.totalUs); /* its width depends on the class */
     const hadFocus = this.body.contains(document.activeElement) ? this.focused : null;
     const nodes = rows.map(({ span, depth }, index) => this.row(span, depth, start, total, index));
     if (leftOut) nodes.splice(50, 0, Kubeloop.element("p", { class: "note" }, `${leftOut} spans in the middle are not drawn`));

@@ -221,3 +221,13 @@ def test_untraced_unschedulable_pod_has_reason(pod):
     status = api_types.convert(api_types.PodStatus, {"phase": "Pending", "conditions": [condition]})
     line = untraced_line("k", msgspec.structs.replace(waiting, status=status))
     assert (line.stage, line.reason, line.is_open, line.segments) == ("unschedulable", "0/1 nodes", True, [])
+
+
+async def test_response_has_the_number_of_pods_that_follow(cluster):
+    feed = cluster.feed()
+    for number in range(5):
+        cluster.create(f"a{number}")
+    first = await feed.poll(limit=2)
+    assert (first.more, first.remaining) == (True, 3)
+    second = await feed.poll(first.cursor, limit=3)
+    assert (second.more, second.remaining) == (False, 0)

@@ -76,3 +76,9 @@ def test_pods_that_wait_are_not_left_out_of_the_summary():
     summary = rollout("x", pods())
     assert "1 pod not bound for up to 10.0 ms" in rendered(rollout_view(summary))
     assert rollout_log_line(summary).endswith("; 1 pod not bound for up to 10.0 ms")
+
+
+def test_slow_rate_is_not_zero():
+    lines = pods(3)[1:]
+    lines[1].start_us += 100_000_000
+    assert "; 0.02 pods bound/s; " in rollout_log_line(rollout("x", lines))
