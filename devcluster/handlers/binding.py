@@ -12,9 +12,7 @@ from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import NODES, PODS
-
-_TOPOLOGY_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+from kubeloop.kube.objects.resources import PODS
 
 
 class PodBinder:
@@ -49,18 +47,8 @@ class PodBinder:
         bound["status"] = _with_pod_scheduled(pod["status"], rfc3339(self._clock.now()))
         if self._clears_nomination:
             bound["status"].pop("nominatedNodeName", None)
-        if self._copies_labels:
-            self._add_topology_labels(bound, node_name)
         if not dry_run:
             self._store.table(PODS).update(before, bound)
-
-    def _add_topology_labels(self, pod: JSON, node_name: str) -> None:
-        """Copy zone and region labels of the node to the pod. Source: PodTopologyLabels admission (KEP-4742)."""
-        node = self._store.get(NODES, "", node_name)
-        node_labels = (node or {}).get("metadata", {}).get("labels", {})
-        labels = {key: node_labels[key] for key in _TOPOLOGY_LABELS if key in node_labels}
-        if labels:
-            pod["metadata"]["labels"] = {**pod["metadata"].get("labels", {}), **labels}
 
 
 def _node_name(binding: JSON) -> str:

@@ -33,13 +33,12 @@ from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.uids import NAME_SUFFIX_LENGTH, name_suffix
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.admission.policies.attributes import Operation
 
 _SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
-_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-_SUFFIX_LENGTH = 5
 _MAX_GENERATED_NAME = 63
 _GENERATE_TRIES = 8
 
@@ -109,7 +108,7 @@ class ObjectWriter:
         preparation.drop_empty_lists(served, obj)
         metadata["uid"] = context.new_uid()
         metadata["creationTimestamp"] = context.now()
-        self._admission.admit_create(resource, obj, namespace)
+        self._admission.admit_create(context, resource, obj)
         if self._policies.apply_to(context):
             await self._mutate_by_policies(context, resource, obj)
         is_generated = not metadata.get("name") and bool(metadata.get("generateName"))
@@ -227,7 +226,7 @@ class ObjectWriter:
         if reinvocations is None:
             return
         if old is None:
-            self._admission.admit_create(resource, obj, context.info.namespace)
+            self._admission.admit_create(context, resource, obj)
         else:
             self._admission.admit_update(resource, obj, old, context.info.subresource)
         await self._policies.mutate(context, operation, obj, old, reinvocations)
@@ -236,10 +235,10 @@ class ObjectWriter:
         """Return a free name with a random suffix of five characters. Raises StatusError after some attempts."""
         table = self._store.table(served.resource)
         namespace = context.info.namespace if served.resource.namespaced else ""
-        stem = prefix[: _MAX_GENERATED_NAME - _SUFFIX_LENGTH]
+        stem = prefix[: _MAX_GENERATED_NAME - NAME_SUFFIX_LENGTH]
         name = ""
         for _ in range(_GENERATE_TRIES):
-            name = stem + "".join(context.rng.choices(_SUFFIX_ALPHABET, k=_SUFFIX_LENGTH))
+            name = stem + name_suffix(context.rng)
             if table.get(object_key(namespace, name)) is None:
                 return name
         raise errors.name_not_generated(served.resource, name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Response
@@ -48,11 +49,13 @@ class PodSubresources:
         store: ObjectStore,
         *,
         clock: Clock,
+        admission: AdmissionChain,
         policies: PolicyPlugin,
         streams: ContainerStreams,
         gates: FeatureGates,
     ) -> None:
         self._store = store
+        self._admission = admission
         self._policies = policies
         self._streams = streams
         self._binder = PodBinder(store, clock, gates)
@@ -93,6 +96,8 @@ class PodSubresources:
             metadata.pop("uid", None)
         elif name != info.name:
             raise errors.bad_request("name in URL does not match name in Binding object")
+        if info.name:
+            self._admission.admit_binding(body.obj)
         await self._policies.check(context, "CREATE", body.obj, None)
         self._binder.bind(name, info.namespace, body.obj, dry_run=context.dry_run)
         return encode_response(201, _CREATED, output)

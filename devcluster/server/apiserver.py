@@ -22,6 +22,7 @@ from time import perf_counter
 import msgspec
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
+from kubeloop.devcluster.admission.default_plugins import WITHOUT_ACCOUNTS
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors, request_info
 from kubeloop.devcluster.api.request import (
@@ -93,9 +94,9 @@ class ServingSettings(msgspec.Struct, frozen=True):
     or the start. service_range: cluster IPs. identity: name and addresses. container_answers: answers to logs, exec and
     the like for simulated containers. root_ca: certificates in PEM by which clients verify the server, "" without TLS:
     every namespace has them in a ConfigMap, and a ServiceAccount that pods use by default; None: like kube-apiserver
-    without kube-controller-manager and ServiceAccount plugin. service_account_key: file of the key that signs service
-    account tokens, created on first use; None: in the data directory, else in memory. serves_metrics: serve the metrics
-    API for simulated pods.
+    without kube-controller-manager. disabled_plugins: admission plugins that do not run. service_account_key: file of
+    the key that signs service account tokens, created on first use; None: in the data directory, else in memory.
+    serves_metrics: serve the metrics API for simulated pods.
     """
 
     compaction_seconds: float = 300.0
@@ -107,6 +108,7 @@ class ServingSettings(msgspec.Struct, frozen=True):
     container_answers: ContainerAnswers = msgspec.field(default_factory=ContainerAnswers)
     root_ca: str | None = None
     service_account_key: Path | None = None
+    disabled_plugins: frozenset[str] = WITHOUT_ACCOUNTS
     serves_metrics: bool = False
 
 
@@ -172,12 +174,14 @@ class ApiServer:
         self._health_checks = health_paths.health_checks(gates)
         self._compute_thread = ComputeThread()
         self._definitions = Definitions(self.store, clock, self._end_watches)
-        policies = PolicyPlugin(self.store, self._definitions, mutates=gates.enabled("MutatingAdmissionPolicy"))
-        admission = AdmissionChain(
+        disabled = settings.disabled_plugins
+        policies = PolicyPlugin(
             self.store,
-            has_default_accounts=settings.root_ca is not None,
-            gates=gates,
+            self._definitions,
+            mutates=gates.enabled("MutatingAdmissionPolicy") and "MutatingAdmissionPolicy" not in disabled,
+            validates="ValidatingAdmissionPolicy" not in disabled,
         )
+        admission = AdmissionChain(self.store, disabled=disabled, gates=gates)
         streams = ContainerStreams(self.store, settings.container_answers, gates)
         self._rest = Rest(
             self.store,
@@ -185,7 +189,9 @@ class ApiServer:
             policies=policies,
             authentication=self._authentication,
             writer=ObjectWriter(self.store, policies, {SERVICES: self._bootstrap.addresses}, gates, admission),
-            pods=PodSubresources(self.store, clock=clock, policies=policies, streams=streams, gates=gates),
+            pods=PodSubresources(
+                self.store, clock=clock, admission=admission, policies=policies, streams=streams, gates=gates
+            ),
             watch_settings=msgspec.structs.replace(
                 settings.watches,
                 watch_list=gates.enabled("WatchList"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kubeloop.cli.gate_warnings import log_gate_warnings
 from kubeloop.devcluster.kinds.core.cluster_ip_allocation import SERVICE_CIDR
+from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
@@ -53,6 +54,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
         feature_gates=gates,
         container_answers=answers,
         service_account_key=temporary_key if cluster.data_dir is None else cluster.data_dir / SERVICE_ACCOUNT_KEY,
+        disabled_plugins=parse_disabled_plugins(cluster.disable_admission_plugins),
     )
     try:
         return run_until_interrupted(serve_cluster(settings, stages, api), interrupted=0)

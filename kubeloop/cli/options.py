@@ -292,6 +292,14 @@ class DevClusterOptions(msgspec.Struct, frozen=True):
         IPv4Network | None,
         option("Address range of Services (default: 10.0.0.0/24).", type=_service_range, metavar="RANGE"),
     ] = None
+    disable_admission_plugins: Annotated[
+        tuple[str, ...],
+        option(
+            "Comma-separated list of admission plugins that do not run, such as ServiceAccount. May be repeated.",
+            multiple=True,
+            metavar="NAMES",
+        ),
+    ] = ()
     port: Annotated[int, option("Port of the API server; 0 selects a free port.", type=PORT)] = 0
     kubeconfig: Annotated[
         Path | None, option("File to write the kubeconfig to (default: a new file per run).", type=FILE)

@@ -41,6 +41,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     journal: storage of objects over restarts, None for memory only. supervised: print a Ready message on stdout, and
     end at the end of stdin. container_answers: answers to logs, exec and the like for simulated containers.
     service_account_key: see ServingSettings.
+    disabled_plugins: admission plugins that do not run.
     """
 
     port: int
@@ -54,6 +55,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     feature_gates: FeatureGates
     container_answers: ContainerAnswers
     service_account_key: Path
+    disabled_plugins: frozenset[str]
 
 
 async def serve_cluster(settings: NodeSettings, stages: Sequence[Stage], server: ApiServerSettings) -> int:
@@ -99,6 +101,7 @@ async def _serve_on(
             container_answers=server.container_answers,
             root_ca=certificate.certificate_pem.decode(),
             service_account_key=server.service_account_key,
+            disabled_plugins=server.disabled_plugins,
             serves_metrics=settings.every_node,
         ),
     )

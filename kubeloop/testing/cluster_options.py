@@ -46,6 +46,8 @@ class Options(TypedDict, total=False):
       --faults`, or as a mapping; in a `memory_cluster` also into those of its controllers.
     gang_scheduling: True enables gang scheduling, as `kubeloop up --gang-scheduling` does.
     feature_gates: values of feature gates, as for `kubeloop up --feature-gates`, or as a mapping of names to booleans.
+    disable_admission_plugins: comma-separated names or a sequence of names, as for `kubeloop up
+      --disable-admission-plugins`.
     seed: of all random decisions (names, delays); None: a different one each time.
     """
 
@@ -68,6 +70,7 @@ class Options(TypedDict, total=False):
     faults: str | Mapping[str, float]
     gang_scheduling: bool
     feature_gates: str | Mapping[str, bool]
+    disable_admission_plugins: str | Sequence[str]
     seed: int | None
 
 
@@ -93,6 +96,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     faults: str = ""
     gang_scheduling: bool = False
     feature_gates: str = ""
+    disable_admission_plugins: str = ""
     seed: int | None = None
 
     @property
@@ -146,6 +150,12 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         """Return the feature gates. Raises UserError."""
         return FeatureGates.parse([gang_scheduling_text() if self.gang_scheduling else "", self.feature_gates])
 
+    def parsed_disabled_plugins(self) -> frozenset[str]:
+        """Return the admission plugins that do not run. Raises UserError."""
+        from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
+
+        return parse_disabled_plugins([self.disable_admission_plugins])
+
     def parsed_stages(self) -> list[Stage]:
         """Return the KWOK stages. Raises UserError."""
         if not self.stages:
@@ -182,7 +192,7 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
             raise UserError(f"a cluster has no option '{name}'", hint=hint)
     if "scheduler_config" in changes:
         changes["scheduler_config"] = _configuration_text(changes["scheduler_config"])
-    for name in ("controllers", "missing_images"):
+    for name in ("controllers", "missing_images", "disable_admission_plugins"):
         if not isinstance(changes.get(name, ""), str):
             changes[name] = ",".join(changes[name])
     if isinstance(faults := changes.get("faults"), Mapping):
@@ -208,6 +218,7 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
             raise UserError(f"cluster option {name}: must be at least {minimum}", hint="for example nodes=3")
     options.parsed_feature_gates()  # raises UserError
     options.service_range()  # raises UserError
+    options.parsed_disabled_plugins()
     return options
 
 

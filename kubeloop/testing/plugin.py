@@ -39,6 +39,7 @@ OPTIONS = {
     "faults": "Faults to inject: error=0.02,throttle=0.02,conflict=0.02,drop-watch=0.05,latency=0.1.",
     "gang_scheduling": "Enable gang scheduling, as kubeloop up --gang-scheduling does: true or false (false).",
     "feature_gates": "Feature gates to set: NAME=true,NAME=false.",
+    "disable_admission_plugins": "Comma-separated list of admission plugins that do not run.",
     "seed": "Seed of all random decisions in the cluster.",
 }
 """The options of a cluster: --kubeloop-node-cpu and kubeloop_node_cpu in the ini file."""

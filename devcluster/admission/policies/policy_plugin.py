@@ -50,10 +50,13 @@ _EXEMPT_RESOURCES = frozenset(
 class PolicyPlugin:
     """The admission policies of one store. definitions: the custom resources, whose objects may be parameters."""
 
-    def __init__(self, store: ObjectStore, definitions: CustomResources, *, mutates: bool = True) -> None:
-        """mutates: False to ignore MutatingAdmissionPolicies."""
+    def __init__(
+        self, store: ObjectStore, definitions: CustomResources, *, mutates: bool = True, validates: bool = True
+    ) -> None:
+        """mutates, validates: False to ignore MutatingAdmissionPolicies or ValidatingAdmissionPolicies."""
         self._store = store
         self._mutates = mutates
+        self._validates = validates
         self._definitions = definitions
         self._dispatcher: Dispatcher | None = None
         self._validating: PoliciesWithBindings[validating_admission_policy.ValidatingPolicy] = []
@@ -161,9 +164,10 @@ class PolicyPlugin:
         if self._dispatcher is None:
             matcher = Matcher(self._store, self._equivalent_resources)
             self._dispatcher = Dispatcher(self._store, matcher, self._param_resource)
-        self._validating = self._with_bindings(
-            _VALIDATING, self._validating, validating_admission_policy.ValidatingPolicy
-        )
+        if self._validates:
+            self._validating = self._with_bindings(
+                _VALIDATING, self._validating, validating_admission_policy.ValidatingPolicy
+            )
         if self._mutates:
             self._mutating = self._with_bindings(_MUTATING, self._mutating, mutating_admission_policy.MutatingPolicy)
 

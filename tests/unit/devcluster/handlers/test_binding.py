@@ -11,18 +11,16 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.handlers.binding import PodBinder
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from kubeloop.kube.objects.resources import NODES, PODS
+from kubeloop.kube.objects.resources import PODS
 from support.set_clock import SetClock
 
 JSON = dict[str, Any]
-ZONE = {"topology.kubernetes.io/zone": "z"}
 CONFLICT = 'Operation cannot be fulfilled on pods/binding "p": '
 
 
 def bound(pod: JSON, binding: JSON, *, dry_run: bool = False, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> JSON:
     """Bind the pod ns/p, which has the fields of `pod`, and return it."""
     store = ObjectStore(seconds=lambda: 0.0)
-    store.create(NODES, {"metadata": {"name": "n", "labels": {**ZONE, "other": "x"}}})
     metadata = {"name": "p", "namespace": "ns", "uid": "u", **pod.get("metadata", {})}
     store.create(PODS, {"metadata": metadata, "spec": pod.get("spec", {}), "status": {"nominatedNodeName": "m"}})
     binder = PodBinder(store, SetClock(datetime(2026, 1, 1, tzinfo=UTC)), gates)
@@ -32,12 +30,12 @@ def bound(pod: JSON, binding: JSON, *, dry_run: bool = False, gates: FeatureGate
     return result
 
 
-def test_binding_sets_node_condition_and_topology_labels():
+def test_binding_sets_node_condition_and_labels():
     binding = {"metadata": {"annotations": {"a": "2"}, "labels": {"b": "2"}}}
     pod = bound({"metadata": {"annotations": {"a": "1", "c": "1"}, "labels": {"d": "1"}}}, binding)
     assert pod["spec"]["nodeName"] == "n"
     assert pod["metadata"]["annotations"] == {"a": "2", "c": "1"}
-    assert pod["metadata"]["labels"] == {"b": "2", "d": "1", **ZONE}
+    assert pod["metadata"]["labels"] == {"b": "2", "d": "1"}
     assert pod["status"] == {
         "conditions": [
             {
@@ -55,7 +53,7 @@ def test_nomination_stays_without_its_gate():
     assert pod["status"]["nominatedNodeName"] == "m"
 
 
-def test_labels_of_node_and_binding_are_not_copied_without_their_gate():
+def test_labels_of_binding_are_not_copied_without_their_gate():
     gates = FeatureGates({"PodTopologyLabelsAdmission": False})
     pod = bound({}, {"metadata": {"labels": {"b": "2"}}}, gates=gates)
     assert "labels" not in pod["metadata"]

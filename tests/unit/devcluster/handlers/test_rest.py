@@ -45,13 +45,16 @@ class Api:
         addresses = ServiceAllocator(store, clock, rng, ipaddress.IPv4Network("10.96.0.0/16"))
         gates = DEFAULT_FEATURE_GATES
         streams = ContainerStreams(store, ContainerAnswers(), gates)
+        admission = AdmissionChain(store)
         self.rest = Rest(
             store,
             clock=clock,
             policies=policies,
             authentication=Authenticator(store, clock, None, keys),
-            writer=ObjectWriter(store, policies, {SERVICES: addresses}, gates, AdmissionChain(store)),
-            pods=PodSubresources(store, clock=clock, policies=policies, streams=streams, gates=gates),
+            writer=ObjectWriter(store, policies, {SERVICES: addresses}, gates, admission),
+            pods=PodSubresources(
+                store, clock=clock, admission=admission, policies=policies, streams=streams, gates=gates
+            ),
             watch_settings=WatchSettings(),
         )
 

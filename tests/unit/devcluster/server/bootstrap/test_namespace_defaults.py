@@ -1,4 +1,4 @@
-"""The ServiceAccount and the ConfigMap of every namespace, and the ServiceAccount of pods."""
+"""The ServiceAccount and the ConfigMap of every namespace."""
 
 from __future__ import annotations
 
@@ -130,21 +130,3 @@ async def test_server_without_certificate_creates_nothing():
     assert objects(api, "new") == objects(api, "default") == [None, None]
     defaults = NamespaceDefaults(api.server.store, api.server.clock, api.server._rng, None)
     assert not defaults.pending
-
-
-@pytest.mark.parametrize(
-    ("spec", "annotations", "account"),
-    [
-        ({}, {}, "default"),
-        ({"serviceAccountName": "own"}, {}, "own"),
-        ({"serviceAccount": "own"}, {}, "own"),
-        ({"nodeName": "n"}, {"kubernetes.io/config.mirror": "x"}, None),
-    ],
-    ids=["none", "named", "by the old name", "mirror pod"],
-)
-async def test_service_account_of_pod(api: InProcessApi, spec: JSON, annotations: JSON, account: str | None):
-    metadata = {"name": "p", "annotations": annotations}
-    pod = {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
-    created = api.create(f"{NAMESPACES}/default/pods", pod)
-    assert (created["spec"].get("serviceAccountName"), created["spec"].get("serviceAccount")) == (account, account)
-    assert "volumes" not in created["spec"]

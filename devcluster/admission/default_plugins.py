@@ -1,0 +1,60 @@
+"""The admission plugins that kube-apiserver v1.36 runs by default, and how much of each this server implements.
+
+docs/devcluster.md has the same table. Source: pkg/kubeapiserver/options/plugins.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from kubeloop.kube.errors import UserError
+
+DEFAULT_PLUGINS: dict[str, Literal["complete", "partly", "not"]] = {
+    "NamespaceLifecycle": "complete",
+    "LimitRanger": "complete",
+    "ServiceAccount": "complete",
+    "TaintNodesByCondition": "complete",
+    "PodSecurity": "partly",
+    "Priority": "complete",
+    "DefaultTolerationSeconds": "complete",
+    "DefaultStorageClass": "complete",
+    "StorageObjectInUseProtection": "complete",
+    "PodGroupProtection": "complete",
+    "PersistentVolumeClaimResize": "complete",
+    "RuntimeClass": "complete",
+    "CertificateApproval": "complete",
+    "CertificateSigning": "complete",
+    "ClusterTrustBundleAttest": "complete",
+    "CertificateSubjectRestriction": "complete",
+    "DefaultIngressClass": "complete",
+    "PodTopologyLabels": "complete",
+    "PodGroupWorkloadExists": "complete",
+    "NodeDeclaredFeatureValidator": "complete",
+    "JobValidation": "complete",
+    "PodResizeValidator": "complete",
+    "MutatingAdmissionPolicy": "partly",
+    "MutatingAdmissionWebhook": "not",
+    "ValidatingAdmissionPolicy": "partly",
+    "ValidatingAdmissionWebhook": "not",
+    "ResourceQuota": "complete",
+}
+"""In kube-apiserver's order."""
+
+WITHOUT_ACCOUNTS = frozenset({"ServiceAccount"})
+"""The plugins that envtest disables: where no controller creates ServiceAccounts, all pods would be refused."""
+
+
+def parse_disabled_plugins(texts: Iterable[str]) -> frozenset[str]:
+    """Return the plugins of comma-separated lists. Raises UserError for another name or NamespaceLifecycle."""
+    names = frozenset(name.strip() for text in texts for name in text.split(",") if name.strip())
+    for name in sorted(names - DEFAULT_PLUGINS.keys()):
+        import difflib
+
+        similar = difflib.get_close_matches(name, DEFAULT_PLUGINS, n=1)
+        hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(DEFAULT_PLUGINS)}"
+        raise UserError(f"disable-admission-plugins: no plugin '{name}' runs by default", hint=hint)
+    if "NamespaceLifecycle" in names:
+        problem = "disable-admission-plugins: NamespaceLifecycle cannot be disabled"
+        raise UserError(problem, hint="objects always need an existing namespace; leave it out")
+    return names
