@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.storage.store import ObjectStore
+from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS, SERVICE_ACCOUNTS
@@ -86,8 +87,10 @@ def _account_of(store: ObjectStore, pod: JSON, namespace: str) -> JSON:
         raise _forbidden(pod, f"no service account specified for pod {key}")
     account = store.get(SERVICE_ACCOUNTS, namespace, name)
     if account is None:
-        what = f"error looking up service account {namespace}/{name}"
-        raise _forbidden(pod, f"{what}: serviceaccount {quoted(name)} not found")
+        problems = path_segment(name)  # kube-apiserver's client refuses to look these names up
+        invalid = f"invalid resource name {quoted(name)}: [{' '.join(problems)}]"
+        problem = invalid if problems else f"serviceaccount {quoted(name)} not found"
+        raise _forbidden(pod, f"error looking up service account {namespace}/{name}: {problem}")
     return account
 
 

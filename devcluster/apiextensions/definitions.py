@@ -193,9 +193,10 @@ class Definitions:
             for version in versions.values():
                 version.storage_version = storage_version
             after = {key: version for key, version in versions.items() if version.spec.get("served")}
+            unreadable = self._convert_stored_objects(storage_version)
             for version in versions.values():
                 version.others = tuple(other for other in after.values() if other is not storage_version)
-            self._convert_stored_objects(storage_version)
+                version.unreadable = unreadable
         elif not before:
             return
         self._served[name] = after
@@ -219,11 +220,17 @@ class Definitions:
 
         return ConversionWebhook(definition)
 
-    def _convert_stored_objects(self, storage_version: ServedVersion) -> None:
-        """Convert stored objects to the current storage version and schema, as if they were read from etcd again."""
+    def _convert_stored_objects(self, storage_version: ServedVersion) -> dict[str, str]:
+        """Convert stored objects to the current storage version and schema, as if they were read from etcd again.
+
+        Returns the keys of objects that were written in a version that the definition no longer has, and the version.
+        """
         table = self._store.table(storage_version.served.resource)
-        if len(table):
-            table.convert_versions(storage_version.read_with_current_schema)
+        if not len(table):
+            return {}
+        table.convert_versions(storage_version.read_with_current_schema)
+        versions = {stored.key: stored.written_version for stored in table.list()}
+        return {key: version for key, version in versions.items() if version not in storage_version.api_versions}
 
     def _watch_objects(self, name: str, storage_version: ServedVersion | None) -> None:
         """Reconcile a definition that is being deleted again when its last object is removed."""
@@ -286,6 +293,11 @@ class Definitions:
         versions = self._served.get(name) or {}
         if not is_true(definition, "Established"):
             condition = ("Terminating", "False", "NeverEstablished", "resource was never established")
+        elif problem := next((version.list_problem for version in versions.values() if version.unreadable), ""):
+            condition = ("Terminating", "True", "InstanceDeletionFailed", f"could not list instances: {problem}")
+            self._write(definition, conditions=[condition])
+            self._pending.pop(name, None)  # a definition with the old version makes it pending again
+            return
         elif not self._delete_objects(definition, versions):
             condition = ("Terminating", "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
             self._write(definition, conditions=[condition])

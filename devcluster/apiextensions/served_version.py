@@ -6,7 +6,7 @@ other version does not have, or is done by a webhook. Source: apiextensions-apis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ from kubeloop.devcluster.languages import jsonpath
 from kubeloop.devcluster.printers.formatting import human_duration
 from kubeloop.devcluster.registry.scale import scale_document
 from kubeloop.devcluster.serializer.decoding import DecodeError
+from kubeloop.devcluster.storage.store import object_key
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import (
     STANDARD_FINALIZERS,
@@ -79,6 +80,8 @@ class ServedVersion:
         self.schema: Schema = (spec.get("schema") or {}).get("openAPIV3Schema") or {}
         self.storage_version: ServedVersion = self
         self.others: tuple[ServedVersion, ...] = ()
+        self.unreadable: Mapping[str, str] = {}
+        """Versions of stored objects by key that the definition no longer has: a migration was forgotten."""
         self.is_current = True
         """False once the definition has changed: other versions are served, or none."""
         names, subresources = definition["status"]["acceptedNames"], spec.get("subresources") or {}
@@ -109,6 +112,13 @@ class ServedVersion:
         self._columns: list[JSON] = spec.get("additionalPrinterColumns") or [_AGE]
 
     patch_types = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
+
+    @property
+    def list_problem(self) -> str:
+        """The error of reading all objects, if some are unreadable."""
+        resource = self.served.resource
+        failed = f"failed to list {resource.api_version}, Kind={resource.kind}"
+        return f"storage is (re)initializing: {failed}: {_unconverted(next(iter(self.unreadable.values())))}"
 
     @property
     def is_storage_version(self) -> bool:
@@ -176,6 +186,10 @@ class ServedVersion:
         """
         return self._converted(obj, self)
 
+    def pruned(self, obj: JSON) -> JSON:
+        """Return an object without the fields that the schema does not have."""
+        return pruned_object(obj, self.schema)[0]
+
     def read_with_current_schema(self, obj: JSON) -> JSON:
         """Return a stored object as a server reads it after its definition changed: pruned, with new defaults."""
         read, _ = pruned_object({**obj, "apiVersion": self.served.resource.api_version}, self.schema)
@@ -213,6 +227,28 @@ class ServedVersion:
             for media_type in accept.split(",")
         ):
             raise errors.form_not_acceptable()
+
+    def check_readable(self, method: str, namespace: str, name: str, *, in_pages: bool) -> None:
+        """Raise StatusError 500 or 429 for a request that reads objects of a removed version.
+
+        in_pages: it is a list with a limit. 429 answers lists and watches that kube-apiserver serves from its cache,
+        which it cannot fill.
+        """
+        if not self.unreadable or method == "POST":
+            return
+        if name:
+            if version := self.unreadable.get(object_key(namespace, name)):
+                raise errors.internal(_unconverted(version))
+            return
+        prefix = f"{namespace}/" if namespace else ""
+        if method == "DELETE" or in_pages:
+            for key, version in self.unreadable.items():
+                if key.startswith(prefix):
+                    raise errors.internal(_unconverted(version))
+            return
+        raise errors.StatusError(
+            429, "TooManyRequests", self.list_problem, details={"retryAfterSeconds": 1}, headers=[("Retry-After", "30")]
+        )
 
     def unsupported_patch(self) -> errors.StatusError:
         """Return the error 415 for a patch that is not a JSON patch, merge patch or apply configuration."""
@@ -477,6 +513,10 @@ class ServedVersion:
             matches = jsonpath.find(column["jsonPath"], obj)
             row.append(_cell(column["type"], matches[0], now) if matches else None)
         return row
+
+
+def _unconverted(version: str) -> str:
+    return f"request to convert CR from an invalid group/version: {version}"
 
 
 def version_rank(name: str) -> tuple[int, int, int, str]:

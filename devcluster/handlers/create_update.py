@@ -197,6 +197,8 @@ class ObjectWriter:
         if self._policies.apply_to(context):
             await self._policies.check(context, "UPDATE", obj, old)
         if crd_version is not None:
+            if subresource == "scale":  # its path may be none of the schema
+                obj = crd_version.pruned(obj)
             await crd_version.prepare_write(context, obj)
         table = self._store.table(resource)
         if table.get(before.key) is not before:

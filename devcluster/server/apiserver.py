@@ -67,7 +67,7 @@ from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.private_files import SERVICE_ACCOUNT_KEY
 from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.durations import duration_text
+from kubeloop.kube.durations import InvalidDuration, duration_text, parse_duration
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import EVENTS, SERVICES
 from kubeloop.kube.quantities import QuantityError
@@ -78,6 +78,7 @@ _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 _METRICS_API = "/apis/metrics.k8s.io/v1beta1/"
 _WATCH = ("/watch", "/watch/")
 _BARE_WATCH = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch/?")
+_LONG_RUNNING = re.compile(r"/api/v1/(namespaces/[^/]+/)?[^/]+/[^/]+/(attach|exec|log|portforward|proxy)(/.*)?")
 _SWEEP_SECONDS = 15.0
 _CHECKPOINT_SECONDS = 1.0
 _PURGE_BATCH = 500  # about 2 ms
@@ -85,6 +86,22 @@ _PURGE_BATCH = 500  # about 2 ms
 
 def _loop_seconds() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _check_timeout(request: Request) -> None:
+    """Raise StatusError 400 if the timeout of a request that is no watch or stream is no duration.
+
+    Source: apiserver pkg/endpoints/filters/request_deadline.go.
+    """
+    text = request.option("timeout")
+    if not text or _LONG_RUNNING.fullmatch(request.path):
+        return
+    if request.method == "GET" and (request.flag("watch") or "/watch/" in request.path):
+        return
+    try:
+        parse_duration(text)
+    except InvalidDuration as error:
+        raise errors.bad_request(f"invalid timeout specified in the request URL - {error}") from None
 
 
 class ServingSettings(msgspec.Struct, frozen=True):
@@ -249,6 +266,8 @@ class ApiServer:
     def _handle(self, request: Request) -> Response | PendingResponse:
         began = perf_counter()  # the loop's time does not advance meanwhile
         try:
+            if "timeout" in request.query:
+                _check_timeout(request)
             self._authenticate(request)
             response = self._dispatch(request)
             if not isinstance(response, Response):
@@ -316,6 +335,8 @@ class ApiServer:
             request.warnings.append(warning)
         if info.served.crd_version is not None:
             info.served.crd_version.check_accept(request.headers.get("accept", ""))
+            in_pages = bool(request.option("limit")) and not request.flag("watch")
+            info.served.crd_version.check_readable(request.method, info.namespace, info.name, in_pages=in_pages)
         context = RequestContext(request, info, self.clock, self._rng, self._compute_thread)
         return self._rest.handle(context)
 

@@ -55,15 +55,17 @@ class StoredObject:
     """One version of one object. `object` is complete, with kind, apiVersion and resourceVersion.
 
     needs_rewrite: it was completed when it was read, so the next update writes even if nothing else changed.
+    written_version: the apiVersion in which it was written, "" for the one that it has.
     """
 
-    __slots__ = ("_json", "_protobuf", "key", "needs_rewrite", "object", "revision")
+    __slots__ = ("_json", "_protobuf", "key", "needs_rewrite", "object", "revision", "written_version")
 
     def __init__(self, key: str, obj: JSON, revision: int) -> None:
         self.key = key
         self.object = obj
         self.revision = revision
         self.needs_rewrite = False
+        self.written_version = ""
         self._json: bytes | None = None
         self._protobuf: bytes | None = None
 
@@ -80,6 +82,7 @@ class StoredObject:
         return self._protobuf
 
     def convert(self, convert: Callable[[JSON], JSON]) -> None:
+        self.written_version = self.written_version or self.object["apiVersion"]
         self.object = convert(self.object)
         self._json = self._protobuf = None
 

@@ -20,6 +20,7 @@ from kubeloop.kube.feature_gates import gang_scheduling_text
 from support.api_response import ApiResponse
 from support.differential import VALID
 from support.http_api import HttpApi, ServerPair, server_pair
+from support.token_volumes import masked_token_volumes
 
 JSON = dict[str, Any]
 MAPS = "/api/v1/namespaces/kube-public/configmaps"
@@ -71,7 +72,11 @@ def masked(value: Any) -> Any:
 def document(response: ApiResponse) -> Any:
     """Return the decoded body without generated values."""
     try:
-        return masked(codec.decode(response.body)) if response.media_type == PROTOBUF_TYPE else response.body
+        return (
+            masked(masked_token_volumes(codec.decode(response.body)))
+            if response.media_type == PROTOBUF_TYPE
+            else response.body
+        )
     except ProtobufError as error:
         return f"{error}: {response.body!r}"
 

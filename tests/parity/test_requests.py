@@ -21,6 +21,7 @@ from urllib.parse import quote
 import pytest
 import yaml
 
+from support.custom_resource_requests import Step
 from support.differential import (
     compare,
     create_requests,
@@ -30,7 +31,8 @@ from support.differential import (
     update_requests,
     valid_objects,
 )
-from support.http_api import JSON_TYPE, HttpApi, ServerPair, server_pair
+from support.http_api import JSON_TYPE, HttpApi, ServerPair, response_when_served, server_pair
+from support.token_volumes import masked_token_volumes
 
 SEED = 20
 REQUESTS = Path(__file__).parent.parent / "support" / "requests"
@@ -118,7 +120,7 @@ def _comparable(server: HttpApi, request: Request) -> Any:
     if type(content) is str and "json" in response.media_type:
         content = [json.loads(line) for line in content.splitlines()]
     warnings = [_masked(warning) for warning in sorted(response.warnings)]
-    return [response.status, response.media_type, warnings, _masked(content)]
+    return [response.status, response.media_type, warnings, _masked(masked_token_volumes(content))]
 
 
 _MASKS = (
@@ -310,3 +312,102 @@ def test_openapi_structure_matches_kube_apiserver(servers):
         real, ours = (structure({**content, "parameters": {}}, content.get("parameters")) for content in documents)
         different += [f"{path}{difference}" for difference in differences(real, ours)]
     assert not different, "\n".join(different)
+
+
+# --- custom resources whose definition is wrong or has changed --------------------------------------------------------
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def definition(plural: str, *versions: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.x.io"},
+        "spec": {
+            "group": "x.io",
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": plural.capitalize()},
+            "versions": [*versions],
+        },
+    }
+
+
+def version(name: str, *, storage: bool = True, **fields: Any) -> dict[str, Any]:
+    spec = {"type": "object", "properties": {"size": {"type": "integer"}}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": spec}}}
+    return {"name": name, "served": True, "storage": storage, "schema": schema, **fields}
+
+
+def define(servers: ServerPair, defined: dict[str, Any], path: str, stored: list[str] | None = None) -> None:
+    """Create or replace a definition on both servers, with these storedVersions, and wait until `path` is served."""
+    named = f"{DEFINITIONS}/{defined['metadata']['name']}"
+    for server in (servers.real, servers.ours):
+        if server.request("POST", DEFINITIONS, defined).status == 409:
+            status = [("/status", {"status": {"storedVersions": stored}})] if stored else []
+            for part, patch in (("", {"spec": defined["spec"]}), *status):
+                response = server.request("PATCH", f"{named}{part}", patch, "application/merge-patch+json")
+                assert response.status == 200, response.content
+        response_when_served(server, Step("", "GET", path))
+    time.sleep(2.0)  # kube-apiserver closes the storage of the old definition
+
+
+def test_misspelt_scale_path_is_like_kube_apiserver(servers):
+    scale = {"specReplicasPath": ".spec.sise", "statusReplicasPath": ".status.size"}
+    objects = "/apis/x.io/v1/namespaces/default/misspelt"
+    define(servers, definition("misspelt", version("v1", subresources={"status": {}, "scale": scale})), objects)
+    body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 5}}
+    path, merge = f"{objects}/a/scale", "application/merge-patch+json"
+    new = {"apiVersion": "x.io/v1", "kind": "Misspelt", "metadata": {"name": "a"}, "spec": {"size": 3}}
+    check_responses(
+        servers,
+        [
+            Request("POST", objects, new),
+            Request("GET", path),
+            Request("PUT", path, body),
+            Request("GET", path),
+            Request("GET", f"{objects}/a"),
+            Request("PATCH", path, {"spec": {"replicas": 7}}, merge),
+            Request("PATCH", path, {"metadata": {"labels": {}}}, merge),
+            Request("PUT", path, {**body, "spec": {"replicas": -5}}),
+            Request("PUT", f"{path}?dryRun=All", {**body, "spec": {"replicas": 5, "x": 1}}),
+            Request("GET", f"{objects}/a"),
+        ],
+    )
+
+
+def test_objects_of_a_removed_version_are_like_kube_apiserver(servers):
+    """An upgrade without a migration of the stored objects: they can be neither read nor deleted."""
+    objects = "/apis/x.io/v1/namespaces/default/olds"
+    define(servers, definition("olds", version("v1beta1")), objects.replace("v1", "v1beta1"))
+    new = {"apiVersion": "x.io/v1beta1", "kind": "Olds", "metadata": {"name": "a"}, "spec": {"size": 3}}
+    check_responses(servers, [Request("POST", objects.replace("v1", "v1beta1"), new)])
+    define(servers, definition("olds", version("v1beta1", storage=False), version("v1")), objects, ["v1"])
+    check_responses(servers, [Request("GET", f"{objects}/a")])
+    define(servers, definition("olds", version("v1")), objects)
+    fresh = {**new, "apiVersion": "x.io/v1"}
+    requests = [
+        Request("GET", f"{objects}/a"),
+        Request("GET", objects),
+        Request("GET", f"{objects}?limit=1"),
+        Request("GET", f"{objects}?resourceVersion=0"),
+        Request("GET", f"{objects}?watch=1&timeoutSeconds=1"),
+        Request("GET", f"{objects.replace('default', 'other')}?limit=1"),
+        Request("DELETE", f"{objects}/a"),
+        Request("DELETE", objects),
+        Request("PUT", f"{objects}/a", fresh),
+        Request("PATCH", f"{objects}/a", {"spec": {"size": 4}}, "application/merge-patch+json"),
+        Request("POST", objects, fresh),
+        Request("POST", objects, {**fresh, "metadata": {"name": "fresh"}}),
+        Request("GET", f"{objects}/fresh"),
+        Request("GET", objects),
+    ]
+    check_responses(servers, requests)
+    check_responses(servers, [Request("DELETE", f"{DEFINITIONS}/olds.x.io")])
+    for server in (servers.real, servers.ours):
+        for _ in range(100):
+            conditions = server.request("GET", f"{DEFINITIONS}/olds.x.io").content["status"]["conditions"]
+            if conditions[-1]["reason"] == "InstanceDeletionFailed":
+                break
+            time.sleep(0.1)
+        assert conditions[-1]["message"].startswith("could not list instances: storage is (re)initializing: failed")

@@ -10,15 +10,20 @@ import asyncio
 import os
 import random
 import sys
+import uuid
 from pathlib import Path
 
+from kubeloop.devcluster.registry.server_objects import ServerObject, object_template, stamp_object
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import listen, loopback_socket, machine_identity
 from kubeloop.devcluster.server.tls import create_certificate
-from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.clock import SystemClock, rfc3339
 from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
 from kubeloop.process.kubeconfig_file import write_kubeconfig
+
+ACCOUNTS_MANAGER = "accounts-of-tests"
 
 
 async def main(folder: Path, gates: FeatureGates) -> None:
@@ -28,12 +33,27 @@ async def main(folder: Path, gates: FeatureGates) -> None:
     certificate = create_certificate(clock)
     url = f"https://127.0.0.1:{port}"
     write_kubeconfig(folder / "kubeconfig", server=url, token=token, certificate_pem=certificate.certificate_pem)
-    settings = ServingSettings(identity=machine_identity(port), feature_gates=gates)
+    settings = ServingSettings(identity=machine_identity(port), feature_gates=gates, disabled_plugins=frozenset())
     api = ApiServer(clock=clock, rng=random.Random(), token=token, settings=settings)
+    create_accounts(api)
     async with HttpServer(api) as http, asyncio.TaskGroup() as group:
         group.create_task(api.run())
         group.create_task(listen(listener, http, certificate.context))
         print(url, flush=True)
+
+
+def create_accounts(api: ApiServer) -> None:
+    """Create the ServiceAccount "default" in present and new namespaces, as real_apiserver() does."""
+    template = object_template(SERVICE_ACCOUNTS, ServerObject("default", manager=ACCOUNTS_MANAGER))
+
+    def create(namespace: str) -> None:
+        account = stamp_object(template, str(uuid.uuid4()), rfc3339(api.clock.now()))
+        account["metadata"]["namespace"] = namespace
+        api.store.create(SERVICE_ACCOUNTS, account)
+
+    for namespace in api.store.list(NAMESPACES):
+        create(namespace["metadata"]["name"])
+    api.store.subscribe(NAMESPACES, lambda change: create(change.now.key) if change.type == "ADDED" else None)
 
 
 if __name__ == "__main__":

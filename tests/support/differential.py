@@ -27,6 +27,7 @@ import yaml
 from support.api_response import ApiResponse
 from support.http_api import HttpApi
 from support.mutations import Mutation, combined, mutations, sends_empty
+from support.token_volumes import masked_token_volumes
 
 JSON = dict[str, Any]
 VALID = Path(__file__).parent / "valid"
@@ -88,7 +89,8 @@ def without_server_fields(obj: JSON) -> JSON:
     result: JSON = json.loads(_without_allocated(text) if obj.get("kind") == "Service" else text)
     if metadata.get("generateName") or _UID.fullmatch(metadata.get("name", "")):
         result["metadata"]["name"] = "GENERATED"
-    return result
+    masked: JSON = masked_token_volumes(result)
+    return masked
 
 
 @dataclass(frozen=True)

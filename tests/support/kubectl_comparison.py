@@ -257,6 +257,16 @@ _MASKS = tuple(
         (r"^goroutine \d+ \[.*", "(stack of a kubectl that crashes)"),
         # kube-apiserver's repair loop may run between the creation of a Service and of its IPAddress
         (r"^Events:\n[^\n]*\n[^\n]*\n(?:[^\n]* ipallocator-repair-controller [^\n]*(?:\n|\Z))+", "Events: <none>\n"),
+        # a source of the token volume in builds of OpenShift's fork of Kubernetes; it moves the lines of later texts
+        (r"^( *)- configMap:\n *items:\n *- key: service-ca\.crt\n *path: [^\n]*\n *name: openshift-[^\n]*\n", ""),
+        (
+            r',\n *\{\n *"configMap": \{\n *"items": \[\n *\{\n *"key": "service-ca\.crt",\n[^\n]*\n *\}\n *\],\n'
+            r' *"name": "openshift-[^\n]*\n *\}\n *\}',
+            "",
+        ),
+        (r"^ *ConfigMapName: +openshift-[^\n]*\n[^\n]*\n", ""),
+        (r"^@@ -\d+,\d+ \+\d+,\d+ @@$", "(lines)"),
+        (r"\bkube-api-access-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "kube-api-access-(random)"),
         (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "(uid)"),
         (r"\b20(?!24)\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000( UTC)?)", "(time)"),
         (r"\b[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} 20(?!24)\d\d \d\d:\d\d:\d\d [+-]\d{4}", "(time)"),

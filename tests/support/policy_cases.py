@@ -32,6 +32,7 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 from support.api_response import ApiResponse
 from support.custom_resource_requests import Step
 from support.sequences import step as sequence_step
+from support.token_volumes import masked_token_volumes
 
 JSON = dict[str, Any]
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -155,7 +156,7 @@ _GENERATED = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}(?=\"|$)")
 
 def comparable(response: ApiResponse) -> JSON:
     """Return the parts of a response that must be equal; of objects, the fields that a policy may change."""
-    content, warnings = response.content, sorted(response.warnings)
+    content, warnings = masked_token_volumes(response.content), sorted(response.warnings)
     if isinstance(content, str):
         content = {"message": content}
     if response.status < 400:

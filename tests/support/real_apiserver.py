@@ -8,12 +8,14 @@ and tokens; everything is on loopback, on free ports, in one folder.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import shutil
 import socket
 import ssl
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -147,6 +149,7 @@ class RealApiServer:
     etcd: subprocess.Popen[bytes] | None = None
     apiserver: subprocess.Popen[bytes] | None = None
     _components: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _stopped: threading.Event = field(default_factory=threading.Event)
 
     @property
     def url(self) -> str:
@@ -185,6 +188,18 @@ class RealApiServer:
         return [json.loads(line) for line in self._send("GET", path + query).splitlines()]
 
     def _send(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> bytes:
+        with self._open(method, path, body, content_type) as response:
+            content: bytes = response.read()
+        return content
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        content_type: str = "application/json",
+        timeout: float | None = 30.0,
+    ) -> http.client.HTTPResponse:
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -196,9 +211,8 @@ class RealApiServer:
             },
         )
         context = ssl.create_default_context(cafile=str(self.ca))
-        with urllib.request.urlopen(request, timeout=30, context=context) as response:
-            content: bytes = response.read()
-        return content
+        response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=timeout, context=context)
+        return response
 
     def start_etcd(self) -> None:
         client, peer = (f"http://127.0.0.1:{port}" for port in self.etcd_ports)
@@ -234,6 +248,38 @@ class RealApiServer:
             time.sleep(0.05)
         raise RuntimeError(f"kube-apiserver did not get ready:\n{self.log('kube-apiserver')[-3000:]}")
 
+    def create_accounts(self) -> None:
+        """Create the ServiceAccount "default" in present and new namespaces until the server is stopped.
+
+        In the role of kube-controller-manager, which is not started for most tests.
+        """
+        namespaces = self.request("GET", "/api/v1/namespaces")
+        for namespace in namespaces["items"]:
+            self._create_account(namespace["metadata"]["name"])
+        version = namespaces["metadata"]["resourceVersion"]
+        threading.Thread(target=self._follow_namespaces, args=(version,), daemon=True).start()
+
+    def _create_account(self, namespace: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts?fieldManager=accounts-of-tests"
+        try:
+            self.request("POST", path, {"metadata": {"name": "default"}})
+        except urllib.error.HTTPError as error:
+            if error.code not in (403, 404, 409):  # the namespace is being deleted, or has the account
+                raise
+
+    def _follow_namespaces(self, version: str) -> None:
+        while not self._stopped.is_set():
+            query = f"?watch=1&resourceVersion={version}"
+            try:
+                with self._open("GET", f"/api/v1/namespaces{query}", timeout=None) as response:
+                    for line in response:
+                        event = json.loads(line)
+                        version = event["object"]["metadata"].get("resourceVersion", "")  # none in an error
+                        if event["type"] == "ADDED":
+                            self._create_account(event["object"]["metadata"]["name"])
+            except (OSError, http.client.HTTPException):
+                self._stopped.wait(0.1)  # a test restarts the server
+
     def kill_apiserver(self) -> None:
         """Send SIGKILL: watches are cut off."""
         _kill(self.apiserver)
@@ -262,6 +308,7 @@ class RealApiServer:
 
     def stop(self) -> None:
         """Kill all processes. An orderly shutdown is not needed."""
+        self._stopped.set()
         for process in (*self._components, self.apiserver, self.etcd):
             _kill(process)
         self._components.clear()
@@ -296,7 +343,8 @@ def kubeconfig(url: str, ca: Path, user: Mapping[str, object]) -> dict[str, obje
 def real_apiserver(folder: Path, flags: Mapping[str, str] | None = None) -> Iterator[RealApiServer]:
     """Run etcd and kube-apiserver in `folder` until ready. flags: names without dashes; override the defaults.
 
-    All requests are authorized (`authorization-mode`: AlwaysAllow), and pods need no ServiceAccount, like in envtest.
+    All requests are authorized (`authorization-mode`: AlwaysAllow). Each namespace gets the ServiceAccount "default",
+    which pods need, unless the flags name a plugin in `disable-admission-plugins`.
     The address is https://127.0.0.1 with a free port. Users authenticate with ADMIN_TOKEN (system:masters) or with
     certificates of the server's Authority.
     """
@@ -327,7 +375,6 @@ def real_apiserver(folder: Path, flags: Mapping[str, str] | None = None) -> Iter
             "service-account-signing-key-file": str(service_account_key),
             "service-cluster-ip-range": "10.0.0.0/24",
             "authorization-mode": "AlwaysAllow",
-            "disable-admission-plugins": "ServiceAccount",
             "allow-privileged": "true",
             "endpoint-reconciler-type": "none",  # a loopback address is invalid for the service "kubernetes"
             **(flags or {}),
@@ -337,6 +384,8 @@ def real_apiserver(folder: Path, flags: Mapping[str, str] | None = None) -> Iter
     try:
         server.start_etcd()
         server.start_apiserver()
+        if "disable-admission-plugins" not in server.flags:
+            server.create_accounts()
         yield server
     finally:
         server.stop()

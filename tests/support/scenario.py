@@ -16,6 +16,7 @@ from typing import Any
 
 from support.fake_kubelet import make_node
 from support.real_apiserver import RealApiServer
+from support.token_volumes import masked_token_volumes
 
 JSON = dict[str, Any]
 ClusterState = dict[str, Any]
@@ -50,7 +51,7 @@ class ScenarioClient:
         make_node(self._server, name, **options)
 
     def get(self, path: str) -> JSON:
-        return self._server.request("GET", path)
+        return masked_token_volumes(self._server.request("GET", path))
 
     def delete(self, path: str, propagation: str = "Background") -> None:
         self._server.request("DELETE", path, {"propagationPolicy": propagation})

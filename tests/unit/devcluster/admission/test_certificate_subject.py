@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from kubeloop.devcluster.admission.certificate_subject import check_subject
 from support.api_requests import InProcessApi
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -22,6 +23,10 @@ def request_of(group: str) -> str:
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(names))
     signed = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
     return b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
+
+
+def test_request_that_cannot_be_parsed_is_left_to_validation():
+    check_subject({"metadata": {"name": "c"}, "spec": {"signerName": CLIENT, "request": "bm90aGluZw=="}})
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.admission.pod_topology_labels import add_topology_labels
 from kubeloop.devcluster.server.apiserver import ServingSettings
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.objects.resources import NODES
 from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
@@ -34,6 +37,14 @@ async def test_pod_that_is_created_on_a_node_gets_its_labels():
     metadata = {"name": "p", "labels": {"topology.kubernetes.io/zone": "own"}}
     pod = new_api().create(PODS, {"metadata": metadata, "spec": {**SPEC, "nodeName": "n"}})
     assert pod["metadata"]["labels"] == ZONE
+
+
+def test_metadata_keeps_its_other_labels():
+    store = ObjectStore(seconds=lambda: 0.0)
+    store.create(NODES, {"metadata": {"name": "n", "labels": ZONE}})
+    metadata: JSON = {"labels": {"a": "b"}}
+    add_topology_labels(store, metadata, "n")
+    assert metadata["labels"] == {"a": "b", **ZONE}
 
 
 async def test_pod_of_a_missing_node_keeps_its_labels():

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.admission.service_account import MIRROR_ANNOTATION, TOKEN_EXPIRATION_SECONDS
+from kubeloop.devcluster.admission.service_account import TOKEN_MOUNT_PATH as PATH
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 NAMESPACE = "/api/v1/namespaces/default"
-PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 ENFORCED = {"kubernetes.io/enforce-mountable-secrets": "true"}
 CONTAINER = {"name": "c", "image": "i"}
 ALLOWED = "service account robot does not reference that"
@@ -70,6 +71,11 @@ async def test_pod_with_a_missing_account_is_refused(api: InProcessApi):
     assert refusal(api, {"serviceAccountName": "robot"}) == message
 
 
+async def test_account_whose_name_is_no_path_segment_is_not_looked_up(api: InProcessApi):
+    message = """error looking up service account default/a/b: invalid resource name "a/b": [may not contain '/']"""
+    assert refusal(api, {"serviceAccountName": "a/b"}) == message
+
+
 async def test_pod_in_a_new_namespace_is_accepted(api: InProcessApi):
     api.create("/api/v1/namespaces", {"metadata": {"name": "new"}})
     api.create("/api/v1/namespaces/new/pods", {"metadata": {"name": "p"}, "spec": {"containers": [CONTAINER]}})
@@ -107,7 +113,7 @@ async def test_token_volume_is_mounted_into_all_containers(api: InProcessApi):
     assert spec["containers"][0]["volumeMounts"] == [other, mount]
     assert spec["volumes"][1]["projected"] == {
         "sources": [
-            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+            {"serviceAccountToken": {"expirationSeconds": TOKEN_EXPIRATION_SECONDS, "path": "token"}},
             {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
             {
                 "downwardAPI": {
@@ -248,7 +254,7 @@ async def test_ephemeral_container_needs_the_account(api: InProcessApi):
 
 # --- mirror pods ------------------------------------------------------------------------------------------------------
 
-MIRROR = {"kubernetes.io/config.mirror": "x"}
+MIRROR = {MIRROR_ANNOTATION: "x"}
 
 
 async def test_mirror_pod_has_no_account(api: InProcessApi):

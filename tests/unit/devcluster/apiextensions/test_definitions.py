@@ -164,6 +164,91 @@ async def test_definitions_and_objects_survive_a_restart(tmp_path):
     data_directory.close()
 
 
+OLD = "request to convert CR from an invalid group/version: other.example.com/v1beta1"
+INITIALIZING = f"storage is (re)initializing: failed to list other.example.com/v1, Kind=Gear: {OLD}"
+GEARS = "/apis/other.example.com/v1/namespaces/default/gears"
+
+
+def define_versions(api: InProcessApi, *names: str) -> None:
+    """Serve these versions of gears, the last one stored, and state that no other version is stored."""
+    defined = definition()
+    defined["spec"]["scope"] = "Namespaced"
+    defined["spec"]["versions"] = [definition_version(name, storage=name == names[-1]) for name in names]
+    named = f"{CRDS}/{defined['metadata']['name']}"
+    if api("POST", CRDS, defined)[0] == 409:
+        api.succeed("PATCH", named, {"spec": defined["spec"]}, MERGE)
+        api.succeed("PATCH", f"{named}/status", {"status": {"storedVersions": [names[-1]]}}, MERGE)
+
+
+def definition_version(name: str, *, storage: bool) -> JSON:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {"name": name, "served": True, "storage": storage, "schema": {"openAPIV3Schema": schema}}
+
+
+def forget_migration(api: InProcessApi) -> None:
+    """Store a gear in v1beta1, and remove this version from the definition."""
+    define_versions(api, "v1beta1")
+    api.create(
+        GEARS.replace("v1", "v1beta1"),
+        {"apiVersion": "other.example.com/v1beta1", "kind": "Gear", "metadata": {"name": "a"}},
+    )
+    define_versions(api, "v1beta1", "v1")
+    api.succeed("GET", f"{GEARS}/a")
+    define_versions(api, "v1")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "message"),
+    [
+        ("GET", "/a", 500, OLD),
+        ("DELETE", "/a", 500, OLD),
+        ("PATCH", "/a", 500, OLD),
+        ("GET", "", 429, INITIALIZING),
+        ("GET", "?watch=1", 429, INITIALIZING),
+        ("GET", "?limit=1", 500, OLD),
+        ("DELETE", "", 500, OLD),
+    ],
+)
+async def test_object_of_a_removed_version_is_unreadable(
+    api: InProcessApi, method: str, path: str, status: int, message: str
+):
+    forget_migration(api)
+    code, content = api(method, f"{GEARS}{path}", {} if method == "PATCH" else None)
+    assert (code, content["message"]) == (status, message)
+
+
+async def test_new_objects_are_readable_beside_one_of_a_removed_version(api: InProcessApi):
+    forget_migration(api)
+    api.create(GEARS, {"apiVersion": "other.example.com/v1", "kind": "Gear", "metadata": {"name": "b"}})
+    api.succeed("GET", f"{GEARS}/b")
+    assert api("GET", f"{GEARS.replace('default', 'other')}?limit=1")[0] == 200
+
+
+async def test_object_is_readable_when_its_version_returns(api: InProcessApi):
+    forget_migration(api)
+    define_versions(api, "v1beta1", "v1")
+    assert api.succeed("GET", f"{GEARS}/a")["apiVersion"] == "other.example.com/v1"
+
+
+async def test_migrated_object_is_readable_without_its_old_version(api: InProcessApi):
+    define_versions(api, "v1beta1")
+    old = {"apiVersion": "other.example.com/v1beta1", "kind": "Gear", "metadata": {"name": "a"}}
+    api.create(GEARS.replace("v1", "v1beta1"), old)
+    define_versions(api, "v1beta1", "v1")
+    api.succeed("PATCH", f"{GEARS}/a", {"metadata": {"labels": {"migrated": "yes"}}})
+    define_versions(api, "v1")
+    api.succeed("GET", f"{GEARS}/a")
+
+
+async def test_definition_with_unreadable_objects_is_not_removed(api: InProcessApi):
+    forget_migration(api)
+    name = definition()["metadata"]["name"]
+    api.succeed("DELETE", f"{CRDS}/{name}")
+    condition = api.succeed("GET", f"{CRDS}/{name}")["status"]["conditions"][-1]
+    assert (condition["type"], condition["reason"]) == ("Terminating", "InstanceDeletionFailed")
+    assert condition["message"] == f"could not list instances: {INITIALIZING}"
+
+
 async def test_resource_quota_counts_custom_resources(api: InProcessApi):
     api.succeed("POST", CRDS, WIDGETS)
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"count/widgets.example.com": "1"}}}

@@ -53,6 +53,21 @@ def owners(api: InProcessApi) -> list[str]:
     ]
 
 
+async def test_replicas_at_a_path_that_the_schema_lacks_are_dropped():
+    api, sets = InProcessApi(), "/apis/scaled.example.com/v1/namespaces/default/sets"
+    definition = yaml.safe_load(SCALED_SETS.read_text())
+    definition["spec"]["versions"][0]["subresources"]["scale"]["specReplicasPath"] = ".spec.sise"
+    api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    api.create(sets, {"apiVersion": "scaled.example.com/v1", "kind": "Set", "metadata": {"name": "d"}, "spec": {}})
+    written = api.succeed("PUT", f"{sets}/d/scale", scale(5))
+    assert written["spec"] == {}
+    stored = api.succeed("GET", f"{sets}/d")
+    assert (stored["spec"], stored["metadata"]["generation"]) == ({}, 2)
+    status, content = api("GET", f"{sets}/d/scale")
+    message = 'Internal error occurred: the spec replicas field ".spec.sise" does not exist'
+    assert (status, content["message"]) == (500, message)
+
+
 async def test_applied_scale_with_other_replicas_conflicts(api: InProcessApi):
     status, response = apply(api, "one", 4)
     assert (status, response["message"]) == (
