@@ -10,12 +10,15 @@ Source: client-go tools/record/events_cache.go.
 
 from __future__ import annotations
 
+import socket
 from collections import OrderedDict
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from kubeloop.kube.client.rate_limit import TokenBucket
+from kubeloop.kube.clock import rfc3339_micro
 from kubeloop.kube.objects.api_types import ObjectReference
 
 V = TypeVar("V")
@@ -36,8 +39,25 @@ def event_note(message: str) -> str:
     return (data[: _NOTE_LIMIT_BYTES - 4] + b" ...").decode("utf-8", "replace")
 
 
+def _reference(target: ObjectReference) -> dict[str, str]:
+    fields = {
+        "kind": target.kind,
+        "namespace": target.namespace,
+        "name": target.name,
+        "uid": target.uid,
+        "apiVersion": target.api_version,
+        "resourceVersion": target.resource_version,
+        "fieldPath": target.field_path,
+    }
+    return {field: value for field, value in fields.items() if value}
+
+
 class PendingEvent(msgspec.Struct):
-    """An event to write. `name`, `first_timestamp` and `count` are those of the Event object."""
+    """An event to write. `name`, `first_timestamp` and `count` are those of the Event object.
+
+    related: another object that the event is about. The Event then has the form of events.k8s.io/v1, as
+    kube-scheduler's have: the time of the event instead of count, firstTimestamp and lastTimestamp.
+    """
 
     component: str
     involved_object: ObjectReference
@@ -51,6 +71,7 @@ class PendingEvent(msgspec.Struct):
     count: int = 1
     reporting: str = ""
     action: str = ""
+    related: ObjectReference | None = None
 
     @property
     def namespace(self) -> str:
@@ -64,21 +85,11 @@ class PendingEvent(msgspec.Struct):
 
     def body(self) -> dict[str, Any]:
         """Return the v1 Event to create."""
-        target = self.involved_object
-        reference = {
-            "kind": target.kind,
-            "namespace": target.namespace,
-            "name": target.name,
-            "uid": target.uid,
-            "apiVersion": target.api_version,
-            "resourceVersion": target.resource_version,
-            "fieldPath": target.field_path,
-        }
         body = {
             "kind": "Event",
             "apiVersion": "v1",
             "metadata": {"name": self.name, "namespace": self.namespace},
-            "involvedObject": {field: value for field, value in reference.items() if value},
+            "involvedObject": _reference(self.involved_object),
             "reason": self.reason,
             "message": self.message,
             "source": {"component": self.component},
@@ -92,6 +103,13 @@ class PendingEvent(msgspec.Struct):
         }
         if self.action:
             body["action"] = self.action
+        if self.related is not None:
+            for field in ("firstTimestamp", "lastTimestamp", "count"):
+                del body[field]
+            body["source"] = {}
+            body["eventTime"] = rfc3339_micro(datetime.fromtimestamp(self.at_ns // 1000 / 1e6, UTC))
+            body["reportingInstance"] = f"{self.reporting}-{socket.gethostname()}"
+            body["related"] = _reference(self.related)
         return body
 
     def patch(self) -> dict[str, Any]:

@@ -50,8 +50,12 @@ class EventSink(Protocol):
         message: str,
         *,
         action: str = "",
+        related: Object | ObjectReference | None = None,
     ) -> None:
-        """Record an event about an object. `action`: what the component did or tried. Never blocks, never raises."""
+        """Record an event about an object. Never blocks, never raises.
+
+        action: what the component did or tried. related: another object that the event is about, see PendingEvent.
+        """
         ...
 
 
@@ -114,6 +118,7 @@ class EventRecorder:
         reason: str,
         message: str,
         action: str = "",
+        related: Object | ObjectReference | None = None,
     ) -> None:
         """Record an event of a component."""
         if self._waiting >= _QUEUE_LIMIT:
@@ -139,6 +144,7 @@ class EventRecorder:
             last_timestamp=now,
             reporting=component,
             action=action,
+            related=None if related is None else reference_to(related),
         )
         pending.name = self._event_name(pending)
         # By object: events that may be correlated pass through the same sender, in order.
@@ -171,7 +177,8 @@ class EventRecorder:
         queue, wake = self._queues[index], self._wake[index]
         while True:
             while queue:
-                correlated = self._correlator.correlate(queue[0])
+                # Events with a related object are not combined, as by client-go's tools/events.
+                correlated = queue[0] if queue[0].related is not None else self._correlator.correlate(queue[0])
                 if correlated is not None:
                     if index >= _SENDERS_TO_BUSY_SERVER and self._may_wait():
                         await asyncio.sleep(_PAUSE_SECONDS)
@@ -253,5 +260,6 @@ class ComponentEvents:
         message: str,
         *,
         action: str = "",
+        related: Object | ObjectReference | None = None,
     ) -> None:
-        self._recorder.record(self._component, involved_object, type_, reason, message, action)
+        self._recorder.record(self._component, involved_object, type_, reason, message, action, related)

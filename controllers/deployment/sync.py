@@ -32,7 +32,7 @@ from kubeloop.controllers.deployment.replica_sets import (
 from kubeloop.controllers.deployment.rolling_update import RECREATE, ROLLING_UPDATE, UnsupportedStrategy
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.integers import MAX_INT32, InvalidInteger, int_or_none
+from kubeloop.controllers.runtime.integers import MAX_INT32, InvalidInteger, int_or_none, wrap_int64
 from kubeloop.controllers.runtime.owner_references import CONTROLLER_INDEX, controller_index_key
 from kubeloop.controllers.runtime.pod_template_hash import (
     equal_ignore_hash,
@@ -200,7 +200,7 @@ class DeploymentSync:
         """Return the new ReplicaSet, up to date (created if `create`), and the old ones, oldest first."""
         existing = find_new_replica_set(self._deployment, self._replica_sets)
         old_rss = find_old_replica_sets(existing, self._replica_sets)
-        revision = str(max_revision(old_rss) + 1)
+        revision = str(wrap_int64(max_revision(old_rss) + 1))
         if existing is not None:
             return await self._update_new_rs(existing, revision), old_rss
         if create:

@@ -59,7 +59,9 @@ class EphemeralVolumeController:
                 await self._ensure_claim(pod, claim_key, source)
             except (ApiError, ServerUnreachable, ClaimOfAnotherOwner) as error:
                 volume = claim_key.removeprefix(f"{pod.key}-")
-                self._events.event(pod, "Warning", "FailedBinding", f"ephemeral volume {volume}: {error}")
+                name = claim_key.partition("/")[2]
+                problem = error if isinstance(error, ClaimOfAnotherOwner) else f"create PVC {name}: {error}"
+                self._events.event(pod, "Warning", "FailedBinding", f"ephemeral volume {volume}: {problem}")
                 raise
         return None
 
@@ -69,7 +71,7 @@ class EphemeralVolumeController:
         if existing is not None:
             owner = controller_of(existing.metadata)
             if owner is None or owner.uid != pod.metadata.uid:
-                raise ClaimOfAnotherOwner(f'PVC "{claim_key}" was not created for pod "{pod.key}" (pod is not owner)')
+                raise ClaimOfAnotherOwner(f"PVC {claim_key} was not created for pod {pod.key} (pod is not owner)")
             return
         template = source["volumeClaimTemplate"]
         metadata = {

@@ -29,8 +29,8 @@ class ObjectIdentity(msgspec.Struct, frozen=True, order=True):
     uid: str
 
     def __str__(self) -> str:
-        place = f", namespace: {self.namespace}" if self.namespace else ""
-        return f"[{self.api_version}/{self.kind}{place}, name: {self.name}, uid: {self.uid}]"
+        place = f"namespace: {self.namespace}, name: {self.name}"
+        return f"[{self.api_version}/{self.kind}, {place}, uid: {self.uid}]"
 
 
 def owner_identity(reference: OwnerReference, namespace: str) -> ObjectIdentity:

@@ -53,6 +53,11 @@ def non_negative_int32(text: str | None) -> int | None:
     return number if number <= MAX_INT32 else None
 
 
+def wrap_int64(number: int) -> int:
+    """Return a number as Go's int64 arithmetic would leave it: values out of range wrap around."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def wrap_int32(number: int) -> int:
     """Return `number` after 32-bit two's complement overflow."""
     return (number + (1 << 31)) % (1 << 32) - (1 << 31)

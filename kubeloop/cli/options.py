@@ -483,6 +483,9 @@ class RunOptions(msgspec.Struct, frozen=True):
     write_config_to: Annotated[
         Path | None, option("File to write the scheduler's complete configuration to, then exit.", type=FILE)
     ] = None
+    force: Annotated[
+        bool, option("Run next to a live kube-scheduler or kube-controller-manager that does the same.", is_flag=True)
+    ] = False
     kube_api_qps: Annotated[
         float, option("Requests per second to the API server; negative for no limit.", type=float)
     ] = -1.0

@@ -47,6 +47,7 @@ from kubeloop.process.metrics.client_metrics import MeasuredTransport
 from kubeloop.process.metrics.process_metrics import new_registry
 from kubeloop.process.process_files import ProcessRecord, current_kubeconfig, runtime_directory
 from kubeloop.process.python_gc import importing
+from kubeloop.process.running_components import check_running_components
 from kubeloop.process.signals import on_signal, run_until_interrupted
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 
@@ -169,6 +170,9 @@ async def _run(
         with importing():
             async with asyncio.TaskGroup() as group:
                 group.create_task(check_api_server(client, transport.server), name="api-server-check")
+                if not run_options.force:
+                    checking = check_running_components(client, settings, clock.now(), own_lease=_own_lease(election))
+                    group.create_task(checking, name="running-components-check")
                 # the control plane imports these before the scheduler
                 needed_first = initial_components(settings.controllers - {SCHEDULER}, development=False)
                 group.create_task(asyncio.to_thread(import_components, needed_first), name="imports")
@@ -196,6 +200,12 @@ async def _run(
                 return await _run_with_election(plane, client, election, clock, rng)
             finally:
                 pages_task.cancel()
+
+
+def _own_lease(election: ElectionOptions) -> tuple[str, str] | None:
+    if not election.leader_elect:
+        return None
+    return election.leader_elect_resource_namespace, election.leader_elect_resource_name
 
 
 async def _serve_pages(

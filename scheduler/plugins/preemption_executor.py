@@ -26,22 +26,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Preemptor:
-    """A pod or pod group that victims are evicted for. pods: those that are scheduled afterwards."""
+    """A pod or pod group that victims are evicted for. pods: those that are scheduled afterwards. obj: pod or group."""
 
     kind: str
     uid: str
     key: str
     priority: int
     pods: Sequence[Pod]
+    obj: Pod | PodGroup
 
     @classmethod
     def of_pod(cls, pod: PodInfo) -> Preemptor:
-        return cls("pod", pod.uid, pod.key, pod.priority, (pod.pod,))
+        return cls("pod", pod.uid, pod.key, pod.priority, (pod.pod,), pod.pod)
 
     @classmethod
     def of_group(cls, group: PodGroup, pods: Sequence[Pod]) -> Preemptor:
         """pods: at least one."""
-        return cls("podgroup", group.metadata.uid, group.key, group.spec.priority or 0, pods)
+        return cls("podgroup", group.metadata.uid, group.key, group.spec.priority or 0, pods, group)
 
 
 class PreemptionExecutor:
@@ -160,7 +161,9 @@ class PreemptionExecutor:
             if not patched or not await self._delete(victim):
                 return  # already deleted
             log.info("preempted a pod", extra=fields)
-        self._handle.recorder.event(victim.pod, "Normal", "Preempted", message, action="Preempting")
+        self._handle.recorder.event(
+            victim.pod, "Normal", "Preempted", message, action="Preempting", related=preemptor.obj
+        )
 
     def _disruption_target(self, preemptor: Preemptor, victim: PodInfo) -> dict[str, Any]:
         scheduler_name = preemptor.pods[0].spec.scheduler_name

@@ -11,6 +11,7 @@ class RecordedEvent(NamedTuple):
     message: str
     regarding: Any
     """The object that the event is about."""
+    related: Any = None
 
 
 class RecordedEvents:
@@ -19,5 +20,7 @@ class RecordedEvents:
     def __init__(self) -> None:
         self.events: list[RecordedEvent] = []
 
-    def event(self, about: Any, type_: str, reason: str, message: str, *, action: str = "") -> None:
-        self.events.append(RecordedEvent(type_, reason, message, about))
+    def event(
+        self, about: Any, type_: str, reason: str, message: str, *, action: str = "", related: Any = None
+    ) -> None:
+        self.events.append(RecordedEvent(type_, reason, message, about, related))

@@ -13,7 +13,7 @@ import pytest
 from kubeloop.kube import event_recorder
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.transport import HttpResponse, TransportError
-from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.clock import rfc3339, rfc3339_micro
 from kubeloop.kube.event_aggregation import event_note
 from kubeloop.kube.event_recorder import EventRecorder, reference_to
 from kubeloop.kube.objects import api_types
@@ -116,6 +116,22 @@ async def test_event_states_the_action_of_the_component(server, recording):
     async with recording() as recorder:
         recorder.for_component("default-scheduler").event(RS, "Normal", "Scheduled", "bound", action="Binding")
     assert server.requests[0][2]["action"] == "Binding"
+
+
+async def test_event_with_a_related_object_has_the_form_of_the_events_api(server, recording, clock):
+    """As the events of kube-scheduler: a time instead of a count, and each is an object of its own."""
+    async with recording() as recorder:
+        now = rfc3339_micro(clock.now())
+        for _ in range(2):
+            recorder.for_component("default-scheduler").event(
+                RS, "Normal", "Preempted", "by a pod", action="Preempting", related=RS
+            )
+    bodies = [body for _, _, body in server.requests]
+    assert [method for method, _, _ in server.requests] == ["POST", "POST"]
+    assert not bodies[0].keys() & {"count", "firstTimestamp", "lastTimestamp"}
+    assert bodies[0]["eventTime"] == now
+    assert bodies[0]["related"] == bodies[0]["involvedObject"]
+    assert bodies[0]["reportingInstance"].startswith("default-scheduler-")
 
 
 async def test_cluster_scoped_events_are_in_default_namespace(server, recording):

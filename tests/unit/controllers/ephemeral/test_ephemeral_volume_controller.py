@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from kubeloop.controllers.ephemeral.ephemeral_volume_controller import EphemeralVolumeController
+from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from support.persistent_volumes import persistent_volume_claim
 
@@ -53,5 +54,17 @@ async def test_claim_of_another_owner_is_reported(fake_apiserver, controller, re
     create_pod(fake_apiserver)
     await asyncio.sleep(1)
     assert {event.reason for event in recorded_events.events} == {"FailedBinding"}
-    message = 'ephemeral volume scratch: PVC "ns/web-scratch" was not created for pod "ns/web" (pod is not owner)'
+    message = "ephemeral volume scratch: PVC ns/web-scratch was not created for pod ns/web (pod is not owner)"
     assert recorded_events.events[0].message == message
+
+
+async def test_failed_creation_of_a_claim_is_reported(fake_apiserver, controller, recorded_events):
+    def reject(method: str, path: str) -> errors.StatusError | None:
+        denied = method == "POST" and path.endswith("/persistentvolumeclaims")
+        return errors.forbidden(PERSISTENT_VOLUME_CLAIMS, "web-scratch", "no quota") if denied else None
+
+    fake_apiserver.transport.reject = reject
+    create_pod(fake_apiserver)
+    await asyncio.sleep(1)
+    problem = 'persistentvolumeclaims "web-scratch" is forbidden: no quota'
+    assert recorded_events.events[0].message == f"ephemeral volume scratch: create PVC web-scratch: {problem}"

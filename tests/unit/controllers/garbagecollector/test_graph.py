@@ -232,3 +232,7 @@ def test_absent_owner_cache_evicts_least_recently_used():
     assert identity("b") not in absent
     assert identity("a") in absent
     assert identity("c") in absent
+
+
+def test_text_of_an_identity_names_the_namespace_of_a_cluster_scoped_object_too():
+    assert str(identity("1", kind="Node", namespace="", name="n")) == "[v1/Node, namespace: , name: n, uid: 1]"

@@ -75,6 +75,7 @@ async def test_victims_get_condition_then_delete_then_event(plugin_cluster: Any,
     event = cluster.recorder.events[0]
     assert event.regarding.metadata.name == "low-2"
     assert event[:3] == ("Normal", "Preempted", "Preempted by pod high on node a")
+    assert event.related.metadata.name == "high"
     assert plugin.pre_enqueue(new.pod) is None
     assert cluster.activated == []
     assert cluster.metrics.evictions == ["success"]
