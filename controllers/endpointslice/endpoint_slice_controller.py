@@ -23,7 +23,7 @@ from kubeloop.controllers.endpointslice.slice_changes import (
 from kubeloop.controllers.endpointslice.topology_cache import TopologyCache, cpu_ratios, wants_topology_hints
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.endpoint_slices import MANAGED_BY, SERVICE_NAME, service_key
+from kubeloop.controllers.runtime.managed_slices import ManagedSlices
 from kubeloop.controllers.runtime.rate_limiter import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
@@ -36,10 +36,8 @@ from kubeloop.controllers.runtime.service_pods import (
     has_selected_endpoints,
     selects,
 )
-from kubeloop.controllers.runtime.slice_tracker import EndpointSliceTracker
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.clock import rfc3339
-from kubeloop.kube.errors import ApiError, is_namespace_terminating
 from kubeloop.kube.objects.api_types import JSONValue, Node, Pod, Service
 from kubeloop.kube.objects.object_fields import condition_of
 from kubeloop.kube.objects.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
@@ -62,11 +60,9 @@ class EndpointSliceController:
         self._prefer_same = context.feature_gates.enabled("PreferSameTrafficDistribution")
         self._services = context.informers.informer(SERVICES).store
         self._pods = context.informers.informer(PODS).store
-        nodes, slices = context.informers.informer(NODES), context.informers.informer(ENDPOINT_SLICES)
-        self._nodes, self._slices = nodes.store, slices.store
-        self._slices.add_index("service", _managed_service)
+        nodes = context.informers.informer(NODES)
+        self._nodes = nodes.store
         self._metrics = EndpointSliceMetrics(context.families)
-        self._tracker = EndpointSliceTracker()
         self._trigger_times = TriggerTimeTracker()
         self._topology = TopologyCache()
         self._nodes_version = -1  # of the nodes in the topology cache
@@ -74,6 +70,13 @@ class EndpointSliceController:
         self._queue = context.new_queue("endpoint_slice", limiter)
         self._controller = Controller(
             "endpointslice", self.reconcile, self._queue, context.workers, context, max_requeues=_MAX_REQUEUES
+        )
+        slice_seconds = max(_SLICE_CHANGE_SECONDS, self._batch_seconds)
+        self._slices = ManagedSlices(
+            context,
+            CONTROLLER,
+            lambda key: self._queue.add_after(key, slice_seconds),
+            self._metrics.slice_changed,
         )
         self._registrations = (
             *add_service_handlers(context.informers, self._queue, self._batch_seconds),
@@ -84,13 +87,7 @@ class EndpointSliceController:
                     on_delete=lambda _node, _unknown: self._on_nodes(),
                 )
             ),
-            slices.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda added, _initial: self._on_slice(added),
-                    on_update=self._on_slice_update,
-                    on_delete=lambda deleted, _unknown: self._on_slice_deleted(deleted),
-                )
-            ),
+            self._slices.registration,
         )
 
     async def run(self) -> None:
@@ -106,27 +103,6 @@ class EndpointSliceController:
     def _on_nodes(self) -> None:
         for key in self._topology.services():
             self._queue.add(key, "nodes changed")
-
-    def _on_slice(self, endpoint_slice: JSONValue) -> None:
-        if _is_managed(endpoint_slice) and self._tracker.is_new(endpoint_slice):
-            self._enqueue_service_of(endpoint_slice)
-
-    def _on_slice_update(self, old: JSONValue, new: JSONValue) -> None:
-        if service_key(old) != service_key(new):
-            self._enqueue_service_of(old)
-            self._enqueue_service_of(new)
-        elif _is_managed(old) != _is_managed(new):
-            self._enqueue_service_of(new)
-        else:
-            self._on_slice(new)
-
-    def _on_slice_deleted(self, endpoint_slice: JSONValue) -> None:
-        if _is_managed(endpoint_slice) and self._tracker.is_unexpected_deletion(endpoint_slice):
-            self._enqueue_service_of(endpoint_slice)
-
-    def _enqueue_service_of(self, endpoint_slice: JSONValue) -> None:
-        if (endpoint_slice["metadata"].get("labels") or {}).get(SERVICE_NAME):
-            self._queue.add_after(service_key(endpoint_slice), max(_SLICE_CHANGE_SECONDS, self._batch_seconds))
 
     # --- reconcile ----------------------------------------------------------------------------------
 
@@ -144,7 +120,7 @@ class EndpointSliceController:
         service = self._services.get(key)
         if service is None:  # the garbage collector deletes its slices
             self._trigger_times.forget(key)
-            self._tracker.forget(key)
+            self._slices.tracker.forget(key)
             for address_type in _ADDRESS_TYPES:
                 self._topology.forget(key, address_type)
             self._metrics.forget(key, _ADDRESS_TYPES)
@@ -153,8 +129,8 @@ class EndpointSliceController:
         if not has_selected_endpoints(service):
             return
         pods = [pod for pod in self._pods.view("namespace", service.metadata.namespace) if selects(service, pod)]
-        slices = [it for it in self._slices.by_index("service", key) if not it["metadata"].get("deletionTimestamp")]
-        if self._tracker.is_stale(key, slices):
+        slices = [it for it in self._slices.of_service(key) if not it["metadata"].get("deletionTimestamp")]
+        if self._slices.tracker.is_stale(key, slices):
             raise StaleCache("EndpointSlice informer cache is out of date", ENDPOINT_SLICES.group_resource)
         with self._traces.reconcile("endpointslice", key, self._queue.pop_reasons(key)) as reconcile:
             try:
@@ -187,7 +163,7 @@ class EndpointSliceController:
         for current in slices:
             if current["addressType"] not in types:
                 self._topology.forget(service.key, current["addressType"])
-                await self._delete(current, reconcile)
+                await self._slices.delete(current, reconcile)
         if missing_nodes:
             pod, node = missing_nodes[0]
             raise ReconcileError(f"skipping Pod {pod} for Service {service.key}: Node {node} Not Found")
@@ -218,35 +194,11 @@ class EndpointSliceController:
     async def _apply(
         self, service: Service, changes: SliceChanges, changed_at: datetime | None, reconcile: Reconcile
     ) -> None:
-        namespace = service.metadata.namespace
-        if service.metadata.deletion_timestamp is None:  # else in a race with the garbage collector
-            for created in changes.create:
-                _set_trigger_time(created, changed_at)
-                try:
-                    with reconcile.action_span("create EndpointSlice"):
-                        self._tracker.written(await self._client.create(ENDPOINT_SLICES, created, namespace))
-                    self._metrics.slice_changed("create")
-                except ApiError as error:
-                    if is_namespace_terminating(error):
-                        return
-                    raise
-        for updated in changes.update:
-            _set_trigger_time(updated, changed_at)
-            name = updated["metadata"]["name"]
-            with reconcile.action_span(f"update EndpointSlice {name}"):
-                self._tracker.written(await self._client.update(ENDPOINT_SLICES, name, updated, namespace))
-            self._metrics.slice_changed("update")
-        for deleted in changes.delete:
-            await self._delete(deleted, reconcile)
-
-    async def _delete(self, endpoint_slice: JSONValue, reconcile: Reconcile) -> None:
-        metadata = endpoint_slice["metadata"]
-        with reconcile.action_span(f"delete EndpointSlice {metadata['name']}"):
-            await self._client.delete(
-                ENDPOINT_SLICES, metadata["name"], metadata["namespace"], precondition_uid=metadata["uid"]
-            )
-        self._tracker.deleted(endpoint_slice)
-        self._metrics.slice_changed("delete")
+        for changed in (*changes.create, *changes.update):
+            _set_trigger_time(changed, changed_at)
+        # in a race with the garbage collector, a deleted Service gets no new slices
+        created = changes.create if service.metadata.deletion_timestamp is None else []
+        await self._slices.write(created, changes.update, changes.delete, reconcile)
 
 
 def _set_trigger_time(endpoint_slice: JSONValue, changed_at: datetime | None) -> None:
@@ -258,15 +210,6 @@ def _set_trigger_time(endpoint_slice: JSONValue, changed_at: datetime | None) ->
     else:
         annotations[LAST_CHANGE_TRIGGER_TIME] = rfc3339(changed_at)
     metadata["annotations"] = annotations
-
-
-def _managed_service(endpoint_slice: JSONValue) -> tuple[str, ...]:
-    return (service_key(endpoint_slice),) if _is_managed(endpoint_slice) else ()
-
-
-def _is_managed(endpoint_slice: JSONValue) -> bool:
-    labels = endpoint_slice["metadata"].get("labels") or {}
-    return bool(labels.get(MANAGED_BY) == CONTROLLER)
 
 
 def _is_ready(node: Node) -> bool:

@@ -16,15 +16,14 @@ from kubeloop.controllers.endpointslicemirroring.mirrored_slices import (
 )
 from kubeloop.controllers.runtime.controller import Controller, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.endpoint_slices import MANAGED_BY, SERVICE_NAME, service_key
+from kubeloop.controllers.runtime.managed_slices import ManagedSlices
 from kubeloop.controllers.runtime.rate_limiter import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
     MaxOfRateLimiter,
 )
-from kubeloop.controllers.runtime.slice_tracker import EndpointSliceTracker
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating
+from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import JSONValue, ObjectReference, Service
 from kubeloop.kube.objects.resources import ENDPOINT_SLICES, ENDPOINTS, SERVICES
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
@@ -42,19 +41,19 @@ class EndpointSliceMirroringController:
         self._traces = context.traces
         self._seconds = context.seconds
         self._max_endpoints: int = context.options["mirroring_max_endpoints_per_subset"]
-        self._batch_seconds: float = context.options["mirroring_endpointslice_updates_batch_period"]
-        endpoints, slices = context.informers.informer(ENDPOINTS), context.informers.informer(ENDPOINT_SLICES)
-        services = context.informers.informer(SERVICES)
-        self._endpoints, self._slices, self._services = endpoints.store, slices.store, services.store
-        self._slices.add_index("mirrored service", _mirrored_service)
+        batch_seconds: float = context.options["mirroring_endpointslice_updates_batch_period"]
+        endpoints, services = context.informers.informer(ENDPOINTS), context.informers.informer(SERVICES)
+        self._endpoints, self._services = endpoints.store, services.store
         self._metrics = MirroringMetrics(context.families, self._max_endpoints)
-        self._tracker = EndpointSliceTracker()
         limiter = MaxOfRateLimiter(
             ItemExponentialFailureRateLimiter(base=1.0, cap=_MAX_BACKOFF_SECONDS), BucketRateLimiter()
         )
         self._queue = context.new_queue("endpoint_slice_mirroring", limiter)
         self._controller = Controller(
             "endpointslicemirroring", self.reconcile, self._queue, context.workers, context, max_requeues=_MAX_REQUEUES
+        )
+        self._slices = ManagedSlices(
+            context, CONTROLLER, lambda key: self._queue.add_after(key, batch_seconds), self._metrics.slice_changed
         )
         self._registrations = (
             services.add_handler(
@@ -71,13 +70,7 @@ class EndpointSliceMirroringController:
                     on_delete=lambda deleted, _unknown: self._on_endpoints(deleted, "Endpoints deleted"),
                 )
             ),
-            slices.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda added, _initial: self._on_slice(added),
-                    on_update=self._on_slice_update,
-                    on_delete=lambda deleted, _unknown: self._on_slice_deleted(deleted),
-                )
-            ),
+            self._slices.registration,
         )
 
     async def run(self) -> None:
@@ -102,27 +95,6 @@ class EndpointSliceMirroringController:
         if is_mirrored(old) or is_mirrored(new):
             self._queue.add(_key(new), "Endpoints changed")
 
-    def _on_slice(self, endpoint_slice: JSONValue) -> None:
-        if _is_managed(endpoint_slice) and self._tracker.is_new(endpoint_slice):
-            self._enqueue_endpoints_of(endpoint_slice)
-
-    def _on_slice_update(self, old: JSONValue, new: JSONValue) -> None:
-        if service_key(old) != service_key(new):
-            self._enqueue_endpoints_of(old)
-            self._enqueue_endpoints_of(new)
-        elif _is_managed(old) != _is_managed(new):
-            self._enqueue_endpoints_of(new)
-        else:
-            self._on_slice(new)
-
-    def _on_slice_deleted(self, endpoint_slice: JSONValue) -> None:
-        if _is_managed(endpoint_slice) and self._tracker.is_unexpected_deletion(endpoint_slice):
-            self._enqueue_endpoints_of(endpoint_slice)
-
-    def _enqueue_endpoints_of(self, endpoint_slice: JSONValue) -> None:
-        if (endpoint_slice["metadata"].get("labels") or {}).get(SERVICE_NAME):
-            self._queue.add_after(service_key(endpoint_slice), self._batch_seconds)
-
     # --- reconcile ----------------------------------------------------------------------------------
 
     async def reconcile(self, key: str) -> float | None:
@@ -137,19 +109,24 @@ class EndpointSliceMirroringController:
 
     async def _reconcile(self, key: str, reconcile: Reconcile) -> None:
         endpoints, service = self._endpoints.get(key), self._services.get(key)
-        slices = self._slices.by_index("mirrored service", key)
+        slices = self._slices.of_service(key)
         if endpoints is None or not is_mirrored(endpoints) or service is None or service.spec.selector:
-            self._tracker.forget(key)
-            self._metrics.forget(key)
             for current in slices:
-                await self._delete(current, reconcile)
+                with suppress(NotFound):  # the garbage collector deletes those of deleted Endpoints, too
+                    await self._slices.delete(current, reconcile)
+            self._slices.tracker.forget(key)
+            self._metrics.forget(key)
             return
-        if self._tracker.is_stale(key, slices):
+        if self._slices.tracker.is_stale(key, slices):
             raise StaleCache("EndpointSlice informer cache is out of date", ENDPOINT_SLICES.group_resource)
         changes = mirror_changes(endpoints, slices, self._max_endpoints)
         self._metrics.changed(key, changes)
         self._record_skipped(endpoints, changes)
-        await self._apply(endpoints, changes, reconcile)
+        for current in changes.unchanged:
+            self._slices.tracker.written(current)
+        # in a race with the garbage collector, deleted Endpoints get no new slices
+        created = [] if endpoints["metadata"].get("deletionTimestamp") else changes.create
+        await self._slices.write(created, changes.update, changes.delete, reconcile)
 
     def _record_skipped(self, endpoints: JSONValue, changes: MirrorChanges) -> None:
         """Record events about addresses that are not mirrored."""
@@ -171,46 +148,6 @@ class EndpointSliceMirroringController:
                 f" {changes.skipped} addresses were skipped"
             )
             self._events.event(reference, "Warning", "TooManyAddressesToMirror", message)
-
-    async def _apply(self, endpoints: JSONValue, changes: MirrorChanges, reconcile: Reconcile) -> None:
-        namespace = endpoints["metadata"]["namespace"]
-        if not endpoints["metadata"].get("deletionTimestamp"):  # else in a race with the garbage collector
-            for created in changes.create:
-                try:
-                    with reconcile.action_span("create EndpointSlice"):
-                        self._tracker.written(await self._client.create(ENDPOINT_SLICES, created, namespace))
-                except ApiError as error:
-                    if is_namespace_terminating(error):
-                        return
-                    raise
-                self._metrics.slice_changed("create")
-        for updated in changes.update:
-            name = updated["metadata"]["name"]
-            with reconcile.action_span(f"update EndpointSlice {name}"):
-                self._tracker.written(await self._client.update(ENDPOINT_SLICES, name, updated, namespace))
-            self._metrics.slice_changed("update")
-        for current in changes.unchanged:
-            self._tracker.written(current)
-        for deleted in changes.delete:
-            await self._delete(deleted, reconcile)
-            self._tracker.deleted(deleted)
-
-    async def _delete(self, endpoint_slice: JSONValue, reconcile: Reconcile) -> None:
-        metadata = endpoint_slice["metadata"]
-        with reconcile.action_span(f"delete EndpointSlice {metadata['name']}"), suppress(NotFound):
-            await self._client.delete(
-                ENDPOINT_SLICES, metadata["name"], metadata["namespace"], precondition_uid=metadata["uid"]
-            )
-            self._metrics.slice_changed("delete")
-
-
-def _is_managed(endpoint_slice: JSONValue) -> bool:
-    labels = endpoint_slice["metadata"].get("labels") or {}
-    return bool(labels.get(MANAGED_BY) == CONTROLLER)
-
-
-def _mirrored_service(endpoint_slice: JSONValue) -> tuple[str, ...]:
-    return (service_key(endpoint_slice),) if _is_managed(endpoint_slice) else ()
 
 
 def _key(endpoints: JSONValue) -> str:

@@ -44,6 +44,7 @@ Services
     service_pods.py             Pods of a Service, their ports and times of change
     subset_packing.py           subsets of Endpoints, one per set of ports
     endpoint_slices.py          labels of EndpointSlices, identity of their ports and endpoints
+    managed_slices.py           EndpointSlices of one controller: changes of others, own writes
     slice_tracker.py            own writes of EndpointSlices that the cache may not show yet
 
 Objects of any kind
