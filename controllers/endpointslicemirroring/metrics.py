@@ -16,13 +16,11 @@ _SECOND_BUCKETS = tuple(0.001 * 2**power for power in range(15))
 
 
 class MirroringMetrics:
-    """The metrics; each is exposed from its first value on, as by kube-controller-manager."""
-
     def __init__(self, families: MetricFamilies, max_endpoints: int) -> None:
         """max_endpoints: limit of addresses per subset."""
         self._max_endpoints = max_endpoints
         self._per_sync = {
-            name: families.histogram(f"{_SUBSYSTEM}{name}_per_sync", documentation, buckets=_ENDPOINT_BUCKETS)
+            name: families.histogram(f"{_SUBSYSTEM}{name}_per_sync", documentation, buckets=_ENDPOINT_BUCKETS).labels()
             for name, documentation in (
                 ("endpoints_added", "Number of endpoints added on each Endpoints sync"),
                 ("endpoints_updated", "Number of endpoints updated on each Endpoints sync"),
@@ -38,28 +36,28 @@ class MirroringMetrics:
             _SUBSYSTEM + "endpoints_sync_duration",
             "Duration of syncEndpoints() in seconds",
             buckets=_SECOND_BUCKETS,
-        )
-        self._endpoints = families.gauge(_SUBSYSTEM + "endpoints_desired", "Number of endpoints desired")
-        self._slices = families.gauge(_SUBSYSTEM + "num_endpoint_slices", "Number of EndpointSlices")
+        ).labels()
+        self._endpoints = families.gauge(_SUBSYSTEM + "endpoints_desired", "Number of endpoints desired").labels()
+        self._slices = families.gauge(_SUBSYSTEM + "num_endpoint_slices", "Number of EndpointSlices").labels()
         self._desired_slices = families.gauge(
             _SUBSYSTEM + "desired_endpoint_slices",
             "Number of EndpointSlices that would exist with perfect endpoint allocation",
-        )
+        ).labels()
         self._changes = families.counter(_SUBSYSTEM + "changes", "Number of EndpointSlice changes", ("operation",))
         self._sizes: dict[str, list[tuple[int, int]]] = {}  # endpoints and slices per group, by key
 
     def synced(self, seconds: float) -> None:
-        self._seconds.labels().observe(seconds)
+        self._seconds.observe(seconds)
 
     def slice_changed(self, operation: Literal["create", "update", "delete"]) -> None:
         self._changes.labels(operation).inc()
 
     def changed(self, key: str, changes: MirrorChanges) -> None:
         """Record what a sync of the Endpoints `key` changes."""
-        self._per_sync["endpoints_added"].labels().observe(changes.added)
-        self._per_sync["endpoints_updated"].labels().observe(changes.updated)
-        self._per_sync["endpoints_removed"].labels().observe(changes.removed)
-        self._per_sync["addresses_skipped"].labels().observe(changes.skipped)
+        self._per_sync["endpoints_added"].observe(changes.added)
+        self._per_sync["endpoints_updated"].observe(changes.updated)
+        self._per_sync["endpoints_removed"].observe(changes.removed)
+        self._per_sync["addresses_skipped"].observe(changes.skipped)
         self._sizes[key] = changes.sizes
         self._set_totals()
 
@@ -70,6 +68,6 @@ class MirroringMetrics:
 
     def _set_totals(self) -> None:
         sizes = [size for groups in self._sizes.values() for size in groups]
-        self._endpoints.labels().set(sum(endpoints for endpoints, _ in sizes))
-        self._slices.labels().set(sum(slices for _, slices in sizes))
-        self._desired_slices.labels().set(sum(-(-endpoints // self._max_endpoints) for endpoints, _ in sizes))
+        self._endpoints.set(sum(endpoints for endpoints, _ in sizes))
+        self._slices.set(sum(slices for _, slices in sizes))
+        self._desired_slices.set(sum(-(-endpoints // self._max_endpoints) for endpoints, _ in sizes))

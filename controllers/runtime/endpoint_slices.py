@@ -63,9 +63,11 @@ def endpoint_key(endpoint: JSONValue) -> EndpointKey:
 
 def same_endpoint(first: JSONValue, second: JSONValue) -> bool:
     """Return True if two endpoints with the same key are equal, apart from hints and the version of the Pod."""
-    return _compared(first) == _compared(second)
+    if any(first.get(name) != second.get(name) for name in ("nodeName", "zone", "conditions")):
+        return False
+    target, other = first.get("targetRef") or {}, second.get("targetRef") or {}
+    return bool(target == other or _without_version(target) == _without_version(other))
 
 
-def _compared(endpoint: JSONValue) -> list[Any]:
-    target = {name: value for name, value in (endpoint.get("targetRef") or {}).items() if name != "resourceVersion"}
-    return [endpoint.get("nodeName"), endpoint.get("zone"), endpoint.get("conditions"), target]
+def _without_version(target: JSONValue) -> JSONValue:
+    return {name: value for name, value in target.items() if name != "resourceVersion"}

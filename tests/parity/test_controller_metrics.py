@@ -65,6 +65,10 @@ COUNTED = (
     "endpoint_slice_controller_num_endpoint_slices",
     "endpoint_slice_controller_desired_endpoint_slices",
     "endpoint_slice_controller_services_count_by_traffic_distribution",
+    "endpoint_slice_mirroring_controller_changes",
+    "endpoint_slice_mirroring_controller_endpoints_desired",
+    "endpoint_slice_mirroring_controller_num_endpoint_slices",
+    "endpoint_slice_mirroring_controller_desired_endpoint_slices",
     "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers",
     "node_collector_zone_size",
     "node_collector_zone_health",
@@ -125,6 +129,11 @@ def create(server: RealApiServer) -> None:
     server.request("POST", PODS, {"metadata": {"name": "evicted"}, "spec": {**POD_SPEC, "nodeName": "n"}})
     service = {"selector": {"app": "web"}, "ports": [{"port": 80}], "trafficDistribution": "PreferClose"}
     server.request("POST", f"/api/v1{DEFAULT}/services", {"metadata": {"name": "web"}, "spec": service})
+    server.request(
+        "POST", f"/api/v1{DEFAULT}/services", {"metadata": {"name": "own"}, "spec": {"ports": [{"port": 80}]}}
+    )
+    subset = {"addresses": [{"ip": "10.1.0.1"}, {"ip": "10.1.0.2"}], "ports": [{"port": 80}]}
+    server.request("POST", f"/api/v1{DEFAULT}/endpoints", {"metadata": {"name": "own"}, "subsets": [subset]})
     stateful = {"selector": {"matchLabels": {"app": "web"}}, "serviceName": "web", "replicas": 2}
     stateful |= {"podManagementPolicy": "Parallel", "template": {**TEMPLATE, "spec": {"containers": CONTAINERS}}}
     server.request("POST", f"/apis/apps/v1{DEFAULT}/statefulsets", {"metadata": {"name": "db"}, "spec": stateful})
