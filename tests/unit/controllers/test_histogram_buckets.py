@@ -56,7 +56,9 @@ class RecordedBuckets(RecordedMetrics):
 @pytest.mark.virtual_time
 async def test_histograms_have_the_bounds_of_kubernetes(fake_apiserver):
     metrics = RecordedBuckets()
-    context = structs.replace(fake_apiserver.context, metrics=metrics, options=default_options())
+    context = structs.replace(
+        fake_apiserver.context, metrics=metrics, options=default_options(), sign_token=lambda _claims: "token"
+    )
     for descriptor in CONTROLLER_TABLE:
         getattr(importlib.import_module(descriptor.module), descriptor.factory.rpartition(":")[2])(context)
     assert metrics.buckets == {name: pytest.approx(bounds) for name, bounds in BOUNDS.items()}
