@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.devcluster.api.served_resources import INGRESS_CLASSES
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import STORAGE_CLASSES, Resource
@@ -17,25 +16,17 @@ _DEFAULT_STORAGE_CLASS = (
     "storageclass.beta.kubernetes.io/is-default-class",
 )
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
-_INGRESS_CLASS, _DEFAULT_INGRESS_CLASS = "kubernetes.io/ingress.class", "ingressclass.kubernetes.io/is-default-class"
 
 
 def set_default_storage_class(store: ObjectStore, claim: JSON) -> None:
     spec = claim["spec"]
     if "storageClassName" in spec or _CLASS_ANNOTATION in claim["metadata"].get("annotations", {}):
         return
-    if default := _newest_default(store, STORAGE_CLASSES, _DEFAULT_STORAGE_CLASS):
+    if default := newest_default(store, STORAGE_CLASSES, _DEFAULT_STORAGE_CLASS):
         spec["storageClassName"] = default
 
 
-def set_default_ingress_class(store: ObjectStore, ingress: JSON) -> None:
-    if "ingressClassName" in ingress.get("spec", {}) or _INGRESS_CLASS in ingress["metadata"].get("annotations", {}):
-        return
-    if default := _newest_default(store, INGRESS_CLASSES, (_DEFAULT_INGRESS_CLASS,)):
-        ingress.setdefault("spec", {})["ingressClassName"] = default
-
-
-def _newest_default(store: ObjectStore, classes: Resource[Any], annotations: tuple[str, ...]) -> str:
+def newest_default(store: ObjectStore, classes: Resource[Any], annotations: tuple[str, ...]) -> str:
     """Return the name of the default class; of several, the newest, then the first by name; "" for none."""
     defaults = [
         class_["metadata"]

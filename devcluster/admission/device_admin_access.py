@@ -16,9 +16,8 @@ from kubeloop.kube.objects.resources import NAMESPACES, Resource
 _LABEL = "resource.kubernetes.io/admin-access"
 
 
-def check_requests(store: ObjectStore, resource: Resource[Any], obj: JSON) -> None:
-    """Raise StatusError 422 for a new claim or template that may not request admin access."""
-    spec = obj["spec"] if resource.kind == "ResourceClaim" else obj["spec"]["spec"]
+def check_requests(store: ObjectStore, resource: Resource[Any], obj: JSON, spec: JSON) -> None:
+    """Raise StatusError 422 for a new claim or template that may not request admin access. spec: of the claim."""
     for number, request in enumerate((spec.get("devices") or {}).get("requests") or ()):
         if (request.get("exactly") or {}).get("adminAccess"):
             _check_namespace(store, resource, obj, f"spec.devices.requests[{number}].adminAccess")

@@ -125,16 +125,15 @@ def check_pod(store: ObjectStore, pod: JSON, warnings: list[str], old: JSON | No
         _warn(policy.warn, metadata, spec, warnings)
 
 
-def check_template(store: ObjectStore, obj: JSON, warnings: list[str]) -> None:
-    """Warn about pods that a workload or PodTemplate would create; only the pods themselves are rejected."""
+def check_template(store: ObjectStore, obj: JSON, path: tuple[str, ...], warnings: list[str]) -> None:
+    """Warn about pods that an object would create; only the pods themselves are rejected. path: to the template."""
     policy = _namespace_policy(store, obj["metadata"]["namespace"])
     if policy is None:
         return
-    spec = obj.get("spec", {})
-    if obj["kind"] == "CronJob":
-        spec = spec["jobTemplate"]["spec"]
-    template = (obj if obj["kind"] == "PodTemplate" else spec).get("template")
-    if template is not None:
+    template = obj
+    for name in path:
+        template = template.get(name) or {}
+    if template:
         _warn(policy.warn, template.get("metadata", {}), template.get("spec", {}), warnings)
 
 

@@ -52,7 +52,7 @@ def _resolve_class(store: ObjectStore, resource: Resource[Any], obj: JSON) -> tu
     name = spec.get("priorityClassName", "")
     policy = "PreemptLowerPriority"
     if not name:
-        default = _default_priority_class(store)
+        default = default_priority_class(store)
         if default is None:
             return 0, policy
         spec["priorityClassName"] = default["metadata"]["name"]
@@ -64,21 +64,12 @@ def _resolve_class(store: ObjectStore, resource: Resource[Any], obj: JSON) -> tu
     raise errors.forbidden(resource, errors.name_in_message(obj), f"no PriorityClass with name {name} was found")
 
 
-def _default_priority_class(store: ObjectStore) -> JSON | None:
+def default_priority_class(store: ObjectStore) -> JSON | None:
     """Return the priority class for pods without one; of several, the one with the lowest value."""
     defaults = [
         priority_class for priority_class in store.list(PRIORITY_CLASSES) if priority_class.get("globalDefault")
     ]
     return min(defaults, key=lambda priority_class: int(priority_class["value"]), default=None)
-
-
-def check_single_default(store: ObjectStore, priority_class: JSON, *, new: bool) -> None:
-    """Raise StatusError 403 if another priority class is the default already."""
-    other = _default_priority_class(store) if priority_class.get("globalDefault") else None
-    name = priority_class["metadata"].get("name", "")
-    if other is not None and (new or other["metadata"]["name"] != name):
-        message = f"PriorityClass {other['metadata']['name']} is already marked as default. Only one default can exist"
-        raise errors.forbidden(PRIORITY_CLASSES, name, message)
 
 
 SYSTEM_PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}

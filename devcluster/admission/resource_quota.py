@@ -9,18 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import is_pod_level
 from kubeloop.kube.objects.quota_usage import (
     NOT_COUNTED,
     DeviceQuota,
     compute_usage,
-    is_terminating,
     matches_scopes,
     matching_resources,
     usage,
 )
-from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.objects.resources import PODS, Resource
 from kubeloop.kube.quantities import Quantity, parse_quantity
 
 Amounts = dict[str, Quantity]
@@ -28,21 +28,12 @@ Amounts = dict[str, Quantity]
 
 def is_charged(resource: Resource[Any], obj: JSON, old: JSON | None, subresource: str = "") -> bool:
     """Return True if this write can change the usage of quotas; `old`: the object before an update."""
-    name = resource.group_resource
-    if name in NOT_COUNTED:
+    if resource.group_resource in NOT_COUNTED:
         return False
     if old is None:
         return not subresource
-    match name:
-        case "pods":
-            return subresource == "resize" or (not subresource and is_terminating(obj) != is_terminating(old))
-        case "services":
-            return not subresource
-        case "persistentvolumeclaims":
-            return subresource in ("", "status")
-        case "resourceclaims.resource.k8s.io":
-            return not subresource
-    return False
+    is_charged = strategy_of(resource).is_charged
+    return is_charged is not None and is_charged(obj, old, subresource)
 
 
 def charge(
@@ -59,13 +50,14 @@ def charge(
     usage of a resource.
     """
     charged: list[tuple[JSON, Mapping[str, Any], Mapping[str, Any]]] = []
-    kind = resource.group_resource
+    kind, check_quota = resource.group_resource, strategy_of(resource).check_quota
     for quota in quotas:
         hard, used = _hard_and_used(quota)
         names = matching_resources(kind, hard, devices)
         if not names or not matches_scopes(quota.get("spec", {}), kind, obj):
             continue
-        _require_compute_resources(quota, names, resource, obj)
+        if check_quota is not None:
+            check_quota(quota, names, obj)
         if any(name not in used for name in names):
             message = f"status unknown for quota: {quota['metadata']['name']}, resources: {','.join(sorted(names))}"
             raise errors.forbidden(resource, obj["metadata"].get("name", ""), message)
@@ -114,11 +106,12 @@ _REQUIRED_COMPUTE_RESOURCES = frozenset(
 )
 
 
-def _require_compute_resources(quota: JSON, names: Iterable[str], resource: Resource[Any], obj: JSON) -> None:
-    """Require compute resources of every container that the quota limits, unless they are set at pod level."""
-    if resource.group_resource != "pods":
-        return
-    spec = obj["spec"]
+def require_compute_resources(quota: JSON, names: Iterable[str], pod: JSON) -> None:
+    """Require compute resources of every container that the quota limits, unless they are set at pod level.
+
+    Raises StatusError 403.
+    """
+    spec = pod["spec"]
     pod_resources = spec.get("resources") or {}
     if any(is_pod_level(name) for part in ("requests", "limits") for name in pod_resources.get(part, ())):
         return
@@ -133,7 +126,7 @@ def _require_compute_resources(quota: JSON, names: Iterable[str], resource: Reso
             for name in sorted(containers_by_missing_name)
         )
         message = f"failed quota: {quota['metadata']['name']}: must specify {detail}"
-        raise errors.forbidden(resource, obj["metadata"].get("name", ""), message)
+        raise errors.forbidden(PODS, pod["metadata"].get("name", ""), message)
 
 
 def _format_amounts(names: Sequence[str], amounts: Mapping[str, Quantity]) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_subdomain
@@ -31,6 +32,8 @@ Warn = Callable[[JSON, JSON | None], Iterable[str]]
 """Returns warnings about an object, "" for none; second argument: the stored object, None on create."""
 
 
+Getter = Callable[[JSON], str]
+"""Returns the value of a field as text."""
 ComputedColumn = Callable[[JSON, datetime], Any]
 
 
@@ -94,12 +97,25 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     own check of metadata, in order: "u", metadata against the stored version; "w", the new metadata alone; "s",
     `validate_update`. subresource_steps: the same for writes to a subresource.
 
+    admit_create, admit_update: the mutating admission plugins; check_create, check_update: the validating ones, on a
+    valid object. First argument: the AdmissionChain; last one of an update: the stored object. Updates of subresources
+    are only checked. is_charged: True if an update (third argument: subresource) can change the usage of quotas;
+    check_quota: rules for an object that a quota (first argument) counts under these names; counts_devices: quotas
+    count its devices.
+
+    check_delete: raises StatusError 403 for a name that may not be deleted. grace_seconds: grace period of a deletion;
+    second argument: the requested one. mark_deleted: returns the object at its first deletion, with these finalizers,
+    at this time, if the kind's own steps follow; is_finalizing: True as long as it waits for them. deletion_warning:
+    about deletions without a propagation policy.
+
     warnings: about a write of the object or its scale; status_warnings: about a write of its status; warnings_as_sent:
     about a new object before the server sets fields from its annotations.
 
     cells: a row of `kubectl get` at this time, in the order of printers/columns.json, wide columns included; the object
     is decoded and defaulted as the server stores it. computed_columns: functions of the columns that the declaration
-    names without a path. row_conditions: conditions of the row in a Table.
+    names without a path. selectable_fields: of field selectors, None for name and namespace only; unknown_field: error
+    for others. fill_empty_object: set fields of an empty object that Go encodes even if unset. row_conditions:
+    conditions of the row in a Table.
     """
 
     default: Default | None = None
@@ -141,11 +157,28 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     validated_as_sent: bool = False
 
+    admit_create: Callable[[Any, RequestContext, JSON], None] | None = None
+    admit_update: Callable[[Any, JSON, JSON], None] | None = None
+    check_create: Callable[[Any, RequestContext, JSON], None] | None = None
+    check_update: Callable[[Any, RequestContext, JSON, JSON], None] | None = None
+    is_charged: Callable[[JSON, JSON, str], bool] | None = None
+    check_quota: Callable[[JSON, Iterable[str], JSON], None] | None = None
+    counts_devices: bool = False
+
+    check_delete: Callable[[str], None] | None = None
+    grace_seconds: Callable[[JSON, int | None], int] | None = None
+    mark_deleted: Callable[[JSON, list[str], str], JSON] | None = None
+    is_finalizing: Callable[[JSON], bool] | None = None
+    deletion_warning: str = ""
+
     warnings_as_sent: Callable[[JSON], Iterable[str]] = _no_warnings_as_sent
     warnings: Warn = _no_warnings
     status_warnings: Warn = _no_warnings
 
     cells: Callable[[JSON, datetime], list[Any]] | None = None
+    selectable_fields: Mapping[str, Getter] | None = None
+    unknown_field: str = "field label not supported: {field}"
+    fill_empty_object: Default | None = None
     computed_columns: Mapping[str, ComputedColumn] = {}
     row_conditions: Callable[[JSON], list[JSON]] | None = None
 

@@ -18,7 +18,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import CustomResourceVersion, ServedResource, storage_version_of
 from kubeloop.devcluster.api.slow_work import Outdated
-from kubeloop.devcluster.api.strategy import Write, strategy_of
+from kubeloop.devcluster.api.strategy import Strategy, Write, strategy_of
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
 from kubeloop.devcluster.registry import preparation
@@ -108,9 +108,10 @@ class ObjectWriter:
         preparation.drop_empty_lists(served, obj)
         metadata["uid"] = context.new_uid()
         metadata["creationTimestamp"] = context.now()
-        self._admission.admit_create(context, resource, obj)
+        if strategy.admit_create is not None:
+            strategy.admit_create(self._admission, context, obj)
         if self._policies.apply_to(context):
-            await self._mutate_by_policies(context, resource, obj)
+            await self._mutate_by_policies(context, strategy, obj)
         is_generated = not metadata.get("name") and bool(metadata.get("generateName"))
         if is_generated:
             metadata["name"] = self._generated_name(context, served, metadata["generateName"])
@@ -127,7 +128,7 @@ class ObjectWriter:
         if strategy.default_on_read is not None:
             strategy.default_on_read(obj)
         warnings += _warnings(served, obj)
-        self._admission.check_create(context, resource, obj)
+        self._admission.check_create(strategy, context, obj)
         if self._policies.apply_to(context):
             await self._policies.check(context, "CREATE", obj, None)
         if crd_version is not None:
@@ -175,9 +176,10 @@ class ObjectWriter:
         if not writer.applied:
             track_update(served, obj, old, writer, context.now, subresource=subresource)
         preparation.drop_empty_lists(served, obj)
-        self._admission.admit_update(resource, obj, old, subresource)
+        if strategy.admit_update is not None and not subresource:
+            strategy.admit_update(self._admission, obj, old)
         if self._policies.apply_to(context):
-            await self._mutate_by_policies(context, resource, obj, old)
+            await self._mutate_by_policies(context, strategy, obj, old)
         allocator = None if subresource else self._allocators.get(resource)
         write = self._write(context, writer)
         if subresource not in ("", "scale"):
@@ -193,7 +195,7 @@ class ObjectWriter:
         if strategy.default_on_read is not None:
             strategy.default_on_read(obj)
         context.request.warnings += _warnings(served, obj, old, subresource)
-        self._admission.check_update(context, resource, obj, old)
+        self._admission.check_update(strategy, context, obj, old)
         if self._policies.apply_to(context):
             await self._policies.check(context, "UPDATE", obj, old)
         if crd_version is not None:
@@ -217,7 +219,7 @@ class ObjectWriter:
         return Write(context.now, writer.user, context.new_uid, self._gates)
 
     async def _mutate_by_policies(
-        self, context: RequestContext, resource: Resource[Any], obj: JSON, old: JSON | None = None
+        self, context: RequestContext, strategy: Strategy, obj: JSON, old: JSON | None = None
     ) -> None:
         """Run the mutating policies, and all mutating plugins again if one of them has changed `obj`, in place.
 
@@ -228,9 +230,10 @@ class ObjectWriter:
         if reinvocations is None:
             return
         if old is None:
-            self._admission.admit_create(context, resource, obj)
-        else:
-            self._admission.admit_update(resource, obj, old, context.info.subresource)
+            if strategy.admit_create is not None:
+                strategy.admit_create(self._admission, context, obj)
+        elif strategy.admit_update is not None and not context.info.subresource:
+            strategy.admit_update(self._admission, obj, old)
         await self._policies.mutate(context, operation, obj, old, reinvocations)
 
     def _generated_name(self, context: RequestContext, served: ServedResource, prefix: str) -> str:
@@ -249,7 +252,7 @@ class ObjectWriter:
 def _replace(served: ServedResource, table: Table, before: StoredObject, obj: JSON, *, dry_run: bool) -> JSON:
     """Store `obj`, which has passed all checks, in place of `before`: the last step of every update."""
     obj = _ordered(served, obj)
-    if is_finished_deletion(obj):
+    if is_finished_deletion(served, obj):
         if not dry_run:
             table.delete(before)  # watchers see the last stored state, the client the state it wrote
         return obj
@@ -367,14 +370,14 @@ def check_version(version: str | None) -> None:
         raise errors.internal(f"strconv.ParseUint: parsing {quoted(version)}: invalid syntax")
 
 
-def is_finished_deletion(obj: JSON) -> bool:
+def is_finished_deletion(served: ServedResource, obj: JSON) -> bool:
     """Return True if `obj` is to be removed: marked for deletion, grace period over, no finalizers."""
     metadata = obj["metadata"]
     return bool(
         "deletionTimestamp" in metadata
         and not metadata.get("finalizers")
         and metadata.get("deletionGracePeriodSeconds", 0) == 0
-        and not (obj.get("kind") == "Namespace" and obj.get("spec", {}).get("finalizers"))
+        and not ((is_finalizing := strategy_of(served.resource).is_finalizing) is not None and is_finalizing(obj))
     )
 
 

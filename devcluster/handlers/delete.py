@@ -6,27 +6,23 @@ pod strategy's CheckGracefulDelete.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.request_context import RequestContext
-from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, ServedResource, storage_version_of
-from kubeloop.devcluster.registry.custom_resource_definitions import mark_for_cleanup
+from kubeloop.devcluster.api.served_resources import ServedResource, storage_version_of
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.storage.store import ObjectStore, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import NAMESPACES, Resource
+from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.times import parse_time, time_plus
 
 _ORPHAN = "orphan"
 _FOREGROUND = "foregroundDeletion"
-_JOB_WARNING = (
-    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
-    "propagationPolicy=Orphan to suppress this warning"
-)
 
 
 class ObjectDeleter:
@@ -45,7 +41,8 @@ class ObjectDeleter:
         self.check(served.resource, obj["metadata"]["name"], obj["metadata"], options)
         if self._is_unchanged(served, obj, options):
             return
-        grace = _grace_seconds(obj, options) if _is_graceful(served, obj) else None
+        grace_seconds = _grace_function(served, obj)
+        grace = None if grace_seconds is None else _non_negative(grace_seconds(obj, options.grace_period_seconds))
         await policies.check(context, "DELETE", None, obj, options, grace)
 
     def delete(self, served: ServedResource, before: StoredObject, options: DeleteOptions) -> tuple[JSON, bool]:
@@ -55,66 +52,46 @@ class ObjectDeleter:
         self.check(resource, obj["metadata"]["name"], obj["metadata"], options)
         if self._is_unchanged(served, obj, options):
             return obj, False
-        if resource is NAMESPACES and not _is_finalized(obj):
-            return self._delete_namespace(before, options)
-        if resource is CUSTOM_RESOURCE_DEFINITIONS and "deletionTimestamp" not in obj["metadata"]:
-            return self._delete_definition(before, options)
+        table = self._store.table(resource)
+        finalizers = _finalizers(obj["metadata"].get("finalizers", []), options, served)
+        mark_deleted = strategy_of(resource).mark_deleted
+        if mark_deleted is not None and "deletionTimestamp" not in obj["metadata"]:
+            marked = mark_deleted(obj, finalizers, rfc3339(self._clock.now()))
+            return (marked if options.dry_run else table.update(before, marked).object), False
         metadata = {**obj["metadata"]}
-        is_graceful = _is_graceful(served, obj)
-        grace = _grace_seconds(obj, options) if is_graceful else 0
-        finalizers = _finalizers(metadata.get("finalizers", []), options, served)
+        grace_seconds = _grace_function(served, obj)
+        grace = 0 if grace_seconds is None else _non_negative(grace_seconds(obj, options.grace_period_seconds))
         if finalizers:
             metadata["finalizers"] = finalizers
         else:
             metadata.pop("finalizers", None)
-        if is_graceful:
+        if grace_seconds is not None:
             self._mark_graceful(metadata, obj["metadata"], grace)
         elif finalizers:
             self._mark_finalizing(metadata)
         updated = {**obj, "metadata": metadata}
-        table = self._store.table(resource)
         if finalizers or grace > 0:
             if updated == obj or options.dry_run:
                 return updated, False
             return table.update(before, updated).object, False
         if options.dry_run:
             return updated, True
-        if is_graceful and metadata != obj["metadata"]:
+        if grace_seconds is not None and metadata != obj["metadata"]:
             # Kubernetes marks a pod before it deletes it at once: watchers see an update, then the deletion.
             before = table.update(before, updated)
         return table.delete(before).object, True
 
-    def _delete_definition(self, before: StoredObject, options: DeleteOptions) -> tuple[JSON, bool]:
-        """Mark a definition; it remains until its objects are deleted (apiextensions.definitions)."""
-        updated = mark_for_cleanup(before.object, rfc3339(self._clock.now()))
-        if options.dry_run:
-            return updated, False
-        return self._store.table(CUSTOM_RESOURCE_DEFINITIONS).update(before, updated).object, False
-
-    def _delete_namespace(self, before: StoredObject, options: DeleteOptions) -> tuple[JSON, bool]:
-        obj = before.object
-        metadata = {**obj["metadata"]}
-        finalizers = _finalizers(metadata.get("finalizers", []), options)
-        if finalizers:
-            metadata["finalizers"] = finalizers
-        else:
-            metadata.pop("finalizers", None)
-        metadata["deletionTimestamp"] = rfc3339(self._clock.now())
-        updated = {**obj, "metadata": metadata, "status": {**obj.get("status", {}), "phase": "Terminating"}}
-        if options.dry_run:
-            return updated, False
-        return self._store.table(NAMESPACES).update(before, updated).object, False
-
     @staticmethod
     def check(resource: Resource[Any], name: str, metadata: JSON, options: DeleteOptions) -> None:
-        """Raise StatusError 409 for a violated precondition, 403 for a namespace that may not be deleted."""
-        uid, version = options.precondition_uid, options.precondition_resource_version
+        """Raise StatusError 409 for a violated precondition, 403 for an object that may not be deleted."""
+        strategy, uid, version = strategy_of(resource), options.precondition_uid, options.precondition_resource_version
         wrong_uid = uid is not None and uid != metadata["uid"]
         wrong_version = version is not None and version != metadata["resourceVersion"]
         if not wrong_uid and not wrong_version:
-            AdmissionChain.check_delete(resource, name)
+            if strategy.check_delete is not None:
+                strategy.check_delete(name)
             return
-        if resource is NAMESPACES:
+        if strategy.mark_deleted is not None:
             if wrong_uid:
                 raise errors.failed_precondition(resource, name, "UID", str(uid), metadata["uid"])
             raise errors.failed_precondition(
@@ -138,12 +115,12 @@ class ObjectDeleter:
         metadata = obj["metadata"]
         if "deletionTimestamp" not in metadata:
             return False
-        if served.resource is NAMESPACES:
-            return not _is_finalized(obj)
-        if not _is_graceful(served, obj):
+        if (is_finalizing := strategy_of(served.resource).is_finalizing) is not None:
+            return is_finalizing(obj)
+        if _grace_function(served, obj) is None:
             return False
         grace = options.grace_period_seconds
-        return grace is None or _non_negative_grace(grace) >= metadata["deletionGracePeriodSeconds"]
+        return grace is None or _non_negative(grace) >= metadata["deletionGracePeriodSeconds"]
 
     def _mark_graceful(self, metadata: JSON, before: JSON, grace: int) -> None:
         """Set deletionTimestamp and grace period; a second deletion may only shorten the period, not into the past."""
@@ -170,31 +147,27 @@ class ObjectDeleter:
 
 
 def deletion_warnings(served: ServedResource, options: DeleteOptions) -> list[str]:
-    """Return the warning for deletions of Jobs without a propagation policy. Source: batch/job/storage."""
-    warns = options.has_no_propagation_policy and served.resource.group_resource == "jobs.batch"
-    return [_JOB_WARNING] if warns else []
+    """Return the warning of the kind about deletions without a propagation policy. Source: batch/job/storage."""
+    warning = strategy_of(served.resource).deletion_warning
+    return [warning] if warning and options.has_no_propagation_policy else []
 
 
-def _is_graceful(served: ServedResource, obj: JSON) -> bool:
-    """Return True for an object with a grace period: a pod, until that is over."""
-    if served.resource.group_resource != "pods":
-        return False
+def _grace_function(served: ServedResource, obj: JSON) -> Callable[[JSON, int | None], int] | None:
+    """Return the function that determines the grace period of an object: of a pod, until that is over."""
     metadata = obj["metadata"]
-    return "deletionTimestamp" not in metadata or bool(metadata.get("deletionGracePeriodSeconds"))
+    if "deletionTimestamp" in metadata and not metadata.get("deletionGracePeriodSeconds"):
+        return None
+    return strategy_of(served.resource).grace_seconds
 
 
-def _is_finalized(namespace: JSON) -> bool:
-    return "deletionTimestamp" in namespace["metadata"] and not (namespace.get("spec") or {}).get("finalizers")
-
-
-def _non_negative_grace(grace: int) -> int:
+def _non_negative(grace: int) -> int:
     return grace if grace >= 0 else 1
 
 
-def _finalizers(present: list[str], options: DeleteOptions, served: ServedResource | None = None) -> list[str]:
+def _finalizers(present: list[str], options: DeleteOptions, served: ServedResource) -> list[str]:
     """Return the finalizers including those for dependents: by the options, else as present, else by the kind."""
     orphan, foreground = _ORPHAN in present, _FOREGROUND in present
-    if served is not None and served.dependents == "ignored":
+    if served.dependents == "ignored":
         orphan = foreground = False
     elif options.orphan_dependents is not None:
         orphan, foreground = options.orphan_dependents, False
@@ -204,19 +177,8 @@ def _finalizers(present: list[str], options: DeleteOptions, served: ServedResour
     elif orphan and foreground:
         first = next(finalizer for finalizer in present if finalizer in (_ORPHAN, _FOREGROUND))
         orphan, foreground = first == _ORPHAN, first == _FOREGROUND
-    elif served is not None and served.dependents == "orphaned" and not foreground:
+    elif served.dependents == "orphaned" and not foreground:
         orphan = True
     others = [finalizer for finalizer in present if finalizer not in (_ORPHAN, _FOREGROUND)]
     result = [*others, *([_ORPHAN] if orphan else []), *([_FOREGROUND] if foreground else [])]
     return present if set(result) == set(present) else result
-
-
-def _grace_seconds(pod: JSON, options: DeleteOptions) -> int:
-    """Return the grace period of a pod in seconds: the options', else its terminationGracePeriodSeconds, default 30."""
-    grace = options.grace_period_seconds
-    if "deletionTimestamp" in pod["metadata"]:
-        return _non_negative_grace(grace or 0)  # set: otherwise nothing changes, see _is_unchanged()
-    spec = pod["spec"]
-    if not spec.get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
-        return 0
-    return _non_negative_grace(int(spec.get("terminationGracePeriodSeconds", 30)) if grace is None else grace)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from kubeloop.devcluster.api.served_resources import ServedResource
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.handlers.list import check_not_in_the_future, current_objects
 from kubeloop.devcluster.handlers.list_options import ListOptions
 from kubeloop.devcluster.serializer.decoding import decode
@@ -34,15 +35,9 @@ class WatchSettings(msgspec.Struct, frozen=True):
 def _empty_object(served: ServedResource) -> JSON:
     """Return an empty object of the kind, as bookmarks contain it: fields that Go encodes even if unset."""
     empty = decode(served.resource, {})[0]
-    name = served.resource.group_resource
-    if name in _WITH_REPLICAS:
-        empty["spec"]["replicas"] = 0  # not a pointer in the internal version
-    elif name == "daemonsets.apps":
-        empty["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "0"}
+    if (fill := strategy_of(served.resource).fill_empty_object) is not None:
+        fill(empty)
     return empty
-
-
-_WITH_REPLICAS = ("deployments.apps", "replicasets.apps", "statefulsets.apps")
 
 
 def open_watch(

@@ -12,6 +12,7 @@ from kubeloop.devcluster.apiextensions.definition_validation import (
     validate_definition_update,
 )
 from kubeloop.devcluster.kinds.admissionregistration.validating_webhook_configuration import default_service_port
+from kubeloop.devcluster.registry.custom_resource_definitions import mark_for_cleanup
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
 from kubeloop.kube.json_object import JSON
 
@@ -53,6 +54,11 @@ def _conditions(status: JSON) -> Iterable[JSON]:
     return status.get("conditions") or ()
 
 
+def _mark_deleted(definition: JSON, _finalizers: list[str], now: str) -> JSON:
+    """Mark a definition; it remains until its objects are deleted (apiextensions.definitions)."""
+    return mark_for_cleanup(definition, now)
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_definition_create,
@@ -69,4 +75,5 @@ STRATEGY = Strategy(
             drop_fields((itself, ("observedGeneration",)), (_conditions, ("observedGeneration",))),
         ),
     ),
+    mark_deleted=_mark_deleted,
 )

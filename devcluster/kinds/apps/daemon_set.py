@@ -144,6 +144,10 @@ def _prepare_update(daemon_set: JSON, old: JSON, _write: Write) -> None:
     _set_template_generation(daemon_set, old)
 
 
+def _fill_empty_object(daemon_set: JSON) -> None:
+    daemon_set["metadata"]["annotations"] = {_TEMPLATE_GENERATION: "0"}
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_daemon_set,
@@ -155,4 +159,5 @@ STRATEGY = Strategy(
     prepare_update=_prepare_update,
     prepare_status=_prepare_update,
     template_path=("spec", "template"),
+    fill_empty_object=_fill_empty_object,
 )

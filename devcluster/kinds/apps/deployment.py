@@ -16,7 +16,7 @@ from kubeloop.devcluster.printers.formatting import (
     status_of,
 )
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
-from kubeloop.devcluster.serializer.defaulting import default_template
+from kubeloop.devcluster.serializer.defaulting import default_template, fill_empty_replicas
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
     is_zero_int_or_percent,
@@ -122,4 +122,5 @@ STRATEGY = Strategy(
     unowned_in_status=("f:labels",),
     template_path=("spec", "template"),
     gated_status_fields=(("DeploymentReplicaSetTerminatingReplicas", drop_fields((itself, ("terminatingReplicas",)))),),
+    fill_empty_object=fill_empty_replicas,
 )

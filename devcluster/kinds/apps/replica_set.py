@@ -16,7 +16,7 @@ from kubeloop.devcluster.printers.formatting import (
     status_of,
 )
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
-from kubeloop.devcluster.serializer.defaulting import default_template
+from kubeloop.devcluster.serializer.defaulting import default_template, fill_empty_replicas
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.workload_status import validate_replica_counts
 from kubeloop.devcluster.validation.pod.workload_template import (
@@ -77,4 +77,5 @@ STRATEGY = Strategy(
     warnings=partial(workload_warnings, names_pods=True),
     template_path=("spec", "template"),
     gated_status_fields=(("DeploymentReplicaSetTerminatingReplicas", drop_fields((itself, ("terminatingReplicas",)))),),
+    fill_empty_object=fill_empty_replicas,
 )

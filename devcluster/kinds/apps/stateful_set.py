@@ -15,7 +15,11 @@ from kubeloop.devcluster.printers.formatting import (
     status_of,
 )
 from kubeloop.devcluster.registry.disabled_fields import drop_fields
-from kubeloop.devcluster.serializer.defaulting import default_persistent_volume_claim, default_template
+from kubeloop.devcluster.serializer.defaulting import (
+    default_persistent_volume_claim,
+    default_template,
+    fill_empty_replicas,
+)
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
     is_valid_selector,
@@ -228,4 +232,5 @@ STRATEGY = Strategy(
     template_path=("spec", "template"),
     gated_fields=(("MaxUnavailableStatefulSet", drop_fields((_rolling_update, ("maxUnavailable",)))),),
     gated_default=("MaxUnavailableStatefulSet", _default_max_unavailable),
+    fill_empty_object=fill_empty_replicas,
 )

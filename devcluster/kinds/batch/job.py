@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from kubeloop.devcluster.admission.chain import AdmissionChain
+from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import is_true
+from kubeloop.devcluster.api.request_context import RequestContext
+from kubeloop.devcluster.api.selectable_fields import METADATA, number_getter
+from kubeloop.devcluster.api.served_resources import JOBS
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.batch.job_status import index_count, validate_job_status_update
 from kubeloop.devcluster.kinds.networking.ingress_class import validate_domain_prefixed_path
@@ -21,6 +26,7 @@ from kubeloop.devcluster.printers.formatting import (
     status_of,
 )
 from kubeloop.devcluster.serializer.defaulting import default_labels_of_template, default_template
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
     is_valid_selector,
@@ -32,6 +38,7 @@ from kubeloop.devcluster.validation.warnings.pod_warnings import has_same_spec, 
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, qualified_name
+from kubeloop.kube.objects.resources import POD_GROUPS
 from kubeloop.kube.times import parse_time, seconds_between
 
 LABEL_SELECTOR, _TEMPLATE = "meta/v1.LabelSelector", "core/v1.PodTemplateSpec"
@@ -411,6 +418,45 @@ def _prepare_create(job: JSON, _write: Write) -> None:
     match_labels.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
 
 
+def _check_update(chain: AdmissionChain, context: RequestContext, job: JSON, old: JSON) -> None:
+    is_checked = "JobValidation" in chain.enabled and chain.gates.enabled("GenericWorkload")
+    if is_checked and not context.info.subresource:
+        check_gang_parallelism(chain.store, job, old)
+
+
+def check_gang_parallelism(store: ObjectStore, job: JSON, old: JSON) -> None:
+    """Raise StatusError 403 if the parallelism of a Job changes whose pods are scheduled as a gang."""
+    if job["spec"].get("parallelism") == old["spec"].get("parallelism"):
+        return
+    metadata = old["metadata"]
+    group_name = (old["spec"]["template"]["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    if group_name is not None:
+        referenced = store.get(POD_GROUPS, metadata["namespace"], group_name)
+        pod_groups = [] if referenced is None else [referenced]
+    else:
+        pod_groups = [
+            pod_group
+            for pod_group in store.list(POD_GROUPS, metadata["namespace"])
+            if _is_controlled_by(pod_group, metadata["uid"])
+        ]
+    for pod_group in pod_groups:
+        if "gang" in pod_group["spec"]["schedulingPolicy"]:
+            name = pod_group["metadata"]["name"]
+            message = f'cannot change parallelism for a Job referencing gang-scheduled PodGroup "{name}"'
+            raise errors.forbidden(JOBS, metadata["name"], message)
+
+
+def _is_controlled_by(obj: JSON, uid: str) -> bool:
+    owners = obj["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") and owner["uid"] == uid for owner in owners)
+
+
+_JOB_WARNING = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_job,
@@ -423,4 +469,8 @@ STRATEGY = Strategy(
     default_on_read=default_labels_of_template,
     is_defaulted_on_read=lambda job: not job["metadata"].get("labels"),
     template_path=("spec", "template"),
+    check_update=_check_update,
+    selectable_fields={**METADATA, "status.successful": number_getter("status", "succeeded")},
+    unknown_field='field label "{field}" not supported for Job',
+    deletion_warning=_JOB_WARNING,
 )

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from kubeloop.devcluster.admission.certificate_subject import check_subject
+from kubeloop.devcluster.admission.chain import AdmissionChain
+from kubeloop.devcluster.api.request_context import RequestContext
+from kubeloop.devcluster.api.selectable_fields import NAME, field_getter
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.formatting import NONE, human_duration, spec_of, status_of
 from kubeloop.kube.json_object import JSON
@@ -60,10 +64,17 @@ def _prepare_create(obj: JSON, write: Write) -> None:
     _set_requester(obj, write.user)
 
 
+def _check_create(chain: AdmissionChain, _context: RequestContext, obj: JSON) -> None:
+    if "CertificateSubjectRestriction" in chain.enabled:
+        check_subject(obj)
+
+
 STRATEGY = Strategy(
     computed_columns={"RequestedDuration": _requested_duration, "Condition": _condition},
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,
     prepare_subresources={"approval": _prepare_approval},
     owns_spec=False,
+    selectable_fields={"metadata.name": NAME, "spec.signerName": field_getter("spec", "signerName")},
+    check_create=_check_create,
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.selectable_fields import METADATA, field_getter
+from kubeloop.devcluster.api.strategy import Getter, Strategy
 from kubeloop.devcluster.printers.formatting import Cells, age_since, object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_name
@@ -72,6 +73,25 @@ def event_cells(obj: JSON, now: datetime) -> Cells:
     ]
 
 
+def _source(obj: JSON) -> str:
+    return field_getter("source", "component")(obj) or field_getter("reportingComponent")(obj)
+
+
+def event_fields(object_field: str, controller_field: str) -> dict[str, Getter]:
+    """Return the selectable fields of an event, which is stored as one of core/v1, by their names in an API version."""
+    return {
+        **METADATA,
+        **{
+            f"{object_field}.{name}": field_getter("involvedObject", name)
+            for name in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+        },
+        "reason": field_getter("reason"),
+        controller_field: field_getter("reportingComponent"),
+        "source": _source,
+        "type": field_getter("type"),
+    }
+
+
 STRATEGY = Strategy(
     validate=validate_event,
     validate_update=validate_event_update,
@@ -79,4 +99,5 @@ STRATEGY = Strategy(
     strategy_metadata=False,
     update_steps="s",
     cells=event_cells,
+    selectable_fields=event_fields("involvedObject", "reportingComponent"),
 )

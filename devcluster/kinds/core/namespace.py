@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from kubeloop.devcluster.admission import pod_security
+from kubeloop.devcluster.admission.chain import AdmissionChain
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.request_context import RequestContext
+from kubeloop.devcluster.api.selectable_fields import NAME, field_getter
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, status_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -14,6 +19,7 @@ from kubeloop.devcluster.validation.common.object_meta import (
 )
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, qualified_name
+from kubeloop.kube.objects.resources import NAMESPACES
 
 
 def validate_namespace(errors: ErrorList, obj: JSON) -> None:
@@ -65,6 +71,36 @@ def _prepare_update(namespace: JSON, old: JSON, _write: Write) -> None:
     namespace["spec"] = old.get("spec", {})
 
 
+def _admit_update(_chain: AdmissionChain, namespace: JSON, old: JSON) -> None:
+    namespace["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = old["metadata"]["name"]
+
+
+def _check_create(chain: AdmissionChain, _context: RequestContext, namespace: JSON) -> None:
+    if "PodSecurity" in chain.enabled:
+        pod_security.check_new_namespace(namespace)
+
+
+def _check_update(chain: AdmissionChain, context: RequestContext, namespace: JSON, old: JSON) -> None:
+    if not context.info.subresource and "PodSecurity" in chain.enabled:
+        pod_security.check_namespace_update(chain.store, namespace, old, context.request.warnings)
+
+
+def _check_delete(name: str) -> None:
+    if name in ("default", "kube-system", "kube-public"):
+        raise errors.forbidden(NAMESPACES, name, "this namespace may not be deleted")
+
+
+def _mark_deleted(namespace: JSON, finalizers: list[str], now: str) -> JSON:
+    metadata = {name: value for name, value in namespace["metadata"].items() if name != "finalizers"}
+    metadata |= {"finalizers": finalizers} if finalizers else {}
+    metadata["deletionTimestamp"] = now
+    return {**namespace, "metadata": metadata, "status": {**namespace.get("status", {}), "phase": "Terminating"}}
+
+
+def _is_finalizing(namespace: JSON) -> bool:
+    return bool((namespace.get("spec") or {}).get("finalizers"))
+
+
 STRATEGY = Strategy(
     default=_default,
     name_check=dns_label,
@@ -75,4 +111,11 @@ STRATEGY = Strategy(
     cells=_cells,
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,
+    admit_update=_admit_update,
+    check_create=_check_create,
+    check_update=_check_update,
+    selectable_fields={"metadata.name": NAME, "status.phase": field_getter("status", "phase")},
+    check_delete=_check_delete,
+    mark_deleted=_mark_deleted,
+    is_finalizing=_is_finalizing,
 )

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.api.conditions import condition_of
+from kubeloop.devcluster.api.request_context import RequestContext
+from kubeloop.devcluster.api.selectable_fields import NAME, boolean_getter
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.formatting import NONE, UNKNOWN, Cells, object_age, object_name, spec_of, status_of
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
@@ -211,6 +214,16 @@ def _status(obj: JSON) -> tuple[JSON]:
     return (obj.get("status") or {},)
 
 
+def _admit_create(chain: AdmissionChain, _context: RequestContext, node: JSON) -> None:
+    """Taint a new node until it is ready. Source: plugin/pkg/admission/nodetaint."""
+    if "TaintNodesByCondition" not in chain.enabled:
+        return
+    taints = node.setdefault("spec", {}).setdefault("taints", [])
+    not_ready = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    if not any({**not_ready, **taint}.items() >= not_ready.items() for taint in taints):
+        taints.append(not_ready)
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_node,
@@ -225,4 +238,6 @@ STRATEGY = Strategy(
     sets_initial_status=True,
     gated_fields=(("NodeDeclaredFeatures", drop_fields((_status, ("declaredFeatures",)))),),
     gated_status_fields=(("NodeDeclaredFeatures", drop_fields((itself, ("declaredFeatures",)))),),
+    admit_create=_admit_create,
+    selectable_fields={"metadata.name": NAME, "spec.unschedulable": boolean_getter("spec", "unschedulable")},
 )

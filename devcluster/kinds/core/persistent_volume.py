@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
+from kubeloop.devcluster.admission.chain import AdmissionChain, add_finalizer
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.formatting import (
     UNSET,
@@ -317,6 +319,11 @@ def _prepare_status(volume: JSON, old: JSON, write: Write) -> None:
     volume["status"] = _with_transition_time(volume.get("status") or {}, old.get("status") or {}, write.now)
 
 
+def _admit_create(chain: AdmissionChain, _context: RequestContext, volume: JSON) -> None:
+    if "StorageObjectInUseProtection" in chain.enabled:
+        add_finalizer(volume, "kubernetes.io/pv-protection")
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_persistent_volume,
@@ -326,4 +333,5 @@ STRATEGY = Strategy(
     warnings=_warnings,
     prepare_create=_prepare_create,
     prepare_status=_prepare_status,
+    admit_create=_admit_create,
 )

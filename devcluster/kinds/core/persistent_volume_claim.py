@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from kubeloop.devcluster.admission import limit_ranger
+from kubeloop.devcluster.admission.chain import AdmissionChain, add_finalizer
+from kubeloop.devcluster.admission.default_classes import set_default_storage_class
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.request_context import RequestContext
+from kubeloop.devcluster.api.served_resources import LIMIT_RANGES
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.formatting import (
     UNSET,
@@ -17,6 +23,7 @@ from kubeloop.devcluster.printers.formatting import (
     storage_class_name,
 )
 from kubeloop.devcluster.serializer.defaulting import default_persistent_volume_claim
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.go_values import struct_differences
 from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
@@ -26,6 +33,7 @@ from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
 from kubeloop.devcluster.validation.warnings.storage_warnings import claim_warnings, class_annotation_warnings
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import qualified_name
+from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
 from kubeloop.kube.quantities import parse_quantity
 
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
@@ -176,6 +184,62 @@ def _drop_cross_namespace_source(new: JSON, old: JSON) -> None:
         del spec["dataSourceRef"]
 
 
+def _admit_create(chain: AdmissionChain, _context: RequestContext, claim: JSON) -> None:
+    if "DefaultStorageClass" in chain.enabled:
+        set_default_storage_class(chain.store, claim)
+    if "StorageObjectInUseProtection" in chain.enabled:
+        add_finalizer(claim, "kubernetes.io/pvc-protection")
+
+
+def _check_create(chain: AdmissionChain, _context: RequestContext, claim: JSON) -> None:
+    if "LimitRanger" in chain.enabled:
+        limit_ranger.check_claim(chain.store.list(LIMIT_RANGES, claim["metadata"]["namespace"]), claim)
+
+
+def _check_update(chain: AdmissionChain, context: RequestContext, claim: JSON, old: JSON) -> None:
+    if context.info.subresource:
+        return
+    if "deletionTimestamp" not in old["metadata"] and "LimitRanger" in chain.enabled:
+        limit_ranger.check_claim(chain.store.list(LIMIT_RANGES, old["metadata"]["namespace"]), claim)
+    if "PersistentVolumeClaimResize" in chain.enabled:
+        check_claim_resize(chain.store, claim, old)
+
+
+def _is_charged(_claim: JSON, _old: JSON, subresource: str) -> bool:
+    return subresource in ("", "status")
+
+
+_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+
+
+def check_claim_resize(store: ObjectStore, obj: JSON, old: JSON) -> None:
+    """Raise StatusError 403 if a claim requests more storage and its class does not support expansion.
+
+    Source: plugin/pkg/admission/storage/persistentvolume/resize.
+    """
+    new, before = (
+        parse_quantity(claim["spec"].get("resources", {}).get("requests", {}).get("storage", 0)) for claim in (obj, old)
+    )
+    if new.compare(before) <= 0:
+        return
+    message, name = "", _class_name(obj)
+    storage_class = store.get(STORAGE_CLASSES, "", name) if name else None
+    if old.get("status", {}).get("phase") != "Bound":
+        message = "Only bound persistent volume claims can be expanded"
+    elif storage_class is None or name != _class_name(old) or not storage_class.get("allowVolumeExpansion"):
+        message = (
+            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must "
+            "support resize"
+        )
+    if message:
+        raise errors.forbidden(PERSISTENT_VOLUME_CLAIMS, obj["metadata"]["name"], message)
+
+
+def _class_name(claim: JSON) -> str:
+    annotated = claim["metadata"].get("annotations", {}).get(_CLASS_ANNOTATION)
+    return str(claim["spec"].get("storageClassName", "") if annotated is None else annotated)
+
+
 STRATEGY = Strategy(
     default=default_persistent_volume_claim,
     validate=validate_persistent_volume_claim,
@@ -188,4 +252,8 @@ STRATEGY = Strategy(
     prepare_update=_prepare_update,
     is_defaulted_on_read=lambda _claim: True,
     gated_fields=(("CrossNamespaceVolumeDataSource", _drop_cross_namespace_source),),
+    admit_create=_admit_create,
+    check_create=_check_create,
+    check_update=_check_update,
+    is_charged=_is_charged,
 )

@@ -6,7 +6,18 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from datetime import datetime
 
+from kubeloop.devcluster.admission import limit_ranger, pod_security, service_account
+from kubeloop.devcluster.admission.chain import AdmissionChain
+from kubeloop.devcluster.admission.default_toleration_seconds import add_default_tolerations
+from kubeloop.devcluster.admission.pod_resize import check_declared_features, check_pod_resize
+from kubeloop.devcluster.admission.pod_topology_labels import add_topology_labels
+from kubeloop.devcluster.admission.priority import set_priority
+from kubeloop.devcluster.admission.resource_quota import require_compute_resources
+from kubeloop.devcluster.admission.runtime_class import apply_runtime_class, check_overhead
 from kubeloop.devcluster.api.conditions import condition_of, is_true
+from kubeloop.devcluster.api.request_context import RequestContext
+from kubeloop.devcluster.api.selectable_fields import METADATA, boolean_getter, field_getter
+from kubeloop.devcluster.api.served_resources import LIMIT_RANGES
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.core.match_label_keys import merge_match_label_keys
 from kubeloop.devcluster.printers.formatting import (
@@ -39,6 +50,7 @@ from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import container_totals, is_pod_level
 from kubeloop.kube.objects.qos import qos_class
+from kubeloop.kube.objects.quota_usage import is_terminating as has_deadline
 
 
 def _requests_from_limits(containers: Iterable[JSON]) -> None:
@@ -373,6 +385,84 @@ def _resource_health(status: JSON) -> Iterator[JSON]:
 # --- statuses ---------------------------------------------------------------------------------------------------------
 
 
+def _admit_create(chain: AdmissionChain, context: RequestContext, pod: JSON) -> None:
+    enabled, store, metadata, spec = chain.enabled, chain.store, pod["metadata"], pod["spec"]
+    if "LimitRanger" in enabled:
+        limit_ranger.set_pod_defaults(store.list(LIMIT_RANGES, metadata["namespace"]), pod)
+    if "ServiceAccount" in enabled:
+        service_account.admit_pod(store, pod, metadata["namespace"], context.rng)
+    if "Priority" in enabled:
+        set_priority(store, pod)
+    if "DefaultTolerationSeconds" in enabled:
+        add_default_tolerations(pod)
+    if "runtimeClassName" in spec and "RuntimeClass" in enabled:
+        apply_runtime_class(store, pod)
+    if "nodeName" in spec and chain.copies_topology_labels:
+        add_topology_labels(store, metadata, spec["nodeName"])
+
+
+def _admit_update(chain: AdmissionChain, pod: JSON, _old: JSON) -> None:
+    if "DefaultTolerationSeconds" in chain.enabled:
+        add_default_tolerations(pod)
+
+
+def _check_create(chain: AdmissionChain, context: RequestContext, pod: JSON) -> None:
+    enabled, store, namespace = chain.enabled, chain.store, pod["metadata"]["namespace"]
+    if "LimitRanger" in enabled:
+        limit_ranger.check_pod(store.list(LIMIT_RANGES, namespace), pod)
+    if "ServiceAccount" in enabled:
+        service_account.check_pod(store, pod, namespace)
+    if "PodSecurity" in enabled:
+        pod_security.check_pod(store, pod, context.request.warnings)
+    if "RuntimeClass" in enabled:
+        check_overhead(store, pod)
+
+
+def _check_update(chain: AdmissionChain, context: RequestContext, pod: JSON, old: JSON) -> None:
+    enabled, store, subresource = chain.enabled, chain.store, context.info.subresource
+    if subresource == "status":
+        return
+    is_resize, namespace = subresource == "resize", old["metadata"]["namespace"]
+    if is_resize and "deletionTimestamp" not in old["metadata"] and "LimitRanger" in enabled:
+        limit_ranger.check_pod(store.list(LIMIT_RANGES, namespace), pod)
+    if subresource == "ephemeralcontainers" and "ServiceAccount" in enabled:
+        service_account.check_ephemeral_containers(store, pod, namespace)
+    if "PodSecurity" in enabled:
+        pod_security.check_pod(store, pod, context.request.warnings, old)
+    if is_resize and "NodeDeclaredFeatureValidator" in enabled and chain.gates.enabled("NodeDeclaredFeatures"):
+        check_declared_features(store, pod, old)
+    if is_resize and "PodResizeValidator" in enabled:
+        check_pod_resize(store, pod, old)
+
+
+def _is_charged(pod: JSON, old: JSON, subresource: str) -> bool:
+    return subresource == "resize" or (not subresource and has_deadline(pod) != has_deadline(old))
+
+
+_SELECTABLE_FIELDS = {
+    **METADATA,
+    "spec.nodeName": field_getter("spec", "nodeName"),
+    "spec.restartPolicy": field_getter("spec", "restartPolicy"),
+    "spec.schedulerName": field_getter("spec", "schedulerName"),
+    "spec.serviceAccountName": field_getter("spec", "serviceAccountName"),
+    "spec.hostNetwork": boolean_getter("spec", "hostNetwork"),
+    "status.phase": field_getter("status", "phase"),
+    "status.podIP": field_getter("status", "podIP"),
+    "status.podIPs": lambda _pod: "",  # selectable, but ToSelectableFields never sets it
+    "status.nominatedNodeName": field_getter("status", "nominatedNodeName"),
+}
+
+
+def _grace_seconds(pod: JSON, requested: int | None) -> int:
+    """Return the grace period of a deletion: as requested, else terminationGracePeriodSeconds, default 30."""
+    if "deletionTimestamp" in pod["metadata"]:
+        return requested or 0  # a second deletion without a period changes nothing
+    spec = pod["spec"]
+    if not spec.get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+        return 0
+    return int(spec.get("terminationGracePeriodSeconds", 30)) if requested is None else requested
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_pod,
@@ -402,4 +492,12 @@ STRATEGY = Strategy(
         ("ResourceHealthStatusMessage", drop_fields((_resource_health, ("message",)))),
         ("InPlacePodLevelResourcesVerticalScaling", drop_fields((itself, ("resources", "allocatedResources")))),
     ),
+    admit_create=_admit_create,
+    admit_update=_admit_update,
+    check_create=_check_create,
+    check_update=_check_update,
+    is_charged=_is_charged,
+    check_quota=require_compute_resources,
+    selectable_fields=_SELECTABLE_FIELDS,
+    grace_seconds=_grace_seconds,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from kubeloop.devcluster.api.selectable_fields import METADATA, number_getter
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.apps.replica_set import replica_cells, validate_replica_set_status_update
 from kubeloop.devcluster.printers.formatting import Cells, labels_text, spec_of
@@ -71,4 +72,5 @@ STRATEGY = Strategy(
     warnings=_warnings,
     default_on_read=default_labels_of_template,
     template_path=("spec", "template"),
+    selectable_fields={**METADATA, "status.replicas": number_getter("status", "replicas")},
 )

@@ -6,6 +6,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from datetime import datetime
 
+from kubeloop.devcluster.api.selectable_fields import METADATA, field_getter
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
@@ -119,4 +120,5 @@ STRATEGY = Strategy(
     cells=_cells,
     warnings=_warnings,
     validated_as_sent=True,
+    selectable_fields={**METADATA, "type": field_getter("type")},
 )

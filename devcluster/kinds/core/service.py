@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from ipaddress import ip_network
 
+from kubeloop.devcluster.api.selectable_fields import METADATA, field_getter
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.core.service_addresses import (
     NOT_FOR_EXTERNAL_NAME,
@@ -439,6 +440,10 @@ def _warnings(service: JSON, _old: JSON | None) -> Iterator[str]:
         yield 'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
 
 
+def _is_charged(_service: JSON, _old: JSON, subresource: str) -> bool:
+    return not subresource
+
+
 STRATEGY = Strategy(
     prepare_update=prepare_update,
     default_on_read=_default_on_read,
@@ -451,4 +456,10 @@ STRATEGY = Strategy(
     cells=_cells,
     status_warnings=load_balancer_status_warnings,
     warnings=_warnings,
+    is_charged=_is_charged,
+    selectable_fields={
+        **METADATA,
+        "spec.clusterIP": field_getter("spec", "clusterIP"),
+        "spec.type": field_getter("spec", "type"),
+    },
 )

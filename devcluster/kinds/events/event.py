@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.kinds.core.event import event_cells, validate_event_fields
+from kubeloop.devcluster.kinds.core.event import event_cells, event_fields, validate_event_fields
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import validate_object_meta
 from kubeloop.kube.json_object import JSON
@@ -81,4 +81,5 @@ STRATEGY = Strategy(
     core_finalizers=False,
     strategy_metadata=False,
     cells=event_cells,
+    selectable_fields=event_fields("regarding", "reportingController"),
 )

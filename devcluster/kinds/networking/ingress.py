@@ -6,6 +6,10 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 
+from kubeloop.devcluster.admission.chain import AdmissionChain
+from kubeloop.devcluster.admission.default_classes import newest_default
+from kubeloop.devcluster.api.request_context import RequestContext
+from kubeloop.devcluster.api.served_resources import INGRESS_CLASSES
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.printers.formatting import (
     NONE,
@@ -15,6 +19,7 @@ from kubeloop.devcluster.printers.formatting import (
     object_name,
     spec_of,
 )
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
 from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
@@ -193,6 +198,21 @@ def _warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
         yield f"annotation \"{_INGRESS_CLASS}\" is deprecated, please use 'spec.ingressClassName' instead"
 
 
+def _admit_create(chain: AdmissionChain, _context: RequestContext, ingress: JSON) -> None:
+    if "DefaultIngressClass" in chain.enabled:
+        set_default_ingress_class(chain.store, ingress)
+
+
+_INGRESS_CLASS, _DEFAULT_INGRESS_CLASS = "kubernetes.io/ingress.class", "ingressclass.kubernetes.io/is-default-class"
+
+
+def set_default_ingress_class(store: ObjectStore, ingress: JSON) -> None:
+    if "ingressClassName" in ingress.get("spec", {}) or _INGRESS_CLASS in ingress["metadata"].get("annotations", {}):
+        return
+    if default := newest_default(store, INGRESS_CLASSES, (_DEFAULT_INGRESS_CLASS,)):
+        ingress.setdefault("spec", {})["ingressClassName"] = default
+
+
 STRATEGY = Strategy(
     validate=validate_ingress,
     validate_update=validate_ingress_update,
@@ -201,4 +221,5 @@ STRATEGY = Strategy(
     cells=_cells,
     warnings=_warnings,
     status_warnings=load_balancer_status_warnings,
+    admit_create=_admit_create,
 )

@@ -9,6 +9,9 @@ from functools import lru_cache
 
 import msgspec
 
+from kubeloop.devcluster.admission import device_admin_access
+from kubeloop.devcluster.admission.chain import AdmissionChain
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.resource.common import (
     Validator,
@@ -32,6 +35,7 @@ from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_subdomain
+from kubeloop.kube.objects.resources import RESOURCE_CLAIMS
 
 _MAX_REQUESTS, _MAX_CONSTRAINTS, MAX_CONFIG, MAX_SELECTORS = 32, 32, 32, 32
 _MAX_ALTERNATIVES, _MAX_EXPRESSION, _MAX_CONSUMERS = 8, 10 * 1024, 256
@@ -376,6 +380,19 @@ def _prepare_status(claim: JSON, old: JSON, _write: Write) -> None:
     _drop_deallocated_devices(claim["status"], old.get("status") or {})
 
 
+def _check_create(chain: AdmissionChain, _context: RequestContext, claim: JSON) -> None:
+    device_admin_access.check_requests(chain.store, RESOURCE_CLAIMS, claim, claim["spec"])
+
+
+def _check_update(chain: AdmissionChain, context: RequestContext, claim: JSON, old: JSON) -> None:
+    if context.info.subresource == "status":
+        device_admin_access.check_allocation(chain.store, RESOURCE_CLAIMS, claim, old)
+
+
+def _is_charged(_claim: JSON, _old: JSON, subresource: str) -> bool:
+    return not subresource
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_resource_claim,
@@ -397,4 +414,8 @@ STRATEGY = Strategy(
     ),
     prepare_status=_prepare_status,
     status_metadata=("managedFields",),
+    check_create=_check_create,
+    check_update=_check_update,
+    is_charged=_is_charged,
+    counts_devices=True,
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from kubeloop.devcluster.admission import device_admin_access
+from kubeloop.devcluster.admission.chain import AdmissionChain
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.resource.resource_claim import (
     default_device_requests,
@@ -11,6 +14,7 @@ from kubeloop.devcluster.kinds.resource.resource_claim import (
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import validate_template_metadata
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.resources import RESOURCE_CLAIM_TEMPLATES
 
 
 def validate_resource_claim_template(errors: ErrorList, obj: JSON) -> None:
@@ -29,10 +33,15 @@ def _default(obj: JSON) -> None:
     default_device_requests(obj.get("spec") or {})
 
 
+def _check_create(chain: AdmissionChain, _context: RequestContext, template: JSON) -> None:
+    device_admin_access.check_requests(chain.store, RESOURCE_CLAIM_TEMPLATES, template, template["spec"]["spec"])
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_resource_claim_template,
     validate_update=validate_resource_claim_template_update,
     update_steps="wsu",
     gated_fields=gated_claim_fields("spec", "spec"),
+    check_create=_check_create,
 )

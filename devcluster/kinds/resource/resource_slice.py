@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from kubeloop.devcluster.api.selectable_fields import NAME, field_getter
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.resource.common import (
     validate_attribute_name,
@@ -339,4 +340,10 @@ STRATEGY = Strategy(
     validate_update=validate_resource_slice_update,
     warnings=_warnings,
     gated_fields=_GATED_FIELDS,
+    selectable_fields={
+        "metadata.name": NAME,
+        "spec.driver": field_getter("spec", "driver"),
+        "spec.nodeName": field_getter("spec", "nodeName"),
+    },
+    unknown_field="field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {field}",
 )

@@ -11,14 +11,20 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+from kubeloop.devcluster.admission.chain import AdmissionChain, add_finalizer
+from kubeloop.devcluster.admission.priority import set_group_priority
+from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import condition_of, is_true
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.formatting import NONE, Cells, object_age, object_name, spec_of
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, spec_part
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import IMMUTABLE, ErrorList
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, dns_subdomain, qualified_name
+from kubeloop.kube.objects.resources import POD_GROUPS, WORKLOADS
 
 _MAX_CLAIMS, _MAX_TOPOLOGY_CONSTRAINTS = 4, 1
 _HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -220,6 +226,39 @@ def _prepare_status(pod_group: JSON, old: JSON, write: Write) -> None:
         status.pop("resourceClaimStatuses", None)
 
 
+def _admit_create(chain: AdmissionChain, _context: RequestContext, pod_group: JSON) -> None:
+    if chain.gates.enabled("WorkloadAwarePreemption") and "Priority" in chain.enabled:
+        set_group_priority(chain.store, pod_group)
+    if "PodGroupProtection" in chain.enabled:
+        add_finalizer(pod_group, "scheduling.k8s.io/podgroup-protection")
+
+
+def _check_create(chain: AdmissionChain, _context: RequestContext, pod_group: JSON) -> None:
+    if "PodGroupWorkloadExists" in chain.enabled:
+        check_template_exists(chain.store, pod_group)
+
+
+def check_template_exists(store: ObjectStore, pod_group: JSON) -> None:
+    """Raise StatusError 403 if the template that a new PodGroup refers to does not exist."""
+    reference = (pod_group["spec"].get("podGroupTemplateRef") or {}).get("workload")
+    if reference is None:
+        return
+    metadata, workload_name = pod_group["metadata"], reference["workloadName"]
+    workload = store.get(WORKLOADS, metadata["namespace"], workload_name)
+    if workload is None:
+        problem = f'Workload "{workload_name}" not found'
+    elif "deletionTimestamp" in workload["metadata"]:
+        problem = f'Workload "{workload_name}" is being deleted'
+    elif any(
+        template["name"] == reference["podGroupTemplateName"] for template in workload["spec"]["podGroupTemplates"]
+    ):
+        return
+    else:
+        template_name = reference["podGroupTemplateName"]
+        problem = f'PodGroupTemplate "{template_name}" not found in Workload "{workload_name}"'
+    raise errors.forbidden(POD_GROUPS, errors.name_in_message(pod_group), f"PodGroup rejected: {problem}")
+
+
 STRATEGY = Strategy(
     default=_default,
     validate=validate_pod_group,
@@ -232,4 +271,6 @@ STRATEGY = Strategy(
     status_metadata=("managedFields",),
     owns_status=True,
     owns_status_metadata=False,
+    admit_create=_admit_create,
+    check_create=_check_create,
 )

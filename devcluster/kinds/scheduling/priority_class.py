@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from kubeloop.devcluster.admission.priority import SYSTEM_PRIORITY_CLASSES
+from kubeloop.devcluster.admission.chain import AdmissionChain
+from kubeloop.devcluster.admission.priority import SYSTEM_PRIORITY_CLASSES, default_priority_class
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.scheduling import validate_preemption_policy
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.resources import PRIORITY_CLASSES
 
 _HIGHEST_USER_PRIORITY = 1_000_000_000
 
@@ -48,6 +53,30 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), obj.get("value", 0), default, object_age(obj, now), obj.get("preemptionPolicy") or ""]
 
 
+def _check_create(chain: AdmissionChain, _context: RequestContext, priority_class: JSON) -> None:
+    if "Priority" in chain.enabled:
+        check_single_default(chain.store, priority_class, new=True)
+
+
+def _check_update(chain: AdmissionChain, _context: RequestContext, priority_class: JSON, _old: JSON) -> None:
+    if "Priority" in chain.enabled:
+        check_single_default(chain.store, priority_class, new=False)
+
+
+def check_single_default(store: ObjectStore, priority_class: JSON, *, new: bool) -> None:
+    """Raise StatusError 403 if another priority class is the default already."""
+    other = default_priority_class(store) if priority_class.get("globalDefault") else None
+    name = priority_class["metadata"].get("name", "")
+    if other is not None and (new or other["metadata"]["name"] != name):
+        message = f"PriorityClass {other['metadata']['name']} is already marked as default. Only one default can exist"
+        raise errors.forbidden(PRIORITY_CLASSES, name, message)
+
+
 STRATEGY = Strategy(
-    default=_default, validate=validate_priority_class, validate_update=validate_priority_class_update, cells=_cells
+    default=_default,
+    validate=validate_priority_class,
+    validate_update=validate_priority_class_update,
+    cells=_cells,
+    check_create=_check_create,
+    check_update=_check_update,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kubeloop.devcluster.admission.chain import AdmissionChain, add_finalizer
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.storage.storage_class import validate_parameters, validate_provisioner
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -22,8 +24,14 @@ def validate_volume_attributes_class_update(errors: ErrorList, obj: JSON, old: J
     validate_volume_attributes_class(errors, obj)
 
 
+def _admit_create(chain: AdmissionChain, _context: RequestContext, attributes_class: JSON) -> None:
+    if "StorageObjectInUseProtection" in chain.enabled:
+        add_finalizer(attributes_class, "kubernetes.io/vac-protection")
+
+
 STRATEGY = Strategy(
     validate=validate_volume_attributes_class,
     validate_update=validate_volume_attributes_class_update,
     update_steps="usw",
+    admit_create=_admit_create,
 )

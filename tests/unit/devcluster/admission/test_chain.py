@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from kubeloop.devcluster.admission.chain import AdmissionChain
-from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.kube.objects.resources import NAMESPACES
+from kubeloop.devcluster.admission.chain import add_finalizer
 from support.api_requests import InProcessApi
-
-
-@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
-def test_protected_namespaces_may_not_be_deleted(name: str):
-    with pytest.raises(StatusError) as raised:
-        AdmissionChain.check_delete(NAMESPACES, name)
-    assert (raised.value.code, raised.value.message) == (
-        403,
-        f'namespaces "{name}" is forbidden: this namespace may not be deleted',
-    )
 
 
 async def test_create_in_a_terminating_namespace_is_forbidden():
@@ -73,3 +63,10 @@ async def test_object_of_a_deleted_namespace_cannot_be_updated():
     status, content = api("PUT", f"{path}/configmaps/a", {"metadata": {"name": "a"}})
     assert (status, content["message"]) == (404, 'namespaces "n" not found')
     api.succeed("DELETE", f"{path}/configmaps/a")
+
+
+def test_finalizer_is_added_once():
+    obj: dict[str, Any] = {"metadata": {"finalizers": ["example.com/a"]}}
+    for _ in range(2):
+        add_finalizer(obj, "example.com/b")
+    assert obj == {"metadata": {"finalizers": ["example.com/a", "example.com/b"]}}

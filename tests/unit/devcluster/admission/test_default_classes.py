@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.admission.default_classes import set_default_ingress_class, set_default_storage_class
+from kubeloop.devcluster.admission.default_classes import set_default_storage_class
 from kubeloop.devcluster.api.served_resources import INGRESS_CLASSES
+from kubeloop.devcluster.kinds.networking.ingress import set_default_ingress_class
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import STORAGE_CLASSES
 from support.api_requests import InProcessApi

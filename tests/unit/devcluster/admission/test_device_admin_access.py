@@ -37,22 +37,22 @@ def rejected_fields(error: StatusError) -> list[str]:
 @pytest.mark.parametrize("namespace", ["default", "other", "missing"])
 def test_namespace_without_the_label_is_rejected(store: ObjectStore, namespace: str) -> None:
     with pytest.raises(StatusError, match="admin access to devices requires the `resource") as raised:
-        check_requests(store, RESOURCE_CLAIMS, obj(namespace, CLAIM_SPEC))
+        check_requests(store, RESOURCE_CLAIMS, obj(namespace, CLAIM_SPEC), CLAIM_SPEC)
     assert rejected_fields(raised.value) == ["spec.devices.requests[1].adminAccess"]
     with pytest.raises(StatusError):
-        check_requests(store, RESOURCE_CLAIM_TEMPLATES, obj(namespace, {"spec": CLAIM_SPEC}))
+        check_requests(store, RESOURCE_CLAIM_TEMPLATES, obj(namespace, {"spec": CLAIM_SPEC}), CLAIM_SPEC)
     with pytest.raises(StatusError) as raised:
         check_allocation(store, RESOURCE_CLAIMS, obj(namespace, CLAIM_SPEC, status=GRANTED), obj(namespace, CLAIM_SPEC))
     assert rejected_fields(raised.value) == ["status.allocation.devices.results[1].adminAccess"]
 
 
 def test_namespace_with_the_label_is_accepted(store: ObjectStore) -> None:
-    check_requests(store, RESOURCE_CLAIMS, obj("admin", CLAIM_SPEC))
-    check_requests(store, RESOURCE_CLAIM_TEMPLATES, obj("admin", {"spec": CLAIM_SPEC}))
+    check_requests(store, RESOURCE_CLAIMS, obj("admin", CLAIM_SPEC), CLAIM_SPEC)
+    check_requests(store, RESOURCE_CLAIM_TEMPLATES, obj("admin", {"spec": CLAIM_SPEC}), CLAIM_SPEC)
     check_allocation(store, RESOURCE_CLAIMS, obj("admin", CLAIM_SPEC, status=GRANTED), obj("admin", CLAIM_SPEC))
 
 
 def test_stored_admin_access_and_plain_claims_need_no_label(store: ObjectStore) -> None:
-    check_requests(store, RESOURCE_CLAIMS, obj("default", PLAIN_SPEC))
+    check_requests(store, RESOURCE_CLAIMS, obj("default", PLAIN_SPEC), PLAIN_SPEC)
     granted = obj("default", CLAIM_SPEC, status=GRANTED)
     check_allocation(store, RESOURCE_CLAIMS, granted, granted)

@@ -8,8 +8,10 @@ import pytest
 
 from kubeloop.devcluster.admission.pod_security import check_new_namespace, check_pod, check_template
 from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.api.served_resources import CRON_JOBS, POD_TEMPLATES
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.storage.store import ObjectStore
-from kubeloop.kube.objects.resources import NAMESPACES
+from kubeloop.kube.objects.resources import DEPLOYMENTS, NAMESPACES, Resource
 from support.api_requests import InProcessApi
 from support.validation_causes import cause_texts
 
@@ -177,18 +179,16 @@ def test_check_pod_skips_updates_with_the_same_images():
         check_pod(store, host_network_pod(image="j"), [], old)
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "CronJob", "PodTemplate"])
-def test_check_template_warns_about_pods_of_each_kind(kind: str):
-    template = {"metadata": {}, "spec": host_network_pod()["spec"]}
-    obj: JSON = {"kind": kind, "metadata": {"name": "a", "namespace": "n"}}
-    if kind == "PodTemplate":
-        obj["template"] = template
-    elif kind == "CronJob":
-        obj["spec"] = {"jobTemplate": {"spec": {"template": template}}}
-    else:
-        obj["spec"] = {"template": template}
+@pytest.mark.parametrize("resource", [DEPLOYMENTS, CRON_JOBS, POD_TEMPLATES], ids=lambda resource: resource.kind)
+def test_check_template_warns_about_pods_of_each_kind(resource: Resource[Any]):
+    path = strategy_of(resource).template_path
+    assert path
+    obj: JSON = {"metadata": {}, "spec": host_network_pod()["spec"]}
+    for name in reversed(path):
+        obj = {name: obj}
     warnings: list[str] = []
-    check_template(namespace_store(enforce="baseline"), obj, warnings)
+    obj["metadata"] = {"name": "a", "namespace": "n"}
+    check_template(namespace_store(enforce="baseline"), obj, path, warnings)
     assert warnings == ['would violate PodSecurity "baseline:latest": host namespaces (hostNetwork=true)']
 
 

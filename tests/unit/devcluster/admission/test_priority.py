@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.admission.priority import check_single_default, set_group_priority, set_priority
+from kubeloop.devcluster.admission.priority import set_group_priority, set_priority
 from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.kinds.scheduling.priority_class import check_single_default
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import PRIORITY_CLASSES
 from support.api_requests import InProcessApi

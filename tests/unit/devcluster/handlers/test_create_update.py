@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.handlers.create_update import check_version, is_finished_deletion
+from kubeloop.kube.objects.resources import NAMESPACES
 from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
@@ -22,14 +24,14 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
         pytest.param({"metadata": {"deletionTimestamp": "t", "finalizers": ["x"]}}, False, id="finalizer"),
         pytest.param({"metadata": {"deletionTimestamp": "t", "deletionGracePeriodSeconds": 5}}, False, id="grace"),
         pytest.param(
-            {"kind": "Namespace", "metadata": {"deletionTimestamp": "t"}, "spec": {"finalizers": ["kubernetes"]}},
+            {"metadata": {"deletionTimestamp": "t"}, "spec": {"finalizers": ["kubernetes"]}},
             False,
             id="finalizer of a namespace",
         ),
     ],
 )
 def test_finished_deletion(obj: JSON, expected: bool):
-    assert is_finished_deletion(obj) is expected
+    assert is_finished_deletion(get_served_resource(NAMESPACES), obj) is expected
 
 
 def test_resource_version_that_is_no_number_is_an_error():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.kinds.core.namespace import (
+    STRATEGY,
     validate_namespace,
     validate_namespace_finalize_update,
     validate_namespace_status_update,
@@ -48,3 +50,14 @@ def test_deleted_namespace_stays_terminating() -> None:
     assert validator_causes(validate_namespace_status_update, active, terminating) == [
         "status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty"
     ]
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+def test_protected_namespaces_may_not_be_deleted(name: str):
+    assert STRATEGY.check_delete is not None
+    with pytest.raises(StatusError) as raised:
+        STRATEGY.check_delete(name)
+    assert (raised.value.code, raised.value.message) == (
+        403,
+        f'namespaces "{name}" is forbidden: this namespace may not be deleted',
+    )

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.admission.pod_groups import check_gang_parallelism, check_template_exists
 from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.kinds.batch.job import check_gang_parallelism
+from kubeloop.devcluster.kinds.scheduling.pod_group import check_template_exists
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import GANG_SCHEDULING_GATES, FeatureGates

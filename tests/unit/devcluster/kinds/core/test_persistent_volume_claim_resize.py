@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.admission.persistent_volume_claim_resize import check_claim_resize
 from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.kinds.core.persistent_volume_claim import check_claim_resize
 from kubeloop.devcluster.storage.store import ObjectStore
-from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
+from kubeloop.kube.objects.resources import STORAGE_CLASSES
 from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
@@ -60,7 +60,7 @@ def test_claim_resize(sizes: tuple[str, str], phase: str, class_names: tuple[str
         for size, name in zip(sizes, class_names, strict=True)
     )
     try:
-        check_claim_resize(store, PERSISTENT_VOLUME_CLAIMS, new, old)
+        check_claim_resize(store, new, old)
         message = ""
     except StatusError as error:
         message = error.message
