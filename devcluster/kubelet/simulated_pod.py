@@ -329,13 +329,13 @@ class SimulatedPod:
         stop_seconds: the default time after the preStop hooks, which run if `hooks` is set. Containers that would take
         longer than the grace period are killed.
         """
+        if self.stop_at is not None and grace_seconds >= self.grace_seconds:
+            return
+        self.grace_seconds = grace_seconds
         if self.stop_at is not None:
-            if grace_seconds >= self.grace_seconds:
-                return
             delay = self.stop_at - now
         else:
             delay, grace_seconds = self._stop_delay(grace_seconds, stop_seconds, hooks=hooks)
-        self.grace_seconds = grace_seconds
         if delay > max(grace_seconds, _MIN_GRACE_SECONDS):
             self.is_killed = True
         self.stop_at = now + min(delay, grace_seconds)

@@ -746,3 +746,294 @@ async def test_container_that_never_ran_ends_with_unknown_status():
                 "finishedAt": None,
             }
         }
+
+
+# --- refusals, ends by command, ephemeral containers ------------------------------------------------------------------
+
+
+def waiting(cluster: SimulatedCluster, index: int = 0, field: str = "containerStatuses") -> JSON:
+    """Return the waiting state of a container, {} if it does not wait."""
+    state: JSON = cluster.status()[field][index]["state"]
+    return state.get("waiting") or {}
+
+
+async def test_invalid_image_waits_until_the_image_changes():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(containers=[{"name": "web", "image": "${REGISTRY}/app"}, container("ok")])
+        await asyncio.sleep(2)
+        assert waiting(cluster)["reason"] == "InvalidImageName"
+        assert cluster.phase() == "Pending"
+        assert cluster.status()["containerStatuses"][1]["ready"]
+        assert ("Failed", "Error: InvalidImageName") in cluster.events()
+        spec = (cluster.pod() or {})["spec"]
+        cluster.change(spec={**spec, "containers": [{"name": "web", "image": "App"}, container("ok")]})
+        await asyncio.sleep(1)
+        assert "repository name (library/App)" in waiting(cluster)["message"]
+        cluster.change(spec={**spec, "containers": [container("web"), container("ok")]})
+        await asyncio.sleep(1)
+        assert cluster.ready()
+        assert cluster.status()["containerStatuses"][0]["restartCount"] == 0
+
+
+async def test_running_container_with_new_invalid_image_stops():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(2)
+        spec = (cluster.pod() or {})["spec"]
+        cluster.change(spec={**spec, "containers": [{"name": "web", "image": "App"}]})
+        await asyncio.sleep(1)
+        assert waiting(cluster)["reason"] == "InvalidImageName"
+        assert "terminated" in cluster.status()["containerStatuses"][0]["lastState"]
+        assert not cluster.ready()
+
+
+async def test_missing_image_backs_off_and_holds_its_container_only():
+    async with SimulatedCluster(missing_images=("registry.example.com/*",)).running() as cluster:
+        missing = {"name": "web", "image": "registry.example.com/app:1"}
+        cluster.bind(containers=[missing, container("ok")], initContainers=[container("init")])
+        await asyncio.sleep(1.5)
+        assert waiting(cluster)["reason"] == "ErrImagePull"
+        await asyncio.sleep(3)
+        assert waiting(cluster)["reason"] == "ImagePullBackOff"
+        assert "running" in cluster.status()["containerStatuses"][1]["state"]
+        assert ("BackOff", 'Back-off pulling image "registry.example.com/app:1"') in cluster.events()
+
+
+async def test_missing_image_of_init_container_holds_the_pod():
+    async with SimulatedCluster(missing_images=("bad",)).running() as cluster:
+        cluster.bind(initContainers=[{"name": "init", "image": "bad", "imagePullPolicy": "Never"}])
+        await asyncio.sleep(3)
+        assert waiting(cluster, field="initContainerStatuses")["reason"] == "ErrImageNeverPull"
+        assert waiting(cluster)["reason"] == "PodInitializing"
+
+
+async def test_container_as_root_is_not_created():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(securityContext={"runAsNonRoot": True, "runAsUser": 0})
+        await asyncio.sleep(2)
+        message = 'container\'s runAsUser breaks non-root policy (pod: "web_default(uid-web)", container: web)'
+        assert waiting(cluster) == {"reason": "CreateContainerConfigError", "message": message}
+        assert ("Failed", f"Error: {message}") in cluster.events()
+
+
+async def test_sub_path_expression_is_evaluated_anew_when_annotations_change():
+    field = {"fieldRef": {"fieldPath": "metadata.annotations['kubeloop.dev/folder']"}}
+    mount = {"name": "v", "mountPath": "/v", "subPathExpr": "$(FOLDER)"}
+    containers = [container("web", env=[{"name": "FOLDER", "valueFrom": field}], volumeMounts=[mount])]
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(containers=containers, volumes=[{"name": "v", "emptyDir": {}}])
+        await asyncio.sleep(2)
+        assert waiting(cluster) == {"reason": "CreateContainerConfigError", "message": "missing value for FOLDER"}
+        cluster.change(annotations={"folder": "logs"})
+        await asyncio.sleep(1)
+        assert cluster.ready()
+
+
+@pytest.mark.parametrize(
+    ("command", "policy", "phase"),
+    [
+        (["/bin/false"], "Never", "Failed"),
+        (["/bin/true"], "OnFailure", "Succeeded"),
+        (["sh", "-c", "sleep 3; exit 0"], "Never", "Succeeded"),
+        (["sleep", "1000"], "Never", "Running"),
+    ],
+)
+async def test_pod_ends_as_its_command_says(command: list[str], policy: str, phase: str):
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(containers=[container("web", command=command)], restartPolicy=policy)
+        await asyncio.sleep(3.9)
+        assert cluster.phase() == phase if "sleep" not in command[-1] else cluster.phase() == "Running"
+        await asyncio.sleep(1)
+        assert cluster.phase() == phase
+
+
+async def test_failing_command_crashes_repeatedly():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(containers=[container("web", command=["sh", "-c", "exit 7"])])
+        await asyncio.sleep(5)
+        (status,) = cluster.status()["containerStatuses"]
+        assert status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        assert status["lastState"]["terminated"]["exitCode"] == 7
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"command_exits": False}, id="disabled"),
+        pytest.param({"annotations": {"run-seconds": "100"}}, id="annotation precedes"),
+    ],
+)
+async def test_command_does_not_end_the_container(fields: JSON):
+    annotations = fields.pop("annotations", None)
+    async with SimulatedCluster(**fields).running() as cluster:
+        failing = [container("web", command=["/bin/false"])]
+        cluster.bind(containers=failing, restartPolicy="Never", annotations=annotations)
+        await asyncio.sleep(5)
+        assert cluster.phase() == "Running"
+
+
+async def test_failing_init_container_fails_the_pod():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(initContainers=[container("init", command=["/bin/false"])], restartPolicy="Never")
+        await asyncio.sleep(3)
+        assert cluster.phase() == "Failed"
+
+
+HOOK = {"helm.sh/hook": "test"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "complete", "annotations", "stdin", "phase"),
+    [
+        ("Never", False, {}, False, "Running"),
+        ("Never", True, {}, False, "Succeeded"),
+        ("OnFailure", True, {}, False, "Succeeded"),
+        ("Always", True, {}, False, "Running"),
+        ("Never", False, HOOK, False, "Succeeded"),
+        ("Always", False, HOOK, False, "Running"),
+        ("Never", False, {}, True, "Succeeded"),
+    ],
+)
+async def test_completion_of_pods_without_controller(
+    policy: str, annotations: JSON, phase: str, *, complete: bool, stdin: bool
+):
+    async with SimulatedCluster(complete_bare_pods=complete, start_delay_seconds=2.0).running() as cluster:
+        cluster.bind(containers=[container("web", stdin=stdin)], restartPolicy=policy)
+        cluster.change_metadata(PODS, "web", annotations=annotations)
+        await asyncio.sleep(2.5)
+        assert cluster.phase() == "Running"
+        await asyncio.sleep(1)
+        assert cluster.phase() == phase
+
+
+async def test_pod_of_controller_is_no_bare_pod():
+    owners = [{"kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": True}]
+    async with SimulatedCluster(complete_bare_pods=True).running() as cluster:
+        cluster.bind(restartPolicy="Never")
+        cluster.change_metadata(PODS, "web", ownerReferences=owners)
+        await asyncio.sleep(5)
+        assert cluster.phase() == "Running"
+
+
+@pytest.mark.parametrize(("policy", "phase"), [("OnFailure", "Succeeded"), ("Always", "Running")])
+async def test_run_seconds_apply_after_crashes_if_the_pod_completes(policy: str, phase: str):
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"crashes": "2", "run-seconds": "20"}, restartPolicy=policy)
+        await asyncio.sleep(1 + 20 + 20 + 10 + 15)  # two crashes; a back-off before the second restart
+        assert cluster.phase() == "Running"
+        assert cluster.status()["containerStatuses"][0]["restartCount"] == 2
+        await asyncio.sleep(10)
+        assert cluster.phase() == phase
+        await asyncio.sleep(100)
+        assert cluster.status()["containerStatuses"][0]["restartCount"] == 2
+
+
+async def add_ephemeral(cluster: SimulatedCluster, **fields: Any) -> None:
+    spec = (cluster.pod() or {})["spec"]
+    cluster.change(spec={**spec, "ephemeralContainers": [container("debug", **fields)]})
+    await asyncio.sleep(0.1)
+
+
+def ephemeral_state(cluster: SimulatedCluster) -> JSON:
+    (status,) = cluster.status()["ephemeralContainerStatuses"]
+    state: JSON = status["state"]
+    return state
+
+
+async def test_ephemeral_container_runs_and_ends_with_its_pod():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(2)
+        await add_ephemeral(cluster)
+        assert "running" in ephemeral_state(cluster)
+        assert cluster.status()["ephemeralContainerStatuses"][0]["ready"] is False
+        assert cluster.ready()
+        paths = [event["involvedObject"].get("fieldPath") for event in cluster.store.list(EVENTS)]
+        assert "spec.ephemeralContainers{debug}" in paths
+        await asyncio.sleep(100)
+        assert "running" in ephemeral_state(cluster)
+        cluster.delete()
+        await asyncio.sleep(1)
+        assert cluster.pod() is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"), [({"command": ["sh", "-c", "exit 4"]}, 4), ({"stdin": True, "tty": True}, 0)]
+)
+async def test_ephemeral_container_ends_and_is_not_restarted(fields: JSON, code: int):
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(2)
+        await add_ephemeral(cluster, **fields)
+        await asyncio.sleep(30)
+        assert ephemeral_state(cluster)["terminated"]["exitCode"] == code
+        assert cluster.status()["ephemeralContainerStatuses"][0]["restartCount"] == 0
+        assert cluster.ready()
+
+
+async def test_ephemeral_container_starts_beside_a_failing_init_container():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(initContainers=[{"name": "init", "image": "Bad"}])
+        await asyncio.sleep(2)
+        await add_ephemeral(cluster)
+        assert "running" in ephemeral_state(cluster)
+        assert cluster.phase() == "Pending"
+
+
+async def test_ephemeral_container_with_invalid_image_waits():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(2)
+        await add_ephemeral(cluster, image="Bad")
+        assert ephemeral_state(cluster)["waiting"]["reason"] == "InvalidImageName"
+
+
+async def test_ephemeral_container_of_completed_pod_has_ended():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(restartPolicy="Never", annotations={"run-seconds": "10"})
+        await asyncio.sleep(2)
+        await add_ephemeral(cluster)
+        await asyncio.sleep(20)
+        assert cluster.phase() == "Succeeded"
+        assert "terminated" in ephemeral_state(cluster)
+
+
+def with_hook(**hook: Any) -> list[JSON]:
+    return [container("web", lifecycle={"preStop": hook})]
+
+
+@pytest.mark.parametrize(
+    ("hook", "grace", "stops_after", "code"),
+    [
+        ({"sleep": {"seconds": 10}}, 30, 15, 0),
+        ({"exec": {"command": ["sh", "-c", "sleep 10"]}}, 30, 15, 0),
+        ({"httpGet": {"port": 80}}, 30, 5, 0),
+        ({"sleep": {"seconds": 28}}, 30, 30, 137),  # killed at the end of the grace period
+        ({"sleep": {"seconds": 60}}, 20, 22, 137),  # at least two seconds after the hook
+        ({"sleep": {"seconds": 10}}, 0, 0, None),
+    ],
+)
+async def test_pre_stop_hook_counts_within_the_grace_period(
+    hook: JSON, grace: int, stops_after: float, code: int | None
+):
+    async with SimulatedCluster(stop_delay_seconds=5.0).running() as cluster:
+        cluster.bind(containers=with_hook(**hook), finalizers=("example.com/hold",))
+        await asyncio.sleep(2)
+        cluster.delete(grace=grace)
+        if stops_after:
+            await asyncio.sleep(1)
+            cluster.change_metadata(PODS, "web", labels={"a": "b"})  # has no effect on the end
+            await asyncio.sleep(stops_after - 1.1)
+            assert "running" in cluster.status()["containerStatuses"][0]["state"]
+        await asyncio.sleep(0.2)
+        terminated = cluster.status()["containerStatuses"][0]["state"]["terminated"]
+        assert code is None or terminated["exitCode"] == code
+
+
+async def test_stop_seconds_replace_the_hook():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(containers=with_hook(sleep={"seconds": 10}), annotations={"stop-seconds": "2"})
+        await asyncio.sleep(2)
+        cluster.delete()
+        await asyncio.sleep(2.1)
+        assert cluster.pod() is None

@@ -130,3 +130,89 @@ def test_claims_take_resources_of_the_node():
     assert requested_amounts(pod(containers=containers) | status) == {"cpu": 2000, "memory": 2 << 30, "pods": 1}
     pod_level = pod(containers=containers, resources={"requests": {"cpu": "3"}}) | status
     assert requested_amounts(pod_level) == {"cpu": 3000, "memory": 2 << 30, "pods": 1}
+
+
+def reason_of(pod: JSON, node: JSON | None = None) -> str:
+    """Return reason and message of the rejection by a node without pods, "" if the pod is admitted."""
+    rejected = rejection(pod, node or NODE, {}, used={}, allocatable={}, used_ports=())
+    return "" if rejected is None else f"{rejected.reason}: {rejected.message}"
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "problem"),
+    [
+        ("net.ipv4.tcp_syncookies", {}, ""),
+        ("net/ipv4/tcp_syncookies", {}, ""),
+        ("kernel.shm_rmid_forced", {}, ""),
+        ("kernel.msgmax", {}, '"kernel.msgmax" not allowlisted'),
+        ("net/ipv4/conf/eno2.100/x", {}, '"net.ipv4.conf.eno2/100.x" not allowlisted'),
+        (
+            "net.ipv4.tcp_syncookies",
+            {"hostNetwork": True},
+            '"net.ipv4.tcp_syncookies" not allowed with host Net enabled',
+        ),
+        ("kernel.shm_rmid_forced", {"hostIPC": True}, '"kernel.shm_rmid_forced" not allowed with host IPC enabled'),
+    ],
+)
+def test_unsafe_sysctl_is_forbidden(name: str, spec: JSON, problem: str):
+    context = {"sysctls": [{"name": name, "value": "1"}]}
+    expected = f"SysctlForbidden: forbidden sysctl: {problem}" if problem else ""
+    assert reason_of(pod(requesting(), securityContext=context, **spec)) == expected
+
+
+LABELLED = {"metadata": {"name": "web", "labels": {"kubernetes.io/os": "windows"}}, "spec": {"containers": []}}
+
+
+@pytest.mark.parametrize(
+    ("rejected_pod", "labels", "reason"),
+    [
+        (pod(os={"name": "windows"}), {}, "PodOSNotSupported"),
+        (pod(os={"name": "windows"}), {"kubernetes.io/os": "windows"}, ""),
+        (pod(os={"name": "linux"}), {}, ""),
+        (LABELLED, {}, "PodOSSelectorNodeLabelDoesNotMatch"),
+        (LABELLED, {"kubernetes.io/os": "windows"}, ""),
+    ],
+)
+def test_other_operating_system_is_rejected(rejected_pod: JSON, labels: JSON, reason: str):
+    node = {"metadata": {"name": "node-0", "labels": labels}}
+    assert reason_of(rejected_pod, node).partition(":")[0] == reason
+
+
+@pytest.mark.parametrize(("supported", "reason"), [(True, ""), (False, "SupplementalGroupsPolicyNotSupported")])
+def test_strict_supplemental_groups_need_support_of_the_node(*, supported: bool, reason: str):
+    node = {**NODE, "status": {"features": {"supplementalGroupsPolicy": supported}}}
+    strict = pod(securityContext={"supplementalGroupsPolicy": "Strict"})
+    assert reason_of(strict, node).partition(":")[0] == reason
+
+
+NO_EXECUTE = {"key": "k", "value": "v", "effect": "NoExecute"}
+
+
+@pytest.mark.parametrize(
+    ("taint", "tolerations", "reason"),
+    [
+        (NO_EXECUTE, [], "TaintToleration"),
+        (NO_EXECUTE, [{"key": "k", "operator": "Exists"}], ""),
+        ({**NO_EXECUTE, "effect": "NoSchedule"}, [], ""),
+    ],
+)
+def test_untolerated_no_execute_taint_is_rejected(taint: JSON, tolerations: list[JSON], reason: str):
+    node = {**NODE, "spec": {"taints": [taint]}}
+    assert reason_of(pod(requesting(), tolerations=tolerations), node).partition(":")[0] == reason
+
+
+@pytest.mark.parametrize(
+    ("pressure", "rejected_pod", "admitted"),
+    [
+        ("MemoryPressure", pod(requesting()), False),
+        ("MemoryPressure", pod(requesting(cpu="1")), True),
+        ("MemoryPressure", pod(requesting(), tolerations=[{"operator": "Exists"}]), True),
+        ("DiskPressure", pod(requesting(cpu="1"), tolerations=[{"operator": "Exists"}]), False),
+        ("PIDPressure", pod(requesting(cpu="1")), False),
+        ("DiskPressure", pod(requesting(), priority=2_000_000_000), True),
+    ],
+)
+def test_node_under_pressure_admits_few_pods(pressure: str, rejected_pod: JSON, *, admitted: bool):
+    node = {**NODE, "status": {"conditions": [{"type": pressure, "status": "True"}]}}
+    expected = "" if admitted else f"Evicted: The node had condition: [{pressure}]. "
+    assert reason_of(rejected_pod, node) == expected
