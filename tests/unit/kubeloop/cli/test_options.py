@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -21,6 +22,8 @@ from kubeloop.cli.options import (
 )
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import GANG_SCHEDULING_GATES
+from kubeloop.testing.cluster_options import ClusterOptions
+from support.cli_processes import ROOT
 
 
 def parsed(*arguments: str):
@@ -156,3 +159,29 @@ def test_help_lists_the_feature_gates(command):
     lines = [line.strip() for line in CliRunner().invoke(commands, [command, "--help"]).output.splitlines()]
     assert "kube:PodDeletionCost=true|false (BETA - default=true)" in lines
     assert "kube:GangScheduling=true|false (ALPHA - default=false)" in lines
+
+
+def documented_defaults() -> dict[str, tuple[str, str]]:
+    """Return (default, default in test clusters) of the options in the table of docs/nodes.md, by field."""
+    page = (ROOT / "docs" / "nodes.md").read_text()
+    rows = re.findall(r"^\| `--([a-z-]+)` \|([^|\n]*)\|([^|\n]*)\|", page, re.MULTILINE)
+    return {name.replace("-", "_"): (default.strip(), in_tests.strip()) for name, default, in_tests in rows}
+
+
+def as_documented(value: object) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}"
+    return "" if value in ((), "") else str(value)
+
+
+def test_documented_defaults_are_those_of_the_options():
+    expected = {
+        name: (as_documented(getattr(DevClusterOptions(), name)), as_documented(getattr(ClusterOptions(), name, "")))
+        for name in documented_defaults()
+    }
+    assert documented_defaults() == expected
+    behaviour = {"start_delay", "start_spread", "stop_delay", "job_duration", "probe_delays", "missing_images"}
+    assert behaviour <= expected.keys()
