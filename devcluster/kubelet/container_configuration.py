@@ -31,21 +31,23 @@ class NodeFacts(NamedTuple):
     allocatable: Mapping[str, Any]
 
 
-def configuration_error(pod: JSON, container: JSON, read: ReadObject, facts: NodeFacts) -> MissingObject | None:
+def configuration_error(
+    pod: JSON, container: JSON, read: ReadObject, facts: Callable[[], NodeFacts]
+) -> MissingObject | None:
     """Return why the container cannot be configured, None if it can. `kind` is "" unless an object is missing."""
     if "env" in container or "envFrom" in container:
         missing = missing_for_environment(container, pod["metadata"]["namespace"], read)
         if missing is not None:
             return missing
         for variable in container.get("env") or ():
-            if message := _resource_field_error(pod, (variable.get("valueFrom") or {}).get("resourceFieldRef")):
+            if "valueFrom" in variable and (message := _resource_field_error(pod, variable["valueFrom"])):
                 return MissingObject("", "", message)
     message = _mount_error(pod, container, read, facts) or _user_error(pod, container)
     return MissingObject("", "", message) if message else None
 
 
-def _resource_field_error(pod: JSON, selector: JSON | None) -> str:
-    name = (selector or {}).get("containerName")
+def _resource_field_error(pod: JSON, source: JSON | None) -> str:
+    name = ((source or {}).get("resourceFieldRef") or {}).get("containerName")
     return f"container {name} not found" if name and _container(pod, name) is None else ""
 
 
@@ -54,12 +56,12 @@ def _container(pod: JSON, name: str) -> JSON | None:
     return next((container for container in containers if container["name"] == name), None)
 
 
-def _mount_error(pod: JSON, container: JSON, read: ReadObject, facts: NodeFacts) -> str:
+def _mount_error(pod: JSON, container: JSON, read: ReadObject, facts: Callable[[], NodeFacts]) -> str:
     """Return the error of the first `subPathExpr` that has no valid value, "" if there is none."""
     expressions = [mount["subPathExpr"] for mount in container.get("volumeMounts") or () if mount.get("subPathExpr")]
     if not expressions:
         return ""
-    variables = _environment(pod, container, read, facts)
+    variables = _environment(pod, container, read, facts())
     for expression in expressions:
         names = [match[1] for match in _REFERENCE.finditer(expression) if match[1] is not None]
         missing = {name for name in names if not variables.get(name) and not _OF_SERVICE.fullmatch(name)}

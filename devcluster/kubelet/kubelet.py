@@ -120,6 +120,7 @@ class Kubelets:
                 used=node.used,
                 allocatable=node.allocatable,
                 used_ports=node.used_ports(),
+                restricted=node.restricted,
             )
             if rejected is not None:
                 node.add(pod, counts=False)
@@ -368,9 +369,8 @@ class Kubelets:
             for type_, reason, message in problem.events:
                 self._event(pod, type_, reason, message, run.name)
             return True
-        node, container = pod.node, pod.container(run.name)
-        facts = NodeFacts(node.host_ip, pod.address, (node.object.get("status") or {}).get("allocatable") or {})
-        missing = configuration_error(pod.object, container, self._reader(pod), facts)
+        container = pod.container(run.name)
+        missing = configuration_error(pod.object, container, self._reader(pod), lambda: _node_facts(pod))
         if missing is None:
             return False
         if missing.kind:
@@ -440,7 +440,7 @@ class Kubelets:
             start_time=pod.start_time,
             failure=pod.failure,
             stopped=pod.stopped,
-            resizes=[resize for resize in (pod.deferred, pod.resizing) if resize is not None],
+            resizes=pod.resizes,
         )
         self._write_status(pod, status)
         if status["phase"] in ("Succeeded", "Failed") and not pod.ended:
@@ -516,6 +516,11 @@ class Kubelets:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _node_facts(pod: SimulatedPod) -> NodeFacts:
+    allocatable = (pod.node.object.get("status") or {}).get("allocatable") or {}
+    return NodeFacts(pod.node.host_ip, pod.address, allocatable)
 
 
 def _read_metadata(metadata: JSON) -> tuple[JSON | None, JSON | None]:

@@ -149,15 +149,36 @@ def rejection(
     used: Mapping[str, int],
     allocatable: Mapping[str, int],
     used_ports: Iterable[HostPort],
+    restricted: bool = True,
 ) -> AdmissionRejection | None:
-    """Return why `node` must reject `pod`, None if it admits it. used, used_ports: those of its other pods."""
+    """Return why `node` must reject `pod`, None if it admits it. used, used_ports: those of its other pods.
+
+    restricted: False if the caller knows that is_restricted(node) is.
+    """
     return (
-        _under_pressure(pod, node)
-        or _forbidden_sysctl(pod["spec"])
+        (_under_pressure(pod, node) if restricted else None)
         or _unsupported(pod, node)
         or lacking_resource(requested, used=used, allocatable=allocatable)
         or _failed_predicate(pod, node, used_ports)
+        or (_untolerated_taint(pod, node) if restricted else None)
     )
+
+
+def is_restricted(node: JSON) -> bool:
+    """Return True for a node under pressure, or with NoExecute taints."""
+    return bool(_pressures(node) or _no_execute_taints(node))
+
+
+def _pressures(node: JSON) -> list[str]:
+    return [
+        condition["type"]
+        for condition in (node.get("status") or {}).get("conditions") or ()
+        if condition.get("status") == "True" and condition.get("type") in _PRESSURES
+    ]
+
+
+def _no_execute_taints(node: JSON) -> list[JSON]:
+    return [taint for taint in (node.get("spec") or {}).get("taints") or () if taint["effect"] == NO_EXECUTE]
 
 
 def _under_pressure(pod: JSON, node: JSON) -> AdmissionRejection | None:
@@ -165,11 +186,7 @@ def _under_pressure(pod: JSON, node: JSON) -> AdmissionRejection | None:
 
     Under memory pressure alone, it admits pods with requests and those that tolerate the taint as well.
     """
-    pressures = [
-        condition["type"]
-        for condition in (node.get("status") or {}).get("conditions") or ()
-        if condition.get("status") == "True" and condition.get("type") in _PRESSURES
-    ]
+    pressures = _pressures(node)
     if not pressures or (pod["spec"].get("priority") or 0) >= _CRITICAL_PRIORITY:
         return None
     if pressures == ["MemoryPressure"] and (
@@ -179,9 +196,9 @@ def _under_pressure(pod: JSON, node: JSON) -> AdmissionRejection | None:
     return AdmissionRejection("Evicted", f"The node had condition: [{' '.join(pressures)}]. ")
 
 
-def _forbidden_sysctl(spec: JSON) -> AdmissionRejection | None:
+def _forbidden_sysctl(spec: JSON, security_context: JSON) -> AdmissionRejection | None:
     """Return the rejection for a sysctl that is not safe, or belongs to a namespace of the host."""
-    for sysctl in (spec.get("securityContext") or {}).get("sysctls") or ():
+    for sysctl in security_context.get("sysctls") or ():
         name = _normalized_sysctl(sysctl["name"])
         problem = ""
         if name not in _SAFE_SYSCTLS:
@@ -202,21 +219,24 @@ def _normalized_sysctl(name: str) -> str:
 
 
 def _unsupported(pod: JSON, node: JSON) -> AdmissionRejection | None:
-    """Return the rejection for an operating system or a policy that the node does not have."""
-    labels, status = node["metadata"].get("labels") or {}, node.get("status") or {}
-    system = labels.get(_OS_LABEL) or "linux"
-    if (pod["metadata"].get("labels") or {}).get(_OS_LABEL, system) != system:
-        message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
-        return AdmissionRejection("PodOSSelectorNodeLabelDoesNotMatch", message)
-    spec = pod["spec"]
-    if (spec.get("os") or {}).get("name", system) != system:
-        message = "Failed to admit pod as the OS field doesn't match node OS"
-        return AdmissionRejection("PodOSNotSupported", message)
-    if (spec.get("securityContext") or {}).get("supplementalGroupsPolicy") == "Strict" and not (
-        status.get("features") or {}
-    ).get("supplementalGroupsPolicy"):
-        message = "SupplementalGroupsPolicy=Strict is not supported in this node"
-        return AdmissionRejection("SupplementalGroupsPolicyNotSupported", message)
+    """Return the rejection for a sysctl, an operating system or a policy that the node does not have."""
+    spec, labels = pod["spec"], pod["metadata"].get("labels")
+    security_context = spec.get("securityContext")
+    if security_context and (rejected := _forbidden_sysctl(spec, security_context)):
+        return rejected
+    if (labels and _OS_LABEL in labels) or "os" in spec:
+        system = (node["metadata"].get("labels") or {}).get(_OS_LABEL) or "linux"
+        if (labels or {}).get(_OS_LABEL, system) != system:
+            message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
+            return AdmissionRejection("PodOSSelectorNodeLabelDoesNotMatch", message)
+        if (spec.get("os") or {}).get("name", system) != system:
+            message = "Failed to admit pod as the OS field doesn't match node OS"
+            return AdmissionRejection("PodOSNotSupported", message)
+    if security_context and security_context.get("supplementalGroupsPolicy") == "Strict":
+        features = (node.get("status") or {}).get("features") or {}
+        if not features.get("supplementalGroupsPolicy"):
+            message = "SupplementalGroupsPolicy=Strict is not supported in this node"
+            return AdmissionRejection("SupplementalGroupsPolicyNotSupported", message)
     return None
 
 
@@ -250,16 +270,16 @@ def _failed_predicate(pod: JSON, node: JSON, used_ports: Iterable[HostPort]) -> 
     if ports_conflict(host_ports(pod), used_ports):
         text = "node(s) didn't have free ports for the requested pod ports"
         return AdmissionRejection("NodePorts", f"Predicate NodePorts failed: {text}")
-    taints = [taint for taint in (node.get("spec") or {}).get("taints") or () if taint["effect"] == NO_EXECUTE]
-    if taints and not _tolerates_all(pod, taints):
-        text = "node(s) had taints that the pod didn't tolerate"
-        return AdmissionRejection("TaintToleration", f"Predicate TaintToleration failed: {text}")
     return None
 
 
-def _tolerates_all(pod: JSON, taints: Iterable[JSON]) -> bool:
+def _untolerated_taint(pod: JSON, node: JSON) -> AdmissionRejection | None:
     tolerations = _tolerations(pod)
-    return all(is_tolerated(api_types.convert(api_types.Taint, taint), tolerations) for taint in taints)
+    taints = (api_types.convert(api_types.Taint, taint) for taint in _no_execute_taints(node))
+    if all(is_tolerated(taint, tolerations) for taint in taints):
+        return None
+    text = "node(s) had taints that the pod didn't tolerate"
+    return AdmissionRejection("TaintToleration", f"Predicate TaintToleration failed: {text}")
 
 
 def _tolerations(pod: JSON) -> list[api_types.Toleration]:

@@ -8,13 +8,20 @@ from __future__ import annotations
 import ipaddress
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kubeloop.devcluster.kubelet import crash_loop_backoff
 from kubeloop.devcluster.kubelet.container_commands import CommandEnd, command_end, container_end
-from kubeloop.devcluster.kubelet.images import ImageProblem, image_problem
-from kubeloop.devcluster.kubelet.pod_admission import Amounts, HostPort, amounts, host_ports, requested_amounts
+from kubeloop.devcluster.kubelet.images import ImageProblem, image_problem, image_reference
+from kubeloop.devcluster.kubelet.pod_admission import (
+    Amounts,
+    HostPort,
+    amounts,
+    host_ports,
+    is_restricted,
+    requested_amounts,
+)
 from kubeloop.devcluster.kubelet.referenced_objects import Kind
 from kubeloop.devcluster.kubelet.resource_usage import invalid_usage
 from kubeloop.devcluster.kubelet.restart_policy import restarts_after
@@ -42,7 +49,6 @@ _PREFIX = "kubeloop.dev/"
 _DURATIONS = ("start-delay-seconds", "stop-seconds", "image-pull-seconds", "jitter")
 _PER_CONTAINER = ("run-seconds", "exit-code", "crashes")  # also as NAME.CONTAINER
 _MIN_GRACE_SECONDS = 2.0  # kubelet's minimumGracePeriodInSeconds
-_CONTAINER_FIELDS = ("containers", "initContainers", "ephemeralContainers")
 _PROBED = ("main", "sidecar")  # roles of the containers that may be ready
 _HELM_HOOK = "helm.sh/hook"  # annotation of a pod for whose completion Helm waits
 
@@ -75,6 +81,7 @@ class SimulatedNode:
         self._last_address = 1
         self.object = node
         self.failing = ""
+        self.restricted = False  # it rejects pods for its conditions or taints
         self.unschedulable = False
         self.host_ip = ""
         self.refresh(node)
@@ -93,6 +100,7 @@ class SimulatedNode:
         """Apply a new version of the Node."""
         self.object = node
         self.failing = failure_mode(node)
+        self.restricted = is_restricted(node)
         self.unschedulable = bool((node.get("spec") or {}).get("unschedulable"))
         status = node.get("status") or {}
         if status.get("allocatable") != self._allocatable_json:
@@ -181,6 +189,10 @@ class SimulatedPod:
     """
 
     __slots__ = (
+        "_container_spec",
+        "_containers",
+        "_marked",
+        "_marker_values",
         "_rng",
         "_settings",
         "address",
@@ -215,6 +227,10 @@ class SimulatedPod:
     def __init__(self, obj: JSON, node: SimulatedNode, *, settings: NodeSettings, rng: random.Random) -> None:
         metadata = obj["metadata"]
         self.object = obj
+        self._container_spec: JSON | None = None  # of which _containers are
+        self._containers: dict[str, JSON] = {}
+        self._marked: tuple[JSON | None, JSON | None] = (None, None)  # of which _marker_values are
+        self._marker_values: dict[str, str] = {}
         self.spec: JSON = obj["spec"]  # last applied; `object` may be newer
         self.uid: str = metadata["uid"]
         self.key = f"{metadata['namespace']}/{metadata['name']}"
@@ -249,12 +265,30 @@ class SimulatedPod:
         return name
 
     def annotation(self, name: str) -> str | None:
-        return marker(self.object, name)
+        """Return the value of kubeloop's annotation, or label, of that name."""
+        return self._markers().get(name)
+
+    def _markers(self) -> Mapping[str, str]:
+        """Return the values of kubeloop's annotations and labels by name; most pods have none."""
+        metadata = self.object["metadata"]
+        annotations, labels = metadata.get("annotations"), metadata.get("labels")
+        if annotations is not self._marked[0] or labels is not self._marked[1]:
+            self._marked = annotations, labels
+            self._marker_values = {
+                key.removeprefix(_PREFIX): values[key]
+                for values in (labels, annotations)
+                for key in values or ()
+                if key.startswith(_PREFIX)
+            }
+        return self._marker_values
 
     def _container_annotation(self, name: str, run: ContainerRun) -> str | None:
         """Return the annotation of one container; without it, main containers have the pod's."""
-        value = self.annotation(f"{name}.{run.name}")
-        return self.annotation(name) if value is None and run.role == "main" else value
+        markers = self._markers()
+        if not markers:
+            return None
+        value = markers.get(f"{name}.{run.name}")
+        return markers.get(name) if value is None and run.role == "main" else value
 
     def _jittered(self, seconds: float | None) -> float | None:
         if seconds is None:
@@ -265,13 +299,16 @@ class SimulatedPod:
 
     def seconds(self, name: str) -> float | None:
         """Return an annotation as seconds, with the pod's jitter; None if it is absent or invalid."""
-        return self._jittered(_number(self.annotation(name)))
+        text = self.annotation(name)
+        return None if text is None else self._jittered(_number(text))
 
     def problems(self) -> list[str]:
         """Return messages about invalid annotations, for events."""
         return [*self._invalid_markers(), *invalid_usage(self.object)]
 
     def _invalid_markers(self) -> list[str]:
+        if not self._markers():
+            return []
         metadata = self.object["metadata"]
         keys = dict.fromkeys((*(metadata.get("annotations") or ()), *(metadata.get("labels") or ())))
         problems = []
@@ -298,6 +335,8 @@ class SimulatedPod:
 
     def image_problem(self, run: ContainerRun) -> ImageProblem | None:
         """Return why the container has no image, None if it has one."""
+        if not self._markers() and not self._settings.missing_images and not image_reference(run.image).error:
+            return None
         policy = self.container(run.name).get("imagePullPolicy", "")
         return image_problem(
             run.image, policy, self.annotation("image-pull-error") or "", self._settings.missing_images
@@ -423,7 +462,8 @@ class SimulatedPod:
         After its crashes, a container exits only if it then completes: it is not restarted.
         """
         crashes = self._crashes(run)
-        seconds = self._jittered(_number(self._container_annotation("run-seconds", run)))
+        text = self._container_annotation("run-seconds", run)
+        seconds = None if text is None else self._jittered(_number(text))
         if crashes is None or run.restarts < crashes:
             if seconds is not None:
                 return seconds
@@ -462,13 +502,14 @@ class SimulatedPod:
         return run.role != "ephemeral" and restarts_after(self.container(run.name), code, policy, is_init=is_init)
 
     def container(self, name: str) -> JSON:
+        """Return the container of any kind from the spec, {} if there is none."""
         spec = self.object["spec"]
-        for field in _CONTAINER_FIELDS:
-            for container in spec.get(field) or ():
-                if container["name"] == name:
-                    found: JSON = container
-                    return found
-        return {}
+        if spec is not self._container_spec:
+            self._container_spec = spec
+            self._containers = {
+                container["name"]: container for field in STATUS_FIELDS for container in spec.get(field) or ()
+            }
+        return self._containers.get(name, {})
 
     def plan_deadline(self, now: float, wall: str) -> None:
         """Set the time of activeDeadlineSeconds, which counts from status.startTime."""
@@ -575,6 +616,13 @@ class SimulatedPod:
         return bool(added)
 
     # --- in-place resize --------------------------------------------------------------------------
+
+    @property
+    def resizes(self) -> Sequence[Resize]:
+        """Return the resizes that are not finished."""
+        if self.deferred is self.resizing is None:
+            return ()
+        return [resize for resize in (self.deferred, self.resizing) if resize is not None]
 
     def wants_resize(self) -> bool:
         """Return True if the spec has other resources than those that are allocated."""

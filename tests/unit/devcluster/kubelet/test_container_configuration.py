@@ -22,7 +22,7 @@ def error(container: JSON, *, annotations: dict[str, str] | None = None, **spec:
     container = {"name": "web", **container}
     metadata = {"name": "p", "namespace": "default", "uid": "u", "annotations": annotations or {}}
     pod = {"metadata": metadata, "spec": {"containers": [container, {"name": "side"}], "nodeName": "n", **spec}}
-    missing = configuration_error(pod, container, lambda kind, name: OBJECTS.get((kind, name)), FACTS)
+    missing = configuration_error(pod, container, lambda kind, name: OBJECTS.get((kind, name)), lambda: FACTS)
     return "" if missing is None else missing.message
 
 
