@@ -262,7 +262,8 @@ class ServiceAllocator:
         size = network.num_addresses
         first_upper = 1 + min(max(16, size // 16), 256) if size > 16 else 1
         upper, lower = range(first_upper, size - 1), range(1, first_upper)
-        for offset in chain((self._rng.choice(upper) for _ in range(RANDOM_TRIES)), upper, lower):
+        tries = RANDOM_TRIES if upper else 0  # a /31 has no addresses to allocate
+        for offset in chain((self._rng.choice(upper) for _ in range(tries)), upper, lower):
             candidate = str(network.network_address + offset)
             if not self._is_taken(candidate):
                 return candidate

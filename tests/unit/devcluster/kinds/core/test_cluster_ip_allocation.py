@@ -139,6 +139,16 @@ def test_addresses_of_ready_ranges_can_be_requested(service_cidr: dict[str, str]
             allocation.create("a", clusterIP="10.9.0.1")
 
 
+@pytest.mark.parametrize("cidr", ["10.9.0.0/31", "10.9.0.0/32"])
+def test_range_without_hosts_provides_no_addresses(cidr: str):
+    allocation = Allocation()
+    allocation.add_range("tiny", cidr)
+    for name in "ab":
+        allocation.create(name)
+    with pytest.raises(StatusError, match="range is full"):
+        allocation.create("c")
+
+
 def test_default_range_in_deletion_provides_no_addresses():
     allocation = Allocation()
     default = allocation.store.get(SERVICE_CIDRS, "", "kubernetes")
