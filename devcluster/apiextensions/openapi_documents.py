@@ -205,10 +205,15 @@ def _aggregated(version: ServedVersion) -> JSON:
 # --- types ------------------------------------------------------------------------------------------------------------
 
 
+_CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+_METADATA = f"Standard object's metadata. More info: {_CONVENTIONS}#metadata"
+_LIST_METADATA = f"Standard list metadata. More info: {_CONVENTIONS}#types-kinds"
+
+
 def _define(schemas: Schemas, version: ServedVersion, *, v3: bool) -> None:
     """Add the types of a custom resource and of its list."""
     resource = version.served.resource
-    metadata = _reference(schemas, "meta/v1.ObjectMeta", v3=v3)
+    metadata = {"description": _METADATA, **_reference(schemas, "meta/v1.ObjectMeta", v3=v3)}
     schema = version.schema
     kinds = [{"group": resource.group, "kind": resource.kind, "version": resource.version}]
     if v3:
@@ -233,11 +238,11 @@ def _define(schemas: Schemas, version: ServedVersion, *, v3: bool) -> None:
         "properties": {
             **_type_meta(),
             "items": {
-                "description": f"List of {resource.plural}.",
+                "description": f"List of {resource.plural}. More info: {_CONVENTIONS}",
                 "type": "array",
                 "items": reference,
             },
-            "metadata": _reference(schemas, "meta/v1.ListMeta", v3=v3),
+            "metadata": {"description": _LIST_METADATA, **_reference(schemas, "meta/v1.ListMeta", v3=v3)},
         },
         "x-kubernetes-group-version-kind": [{**kinds[0], "kind": version.list_kind}],
     }

@@ -43,8 +43,8 @@ def patch_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0]
 
 
-def check_patch_options(request: Request, kind: str) -> None:
-    """Raises StatusError 422 for `fieldManager` or `force` options that do not fit the patch type."""
+def patch_option_causes(request: Request, kind: str) -> list[JSON]:
+    """Return the causes against `fieldManager` and `force` options that do not fit the patch type."""
     causes = []
     if kind == APPLY:
         if not request.option("fieldManager"):
@@ -53,8 +53,7 @@ def check_patch_options(request: Request, kind: str) -> None:
     elif "force" in request.query:
         text = "Forbidden: may not be specified for non-apply patch"
         causes.append(errors.cause("FieldValueForbidden", "force", text))
-    if causes:
-        raise errors.options_invalid("PatchOptions", causes)
+    return causes
 
 
 def patched(live: JSON, body: bytes, kind: str, resource: Resource[Any], mode: str) -> Body:

@@ -87,7 +87,7 @@ class PodSubresources:
     async def bind(self, context: RequestContext) -> Response:
         """Handle pods/binding, and bindings, whose body names the pod and whose uid is ignored."""
         request, info = context.request, context.info
-        output = negotiate_output(request.headers.get("accept", ""))
+        output = negotiate_output(request.headers.get("accept", ""), has_table=False)
         context.dry_run = read_dry_run(request, "CreateOptions")
         body = self._read(context, _BINDING)
         metadata = body.obj["metadata"]
@@ -104,7 +104,7 @@ class PodSubresources:
 
     async def evict(self, context: RequestContext) -> Response:
         request, info = context.request, context.info
-        output = negotiate_output(request.headers.get("accept", ""))
+        output = negotiate_output(request.headers.get("accept", ""), has_table=False)
         read_dry_run(request, "CreateOptions")
         body = self._read(context, _EVICTION, also=_EVICTION_VERSIONS)
         if body.obj["metadata"].get("name", "") != info.name:

@@ -37,7 +37,7 @@ from kubeloop.devcluster.handlers.object_responses import list_response, object_
 from kubeloop.devcluster.handlers.patch import (
     APPLY,
     PATCH_TYPES,
-    check_patch_options,
+    patch_option_causes,
     patch_type,
     patched,
     read_configuration,
@@ -169,12 +169,12 @@ class Rest:
 
     async def _create(self, context: RequestContext) -> Response:
         request, target = context.request, context.info.served
-        output = negotiate_output(request.headers.get("accept", ""))
+        output = negotiate_output(request.headers.get("accept", ""), has_table=target.is_stored)
         context.dry_run = read_dry_run(request, "CreateOptions")
         if target.resource is BINDINGS:
             return await self._pods.bind(context)
         if not target.is_stored:
-            return self._create_review(context)
+            return self._create_review(context, output)
         body = self._read(context, "CreateOptions")
         set_namespace(target, body.obj.setdefault("metadata", {}), context.info.namespace)
         body = self._with_defaults(context, body)
@@ -190,7 +190,7 @@ class Rest:
             stored = None
         return object_response(context, status, obj, stored=stored, output=output)
 
-    def _create_review(self, context: RequestContext) -> Response:
+    def _create_review(self, context: RequestContext, output: OutputFormat) -> Response:
         request, target = context.request, context.info.served
         body = self._read(context, "CreateOptions")
         set_namespace(target, body.obj["metadata"], context.info.namespace)
@@ -198,7 +198,7 @@ class Rest:
         obj = review(target.resource, body.obj, request.user, self._authentication, request.warnings)
         if target.resource is SELF_SUBJECT_REVIEWS:
             obj["metadata"]["creationTimestamp"] = context.now()
-        return object_response(context, 201, obj)
+        return object_response(context, 201, obj, output=output)
 
     def _before(self, info: RequestInfo) -> StoredObject | None:
         """Return the stored object that a write changes."""
@@ -237,9 +237,8 @@ class Rest:
         if kind not in (PATCH_TYPES if crd_version is None else crd_version.patch_types):
             raise errors.unsupported_media_type() if crd_version is None else crd_version.unsupported_patch()
         output = negotiate_output(request.headers.get("accept", ""))
-        context.dry_run = read_dry_run(request, "PatchOptions")
+        context.dry_run = read_dry_run(request, "PatchOptions", patch_option_causes(request, kind))
         mode = field_validation(request, "PatchOptions")
-        check_patch_options(request, kind)
         before = self._before(info)
         if before is not None and crd_version is not None:
             await prepare_conversions(target, [before.object])
@@ -385,6 +384,7 @@ class Rest:
 
     async def _token_request(self, context: RequestContext) -> Response:
         request, info = context.request, context.info
+        output = negotiate_output(request.headers.get("accept", ""), has_table=False)
         body = read_object(request, _TOKEN_REQUEST, field_validation(request, "CreateOptions"))
         request.warnings += body.warnings
         if (body.obj["metadata"].get("namespace") or info.namespace) != info.namespace:
@@ -403,4 +403,4 @@ class Rest:
             obj["metadata"]["uid"] = unchecked_uid
         visible = {**obj, "status": {"token": "", "expirationTimestamp": None}}
         await self._policies.check(context, "CREATE", visible, None)
-        return object_response(context, 201, obj)
+        return object_response(context, 201, obj, output=output)

@@ -23,7 +23,7 @@ from kubeloop.devcluster.handlers.create_update import ObjectWriter
 from kubeloop.devcluster.handlers.patch import (
     APPLY,
     PATCH_TYPES,
-    check_patch_options,
+    patch_option_causes,
     patch_type,
     patched,
     read_configuration,
@@ -122,8 +122,8 @@ async def patch_scale(context: RequestContext, writing: ObjectWriter, before: St
     form = patch_type(request)
     if form not in (PATCH_TYPES if crd_version is None else crd_version.patch_types):
         raise errors.unsupported_media_type() if crd_version is None else crd_version.unsupported_patch()
-    context.dry_run, mode = read_dry_run(request, "PatchOptions"), field_validation(request, "PatchOptions")
-    check_patch_options(request, form)
+    context.dry_run = read_dry_run(request, "PatchOptions", patch_option_causes(request, form))
+    mode = field_validation(request, "PatchOptions")
     before = await _existing(info, before)
     old = _with_owners(info.served, before)
     body = _applied(context, old, mode) if form == APPLY else _patched(request, old, form, mode)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.writer import ApplyOptions, Writer
+from kubeloop.devcluster.serializer.request_bodies import field_validation_cause
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import MAX_MANAGER, validate_field_manager
+from kubeloop.kube.json_object import JSON
 
 _encode = msgspec.json.Encoder().encode
 
@@ -27,15 +31,20 @@ def apply_options(context: RequestContext) -> ApplyOptions:
     return ApplyOptions(manager, context.now(), force=force, subresource=context.info.subresource)
 
 
-def read_dry_run(request: Request, options_kind: str) -> bool:
-    """Return True for ?dryRun=All; validates the field manager as well. Raises StatusError 422."""
-    causes = ErrorList()
+def read_dry_run(request: Request, options_kind: str, found: Sequence[JSON] = ()) -> bool:
+    """Return True for ?dryRun=All; validates the field manager and the field validation as well.
+
+    found: causes against other options. Raises StatusError 422 with all causes.
+    """
+    causes = ErrorList(found)
     if manager := request.option("fieldManager"):
         validate_field_manager(causes, "fieldManager", manager)
     values = request.query.get("dryRun", ())
     if any(value != "All" for value in values):
         text = f'Unsupported value: {_encode(values).decode()}: supported values: "All"'
         causes.append(errors.cause("FieldValueNotSupported", "dryRun", text))
+    if (cause := field_validation_cause(request)) is not None:
+        causes.append(cause)
     if causes:
         raise errors.options_invalid(options_kind, causes)
     return bool(values)

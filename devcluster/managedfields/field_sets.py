@@ -107,7 +107,7 @@ def initial_entries(requested: Any, current: list[JSON]) -> list[JSON]:
     if not requested or requested == current:
         return current
     try:
-        entries = [{**entry, "fieldsV1": _decode_entry_fields(entry)} for entry in requested]
+        entries = [{**entry, "fieldsV1": sorted_fields(_decode_entry_fields(entry))} for entry in requested]
     except (ValueError, msgspec.DecodeError):
         return current
     return sorted_entries(deduplicate_entries(entries))
@@ -245,7 +245,7 @@ def _cap_update_managers(entries: list[JSON]) -> list[JSON]:
             "operation": "Update",
             "apiVersion": entry["apiVersion"],
             "fieldsType": "FieldsV1",
-            "fieldsV1": fields,
+            "fieldsV1": sorted_fields(fields),
         }
         if "time" in entry:
             joined[id(first)]["time"] = entry["time"]
@@ -268,6 +268,43 @@ def sorted_entries(entries: list[JSON]) -> list[JSON]:
     )
 
 
+def sorted_fields(fields: Fields) -> Fields:
+    """Return a set of fields in the order of Go's encoding, which clients see: "." first, then by name, key or value.
+
+    Source: structured-merge-diff fieldpath.PathElement.Less.
+    """
+    if len(fields) > 1:
+        names = sorted(fields)
+        if names[-1][0] != "f":  # the last of a mixed set is a key or value
+            names.sort(key=_element_order)
+        return {name: sorted_fields(inner) if (inner := fields[name]) else inner for name in names}
+    for name, inner in fields.items():
+        return {name: sorted_fields(inner)} if inner else fields
+    return fields
+
+
+_KIND_ORDER = {".": 0, "f": 1, "k": 2, "v": 3, "i": 4}
+
+
+def _element_order(name: str) -> tuple[Any, ...]:
+    kind = name[0]
+    if kind in ".f":
+        return _KIND_ORDER[kind], name
+    value = msgspec.json.decode(name[2:])
+    if kind == "k":
+        return _KIND_ORDER[kind], [(field, _value_order(inner)) for field, inner in sorted(value.items())]
+    return _KIND_ORDER[kind], _value_order(value)
+
+
+def _value_order(value: Any) -> tuple[int, Any]:
+    """Sort key of a JSON value: numbers, strings, booleans, then others by their text."""
+    if isinstance(value, bool):
+        return 2, value
+    if isinstance(value, int | float):
+        return 0, value
+    return (1, value) if isinstance(value, str) else (3, msgspec.json.encode(value))
+
+
 def new_entry(served: ServedResource, manager: str, operation: str, subresource: str, fields: Fields, now: str) -> JSON:
     """Return a new entry of metadata.managedFields."""
     entry = {
@@ -276,7 +313,7 @@ def new_entry(served: ServedResource, manager: str, operation: str, subresource:
         "apiVersion": served.resource.api_version,
         "time": now,
         "fieldsType": "FieldsV1",
-        "fieldsV1": fields,
+        "fieldsV1": sorted_fields(fields),
     }
     if subresource:
         entry["subresource"] = subresource

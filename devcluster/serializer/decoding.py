@@ -351,14 +351,21 @@ def _map_converter(element: schema.TypeRef) -> Convert:
             for item in value.values():
                 if type(item) is not str:
                     return convert_map(value)
-            return value
+            return _sorted_map(value)
 
     def convert_map(value: Any) -> JSON:
         if type(value) is not dict:
             raise _Mismatch
-        return {key: convert(item) if item is not None else zero for key, item in value.items()}
+        return _sorted_map({key: convert(item) if item is not None else zero for key, item in value.items()})
 
     return convert_strings if element.kind == "string" else convert_map
+
+
+def _sorted_map(value: JSON) -> JSON:
+    """Return a map in the order of its keys, as Go encodes maps."""
+    keys = [*value]
+    ordered = sorted(keys)
+    return value if keys == ordered else {key: value[key] for key in ordered}
 
 
 @cache

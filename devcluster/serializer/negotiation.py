@@ -148,14 +148,23 @@ def _is_supported_conversion(media_type: str, clause: AcceptClause) -> bool:
     return group == "meta.k8s.io" and version in ("v1", "v1beta1") and kind in _FORMS
 
 
+def _is_conversion_without_table(media_type: str, clause: AcceptClause) -> bool:
+    return _is_supported_conversion(media_type, clause) and (clause.conversion or ("", "", ""))[2] != "Table"
+
+
 @lru_cache(maxsize=256)
-def negotiate_output(accept: str, operation: Literal["object", "list", "watch"] = "object") -> OutputFormat:
-    """Return the output format that the Accept header selects. Raises StatusError 406."""
+def negotiate_output(
+    accept: str, operation: Literal["object", "list", "watch"] = "object", *, has_table: bool = True
+) -> OutputFormat:
+    """Return the output format that the Accept header selects. Raises StatusError 406.
+
+    has_table: False for reviews, tokens, bindings and evictions, which are answered and not stored.
+    """
     if not accept:
         return JSON_OUTPUT
     if not matches_accept(accept):
         raise errors.not_acceptable(streams=operation != "object")
-    negotiated = negotiate_media_type(accept, _is_supported_conversion)
+    negotiated = negotiate_media_type(accept, _is_supported_conversion if has_table else _is_conversion_without_table)
     if negotiated is None:
         raise errors.form_not_acceptable()
     media_type, clause = negotiated

@@ -287,8 +287,18 @@ def field_validation(request: Request, options_kind: str) -> FieldValidation:
         return "Strict"
     if mode == "Ignore":
         return "Ignore"
+    cause = field_validation_cause(request)
+    assert cause is not None, mode
+    raise errors.options_invalid(options_kind, [cause])
+
+
+def field_validation_cause(request: Request) -> JSON | None:
+    """Return the cause against an unknown mode of ?fieldValidation."""
+    mode = request.option("fieldValidation")
+    if mode in ("", "Ignore", "Strict", "Warn"):
+        return None
     message = f'Unsupported value: "{mode}": supported values: "", "Ignore", "Strict", "Warn"'
-    raise errors.options_invalid(options_kind, [errors.cause("FieldValueNotSupported", "fieldValidation", message)])
+    return errors.cause("FieldValueNotSupported", "fieldValidation", message)
 
 
 def read_object(
@@ -327,7 +337,10 @@ def read_object(
         ) from error
     strict = record_sent_text(resource, obj, request.body, strict)
     if strict or unknown:
+        in_order = bool(strict and unknown) and not isinstance(resource, CustomResource)
         strict = merge_strict_errors(strict, unknown)
+        if in_order and media_type(request) == "application/json":
+            strict = _in_document_order(request.body, strict)
         if mode == "Strict":
             raise errors.bad_request(
                 f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}: '
@@ -372,6 +385,36 @@ def merge_strict_errors(duplicates: list[str], unknown: list[str]) -> list[str]:
     paths = tuple(f"duplicate field {error.removeprefix('unknown field ')}" for error in unknown)
     inner = tuple(f"{path[:-1]}{sign}" for path in paths for sign in (".", "["))
     return [error for error in duplicates if error not in paths and not error.startswith(inner)] + unknown
+
+
+def _in_document_order(body: bytes, strict: list[str]) -> list[str]:
+    """Return the errors of JSON in the order in which Go's decoder meets their fields."""
+    paths = [error.partition('"')[2][:-1] for error in strict]
+    parents = {"", *(path[: sign.start()] for path in paths for sign in _SIGNS.finditer(path))}
+    wanted = frozenset(strict)
+    positions: dict[str, int] = {}
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, _Pairs):
+            keys = set[str]()
+            for key, member in value.pairs:
+                inner = f"{path}.{key}" if path else key
+                error = f'{"duplicate" if key in keys else "unknown"} field "{inner}"'
+                if error in wanted:
+                    positions.setdefault(error, len(positions))
+                keys.add(key)
+                if inner in parents:
+                    walk(member, inner)
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                if (inner := f"{path}[{index}]") in parents:
+                    walk(item, inner)
+
+    walk(json.loads(_replace_surrogates(body), object_pairs_hook=_Pairs), "")
+    return sorted(strict, key=lambda error: positions.get(error, len(positions)))
+
+
+_SIGNS = re.compile(r"[.\[]")
 
 
 def format_strict_errors(strict: list[str]) -> str:

@@ -209,6 +209,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
     flags = {
         "feature-gates": FeatureGates(SWITCHED).text(),
         "runtime-config": "scheduling.k8s.io/v1alpha2=true",  # GenericWorkload requires it
+        "disable-admission-plugins": "ServiceAccount",  # as in the servers of this process
     }
     with real_apiserver(tmp_path_factory.mktemp("real"), flags) as server:
         yield server
@@ -467,7 +468,10 @@ def contents(status: int, response: JSON) -> Any:
 async def test_values_of_disabled_gates_can_be_updated_as_in_kubernetes(tmp_path: Path):
     needs_binaries()
     outcomes: dict[str, dict[str, Any]] = {"kubeloop": {}, "kube-apiserver": {}}
-    flags = {"feature-gates": FeatureGates(_DISABLED_LATER).text()}
+    flags = {
+        "feature-gates": FeatureGates(_DISABLED_LATER).text(),
+        "disable-admission-plugins": "ServiceAccount",
+    }
     with real_apiserver(tmp_path / "real", flags) as server:
 
         def send(api: InProcessApi, step: str, method: str, path: str, body: JSON) -> None:

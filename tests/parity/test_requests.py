@@ -11,6 +11,7 @@ import json
 import random
 import re
 import time
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
@@ -20,6 +21,10 @@ from urllib.parse import quote
 
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from support.custom_resource_requests import Step
 from support.differential import (
@@ -411,3 +416,102 @@ def test_objects_of_a_removed_version_are_like_kube_apiserver(servers):
                 break
             time.sleep(0.1)
         assert conditions[-1]["message"].startswith("could not list instances: storage is (re)initializing: failed")
+
+
+# --- forms and parameters of requests ---------------------------------------------------------------------------------
+
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+PARAMETERS = (
+    "timeout=invalid", "timeout=5", "timeout=-1s", "timeout=1s", "timeoutSeconds=x", "timeoutSeconds=-1", "limit=x",
+    "limit=-1", "continue=x", "resourceVersion=x", "resourceVersionMatch=x", "allowWatchBookmarks=x", "dryRun=x",
+    "sendInitialEvents=x", "fieldSelector=x", "fieldManager=%01", "fieldValidation=x", "force=x", "pretty=x",
+    "gracePeriodSeconds=x", "propagationPolicy=x", "orphanDependents=x", "unknown=1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("parameter", PARAMETERS)
+def test_parameters_of_every_verb_match_kube_apiserver(servers, namespace, parameter: str):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    new = {"metadata": {"name": "sent"}}
+    merge, apply = "application/merge-patch+json", "application/apply-patch+yaml"
+    config = {"apiVersion": "v1", "kind": "ConfigMap", **new}
+    requests = [
+        Request("GET", f"{path}?{parameter}"),
+        Request("GET", f"{path}/a?{parameter}"),
+        Request("POST", f"{path}?{parameter}", new),
+        Request("PUT", f"{path}/sent?{parameter}", new),
+        Request("PATCH", f"{path}/sent?{parameter}", {"data": {"a": "b"}}, merge),
+        Request("PATCH", f"{path}/sent?{parameter}", config, apply),
+        Request("DELETE", f"{path}/sent?{parameter}"),
+        Request("DELETE", f"/api/v1/namespaces/{namespace}/podtemplates?{parameter}"),
+        Request("DELETE", f"{path}/sent"),
+    ]
+    check_responses(servers, [request._replace(path=request.path.replace("%01", "\x01")) for request in requests])
+
+
+@pytest.mark.parametrize(
+    "accept", [TABLE, f"{TABLE},application/json", TABLE.replace("Table", "PartialObjectMetadata")]
+)
+def test_forms_of_subresources_match_kube_apiserver(servers, namespace, accept: str):
+    path = f"/api/v1/namespaces/{namespace}/pods/other"
+    requests = [
+        Request("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "x"}}),
+        Request("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {"spec": {"namespace": "odd"}}),
+        Request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/robot/token", {"spec": {}}),
+        Request("POST", f"{path}/binding?dryRun=All", {"metadata": {"name": "other"}, "target": {"name": "n"}}),
+        Request("POST", f"{path}/eviction?dryRun=All", {"metadata": {"name": "other"}}),
+        Request("GET", f"{path}/status"),
+        Request("GET", "/apis/apps/v1/namespaces/odd/deployments/d/scale"),
+    ]
+    check_responses(servers, [request._replace(accept=accept) for request in requests])
+
+
+def test_strict_errors_are_in_the_order_of_kube_apiserver(servers, namespace):
+    path = f"/api/v1/namespaces/{namespace}/configmaps?dryRun=All&fieldValidation="
+    body = (
+        '{"kind":"ConfigMap","apiVersion":"v1","x":1,"metadata":{"name":"q","y":1,"name":"q","labels":{"a":"b","a":"c"}},'
+        '"data":{"a":"1","a":"2"},"z":1,"x":2,"data":{}}'
+    )
+    check_responses(servers, [Request("POST", f"{path}{mode}", body) for mode in ("Strict", "Warn", "Ignore")])
+
+
+def test_approval_of_a_signing_request_matches_kube_apiserver(servers):
+    path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "user")])
+    signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    request = b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
+    spec = {"signerName": "example.com/signer", "request": request, "usages": ["client auth"]}
+    approved = {"type": "Approved", "status": "True", "reason": "r", "lastUpdateTime": "2026-01-01T00:00:00Z"}
+    merge = "application/merge-patch+json"
+    conditions = [{"type": "Approved", "status": "True", "reason": "other"}, {"type": "Mine", "status": "True"}]
+    check_responses(
+        servers,
+        [
+            Request("POST", path, {"metadata": {"name": "c"}, "spec": spec}),
+            Request(
+                "PATCH",
+                f"{path}/c/approval",
+                {"metadata": {"labels": {"a": "b"}}, "status": {"conditions": [approved], "certificate": "eA=="}},
+                merge,
+            ),
+            Request("PATCH", f"{path}/c/approval", {"metadata": {"finalizers": ["a.b/c"]}}, merge),
+            Request("PATCH", f"{path}/c/status", {"status": {"conditions": conditions}}, merge),
+            Request("GET", f"{path}/c"),
+        ],
+    )
+
+
+def test_applied_objects_have_the_bytes_of_kube_apiserver(servers, namespace):
+    """Field sets, labels and data, which clients in Go see as they are sent."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps/sorted?fieldManager="
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "sorted", "labels": {"b": "", "a": ""}}}
+    apply = "application/apply-patch+yaml"
+    sent = []
+    for server in (servers.real, servers.ours):
+        server.request("PATCH", f"{path}one", {**config, "data": {"z": "1", "b": "2"}}, apply)
+        content = server.request("PATCH", f"{path}two", {**config, "data": {"y": "1", "a": "2"}}, apply).content
+        metadata = content["metadata"]
+        fields = [entry["fieldsV1"] for entry in sorted(metadata["managedFields"], key=lambda entry: entry["manager"])]
+        sent.append(json.dumps([content["data"], metadata["labels"], fields]))
+    assert sent[0] == sent[1]

@@ -42,22 +42,51 @@ def _prepare_update(obj: JSON, old: JSON, _write: Write) -> None:
 _USER_FIELDS = ("username", "uid", "groups", "extra")
 
 
-def _prepare_approval(obj: JSON, old: JSON, _write: Write) -> JSON:
-    """Return the object that a write to certificatesigningrequests/approval stores: only its conditions change."""
-    metadata = dict(old["metadata"])
-    if "managedFields" in obj["metadata"]:
-        metadata["managedFields"] = obj["metadata"]["managedFields"]
+def _prepare_approval(obj: JSON, old: JSON, write: Write) -> JSON:
+    """Return the object that a write to certificatesigningrequests/approval stores: of the status, its conditions."""
+    metadata, sent = dict(old["metadata"]), obj["metadata"]
+    for field in STRATEGY.status_metadata:
+        if field in sent:
+            metadata[field] = sent[field]
+        else:
+            metadata.pop(field, None)
     status = dict(old.get("status") or {})
-    conditions = (obj.get("status") or {}).get("conditions")
-    if conditions:
-        # the time of the update replaces a missing transition time
-        status["conditions"] = [
-            {**condition, "lastTransitionTime": condition.get("lastTransitionTime") or condition.get("lastUpdateTime")}
-            for condition in conditions
-        ]
+    if conditions := (obj.get("status") or {}).get("conditions"):
+        status["conditions"] = _with_times(conditions, status.get("conditions") or [], write)
     else:
         status.pop("conditions", None)
     return {**old, "metadata": metadata, "status": status}
+
+
+def _prepare_status(obj: JSON, old: JSON, write: Write) -> None:
+    """Keep the decisions, which only a write to approval changes: validation refuses more or fewer of them."""
+    conditions = [*((obj.get("status") or {}).get("conditions") or ())]
+    if not conditions:
+        return
+    before = (old.get("status") or {}).get("conditions") or []
+    for decision in ("Approved", "Denied"):
+        decided = [condition for condition in before if condition.get("type") == decision]
+        places = [place for place, condition in enumerate(conditions) if condition.get("type") == decision]
+        if len(decided) == len(places):
+            for place, condition in zip(places, decided, strict=True):
+                conditions[place] = condition
+    obj["status"] = {**obj["status"], "conditions": _with_times(conditions, before, write)}
+
+
+def _with_times(conditions: list[JSON], before: list[JSON], write: Write) -> list[JSON]:
+    """Return conditions with the times that the request leaves out. Source: populateConditionTimestamps."""
+    result = []
+    for condition in conditions:
+        same = (
+            other["lastTransitionTime"]
+            for other in before
+            if other.get("lastTransitionTime")
+            and (other.get("type"), other.get("status")) == (condition.get("type"), condition.get("status"))
+        )
+        updated = condition.get("lastUpdateTime") or write.now()
+        changed = condition.get("lastTransitionTime") or next(same, None) or write.now()
+        result.append({**condition, "lastUpdateTime": updated, "lastTransitionTime": changed})
+    return result
 
 
 def _prepare_create(obj: JSON, write: Write) -> None:
@@ -73,6 +102,7 @@ STRATEGY = Strategy(
     computed_columns={"RequestedDuration": _requested_duration, "Condition": _condition},
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,
+    prepare_status=_prepare_status,
     prepare_subresources={"approval": _prepare_approval},
     owns_spec=False,
     selectable_fields={"metadata.name": NAME, "spec.signerName": field_getter("spec", "signerName")},

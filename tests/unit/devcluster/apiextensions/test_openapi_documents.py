@@ -53,6 +53,9 @@ def test_openapi_document_of_a_group_has_its_schemas_and_paths(
     gear = document["components"]["schemas"]["com.example.other.v1.Gear"]
     assert gear["properties"]["teeth"] == {"type": "integer", "nullable": True}
     assert set(gear["properties"]) == {"apiVersion", "kind", "metadata", "teeth"}
+    assert gear["properties"]["metadata"]["description"].startswith("Standard object's metadata. More info: https://")
+    gears = document["components"]["schemas"]["com.example.other.v1.GearList"]["properties"]
+    assert gears["metadata"]["description"].startswith("Standard list metadata. More info: https://")
     assert "/apis/other.example.com/v1/gears/{name}" in document["paths"]
 
 

@@ -288,16 +288,18 @@ STATUS: dict[str, tuple[str, Any]] = {
 }
 
 
-async def test_approval_only_writes_conditions(api: InProcessApi):
+async def test_approval_writes_conditions_and_labels(api: InProcessApi):
     served = BY_PATH["certificates.k8s.io", "v1", "certificatesigningrequests"]
     created = api.succeed("POST", collection(served), example(served))
     assert created["spec"]["username"] == "admin"
     approval = {"type": "Approved", "status": "True", "reason": "Test", "lastUpdateTime": "2026-01-01T00:00:00Z"}
     created["status"] = {"conditions": [approval], "certificate": "LS0tLS0="}
-    created["metadata"]["labels"] = {"mine": "ignored"}
+    created["metadata"]["labels"] = {"mine": "stored"}
     approved = api.succeed("PUT", f"{collection(served)}/x/approval", created)
-    assert approved["status"] == {"conditions": [{**approval, "lastTransitionTime": approval["lastUpdateTime"]}]}
-    assert approved["metadata"]["labels"] == {"app": "x"}
+    (condition,) = approved["status"].pop("conditions")
+    assert condition.pop("lastTransitionTime") > approval["lastUpdateTime"]
+    assert (condition, approved["status"]) == (approval, {})
+    assert approved["metadata"]["labels"] == {"mine": "stored"}
 
 
 async def test_required_fields_of_type_are_validated(api: InProcessApi):

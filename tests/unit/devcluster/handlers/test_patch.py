@@ -10,7 +10,7 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.handlers.patch import (
     APPLY,
-    check_patch_options,
+    patch_option_causes,
     patch_type,
     patched,
     read_configuration,
@@ -41,12 +41,8 @@ def test_type_of_a_patch(header: str, type_: str):
     ],
 )
 def test_options_fit_the_type_of_a_patch(query: str, type_: str, reason: str):
-    request, message = Request.of("PATCH", f"/x{query}"), ""
-    try:
-        check_patch_options(request, type_)
-    except StatusError as error:
-        message = error.message
-    assert message == (reason and f'PatchOptions.meta.k8s.io "" is invalid: {reason}')
+    causes = patch_option_causes(Request.of("PATCH", f"/x{query}"), type_)
+    assert [f"{cause['field']}: {cause['message']}" for cause in causes] == ([reason] if reason else [])
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,11 @@ def test_dry_run_of_a_request(query: str, dry_run: bool):
     ("query", "reason"),
     [
         ("?dryRun=Some", 'dryRun: Unsupported value: ["Some"]: supported values: "All"'),
+        (
+            "?dryRun=x&fieldValidation=x",
+            '[dryRun: Unsupported value: ["x"]: supported values: "All", fieldValidation: Unsupported value: "x": '
+            'supported values: "", "Ignore", "Strict", "Warn"]',
+        ),
         (f"?fieldManager={'x' * 129}", "fieldManager: Too long: may not be more than 128 bytes"),
     ],
 )

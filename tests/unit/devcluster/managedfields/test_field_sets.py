@@ -10,6 +10,7 @@ from kubeloop.devcluster.managedfields.field_sets import (
     entries_of_known_versions,
     initial_entries,
     sorted_entries,
+    sorted_fields,
     subtract,
 )
 from kubeloop.devcluster.server.apiserver import ServingSettings
@@ -29,6 +30,36 @@ async def api() -> InProcessApi:
     if api("GET", "/api/v1/namespaces/default")[0] == 404:
         api.create("/api/v1/namespaces", {"metadata": {"name": "default"}})
     return api
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [".", "f:a", "f:aa", "f:b"],
+        [".", 'k:{"containerPort":80,"protocol":"TCP"}', 'k:{"containerPort":443,"protocol":"TCP"}'],
+        ['k:{"name":"a"}', 'k:{"name":"b"}', 'v:"a"', "v:true", "i:2", "i:10"],
+        ["v:2", "v:10", 'v:"1"', "v:false", "v:true", "v:null"],
+    ],
+)
+def test_fields_are_in_the_order_of_go(names: list[str]):
+    fields = {name: {inner: {} for inner in ("f:z", "f:a")} for name in reversed(names)}
+    ordered = sorted_fields(fields)
+    assert [*ordered] == names
+    assert all([*inner] == ["f:a", "f:z"] for inner in ordered.values())
+
+
+async def test_applied_fields_labels_and_data_are_sorted(api: InProcessApi):
+    path, apply = f"{CONFIG_MAPS}/c?fieldManager=m", "application/apply-patch+yaml"
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "labels": {"b": "", "a": ""}}}
+    api("PATCH", path, {**config, "data": {"z": "1", "b": "2"}}, apply)
+    applied = api.succeed("PATCH", f"{path}2", {**config, "data": {"y": "1", "a": "2"}}, apply)
+    assert [*applied["data"]] == ["a", "b", "y", "z"]
+    assert [*applied["metadata"]["labels"]] == ["a", "b"]
+    assert [[*fields] for fields in owners(applied).values()] == [["f:data", "f:metadata"]] * 2
+    assert {manager: [*fields["f:data"]] for manager, fields in owners(applied).items()} == {
+        "m": ["f:b", "f:z"],
+        "m2": ["f:a", "f:y"],
+    }
 
 
 def owners(obj: JSON) -> dict[str, JSON]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.devcluster.serializer.negotiation import clauses, matches_accept, negotiate_media_type, without_conversion
+from support.api_requests import InProcessApi
 
 YAML, PROTOBUF = "application/yaml", "application/vnd.kubernetes.protobuf"
 
@@ -53,3 +54,27 @@ def test_negotiate_media_type_without_conversion(accept: str, media_type: str | 
 )
 def test_matches_accept_compares_media_types_only(accept: str, accepted: bool):
     assert matches_accept(accept) is accepted
+
+
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "x"}}),
+        ("/apis/authentication.k8s.io/v1/selfsubjectreviews", {}),
+        ("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {"spec": {"namespace": "default"}}),
+        ("/api/v1/namespaces/default/serviceaccounts/robot/token", {"spec": {}}),
+        ("/api/v1/namespaces/default/pods/p/binding", {"metadata": {"name": "p"}, "target": {"name": "n"}}),
+        ("/api/v1/namespaces/default/pods/p/eviction", {"metadata": {"name": "p"}}),
+    ],
+)
+async def test_objects_that_are_not_stored_have_no_table(path: str, body: dict[str, object]):
+    api, namespace = InProcessApi(), "/api/v1/namespaces/default"
+    api.create(f"{namespace}/serviceaccounts", {"metadata": {"name": "robot"}})
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    api.create(f"{namespace}/pods", pod)
+    status, content = api("POST", path, body, accept=TABLE)
+    assert (status, content["reason"]) == (406, "NotAcceptable"), content
+    assert api("POST", path, body, accept=f"{TABLE},application/json")[0] == 201

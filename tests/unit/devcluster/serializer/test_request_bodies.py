@@ -11,6 +11,7 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import EVENTS_V1, INGRESSES
 from kubeloop.devcluster.serializer.request_bodies import check_kind, merge_strict_errors, parse_json
 from kubeloop.kube.objects.resources import DEPLOYMENTS, EVENTS, PODS, REPLICA_SETS, Resource
+from support.api_requests import InProcessApi
 
 
 def test_unpaired_surrogates_are_replaced():
@@ -78,3 +79,22 @@ def test_kind_of_another_version_is_refused(resource: Resource[Any], api_version
     with pytest.raises(StatusError) as raised:
         check_kind({"apiVersion": api_version, "kind": kind}, resource)
     assert (raised.value.code, message in raised.value.message) == (400, True), raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("body", "errors"),
+    [
+        (
+            '{"x": 1, "metadata": {"name": "q", "y": 1, "name": "q"}, "data": {"a": "1", "a": "2"}, "z": 1, "x": 2}',
+            'unknown "x", unknown "metadata.y", duplicate "metadata.name", duplicate "data.a", unknown "z"',
+        ),
+        ('{"metadata": {"name": "q"}, "data": {}, "data": {}, "x": {"a": 1, "a": 2}}', 'duplicate "data", unknown "x"'),
+    ],
+)
+async def test_strict_errors_are_in_the_order_of_the_document(body: str, errors: str):
+    api, path = InProcessApi(), "/api/v1/namespaces/default/configmaps?dryRun=All"
+    content = api("POST", f"{path}&fieldValidation=Strict", body)[1]
+    expected = errors.replace(' "', ' field "')
+    assert content["message"].partition("strict decoding error: ")[2] == expected
+    api.succeed("POST", f"{path}&fieldValidation=Warn", body)
+    assert [warning[7:-1].replace("\\", "") for warning in api.warnings] == expected.split(", ")

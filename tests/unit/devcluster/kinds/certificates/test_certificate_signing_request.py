@@ -38,16 +38,41 @@ def test_requester_is_the_authenticated_user():
     assert obj["spec"] == {"signerName": "s", "username": "jane", "groups": ["g"]}
 
 
-def test_approval_changes_only_conditions():
-    old = {"metadata": {"name": "a"}, "spec": {"signerName": "s"}, "status": {"certificate": "x"}}
+NOW = Write(now=lambda: "now")
+
+
+def test_approval_changes_conditions_and_the_metadata_of_clients():
+    old = {
+        "metadata": {"name": "a", "annotations": {"b": "c"}},
+        "spec": {"signerName": "s"},
+        "status": {"certificate": "x"},
+    }
     condition = {"type": "Approved", "status": "True", "lastUpdateTime": "t1"}
     sent = {
         "metadata": {"name": "a", "labels": {"x": "y"}, "managedFields": [1]},
         "spec": {},
         "status": {"certificate": "y", "conditions": [condition]},
     }
-    assert STRATEGY.prepare_subresources["approval"](sent, old, Write()) == {
-        "metadata": {"name": "a", "managedFields": [1]},
+    assert STRATEGY.prepare_subresources["approval"](sent, old, NOW) == {
+        "metadata": {"name": "a", "labels": {"x": "y"}, "managedFields": [1]},
         "spec": {"signerName": "s"},
-        "status": {"certificate": "x", "conditions": [{**condition, "lastTransitionTime": "t1"}]},
+        "status": {"certificate": "x", "conditions": [{**condition, "lastTransitionTime": "now"}]},
     }
+
+
+def test_condition_that_does_not_change_keeps_its_transition_time():
+    before = {"type": "Approved", "status": "True", "lastTransitionTime": "t0"}
+    old = {"metadata": {}, "spec": {}, "status": {"conditions": [before]}}
+    sent = {"metadata": {}, "status": {"conditions": [{"type": "Approved", "status": "True"}]}}
+    stored = STRATEGY.prepare_subresources["approval"](sent, old, NOW)
+    assert stored["status"]["conditions"] == [{**before, "lastUpdateTime": "now"}]
+
+
+def test_status_write_keeps_decisions_and_completes_times():
+    approved = {"type": "Approved", "status": "True", "lastUpdateTime": "t0", "lastTransitionTime": "t0"}
+    old = {"status": {"conditions": [approved]}}
+    obj = {"status": {"conditions": [{"type": "Approved", "reason": "other"}, {"type": "Failed", "status": "True"}]}}
+    assert STRATEGY.prepare_status is not None
+    STRATEGY.prepare_status(obj, old, NOW)
+    times = {"lastUpdateTime": "now", "lastTransitionTime": "now"}
+    assert obj["status"]["conditions"] == [approved, {"type": "Failed", "status": "True", **times}]

@@ -91,6 +91,7 @@ POLICY = f"{FIRST}.capacity[memory].requestPolicy"
                 )
             ),
             [
+                f'{FIRST}.attributes: Invalid value: "": the domain must not be empty',
                 f"{FIRST}.attributes[a].string: Too long: may not be more than 64 bytes",
                 f'{FIRST}.attributes[b].version: Invalid value: "1.2": must be a string compatible with '
                 "semver.org spec "
@@ -100,7 +101,6 @@ POLICY = f"{FIRST}.capacity[memory].requestPolicy"
                 '"StringValues":null,"VersionValues":null}: exactly '
                 "one value must be specified",
                 f'{FIRST}.attributes[d]: Invalid value: "": exactly one value must be specified',
-                f'{FIRST}.attributes: Invalid value: "": the domain must not be empty',
             ],
             id="attributes",
         ),
