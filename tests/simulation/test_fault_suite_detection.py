@@ -29,7 +29,7 @@ from kubeloop.controllers.statefulset import stateful_set_plan
 from kubeloop.informers.reflector import Reflector
 from kubeloop.informers.shared_informer import SharedInformer
 from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.objects.api_types import Deployment, Pod
+from kubeloop.kube.objects.api_types import Deployment
 from kubeloop.kube.objects.object_fields import condition_of
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.process.leader_election import LeaderElection
@@ -40,7 +40,6 @@ from kubeloop.scheduler.framework.reserve_points import ReservePoints
 from kubeloop.scheduler.plugins import pod_group_preemption
 from kubeloop.scheduler.plugins.gang_scheduling import GangScheduling
 from kubeloop.scheduler.plugins.preemption_executor import PreemptionExecutor
-from kubeloop.scheduler.status_patches import StatusPatches
 from kubeloop.tracing.journal.trace_journal import RecoveredRecords, TraceJournal
 from support.faults import campaign
 from support.faults.fault_plan import Fault, FaultPlan
@@ -203,17 +202,6 @@ def counts_of_postponed_statuses_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def postponing_every_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(replica_set_controller, "turns", lambda before, status, replicas_after: False)
-
-
-def keeping_the_oldest_status(patch: pytest.MonkeyPatch) -> None:
-    """A status of a pod that is requested while another one is pending is lost."""
-    request = StatusPatches.set
-
-    def set_first(self: Any, pod: Pod, **changes: Any) -> None:
-        if pod.metadata.uid not in self._in_progress:
-            request(self, pod, **changes)
-
-    patch.setattr(StatusPatches, "set", set_first)
 
 
 CRASH = FaultPlan((Fault("crash-after", write=30),), compares_versions=False)

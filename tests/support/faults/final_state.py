@@ -72,7 +72,7 @@ def _comparable(resource: Resource[Any], obj: JSON) -> JSON:
     spec = obj.get("spec", {})
     name = metadata["name"]
     if resource is PODS:  # nodes and victims are choices of the scheduler, addresses and containers follow from them
-        name = _NUMBER.sub("-N", name)
+        name = _NUMBER.sub("-N", _SUFFIX.sub("-*", name))
         spec = {"bound": bool(spec.get("nodeName"))}
         status = {name: status[name] for name in ("phase", "conditions", "nominatedNodeName") if name in status}
     elif "observedGeneration" in status:
