@@ -140,7 +140,7 @@ def test_bound_and_missing_pods_are_reported(server: RealApiServer, tmp_path):
     assert (bound.returncode, bound.stdout.splitlines()[0]) == (0, "pod default/web-0: the pod is bound to node-0")
     missing = kubeloop.run("explain", "pod/prots", f"--kubeconfig={server.kubeconfig}")
     assert (missing.returncode, missing.stdout) == (2, "")
-    assert missing.stderr == "error: no pod prots in namespace default\n  hint: did you mean ports?\n"
+    assert missing.stderr == "error: no pod prots in any namespace\n  hint: did you mean ports?\n"
 
 
 def test_configuration_of_the_cluster_selects_the_filters(server: RealApiServer, tmp_path):
@@ -201,3 +201,79 @@ def test_reason_of_a_pod_group_is_that_of_kube_scheduler(tmp_path, min_count, to
             messages = [condition(server, f"w{number}").get("message", "") for number in range(min_count)]
             reason = attempt["message"].removeprefix("5 of 6 pods fit; w5: ")
             assert reason in [re.sub(POST_FILTER, "", message).strip() for message in messages]
+
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ABSENT = re.compile(r"not exist|no such|there is no|not found|Insufficient|no (volume|default)")
+NEEDED = {
+    "": ["pods", "nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims"],
+    "storage.k8s.io": ["storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"],
+}
+
+
+@pytest.fixture(scope="module")
+def restricted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
+    """A cluster with RBAC whose pod "pending" has a claim that is bound to a volume; both exist, and their class."""
+    needs_binaries()
+    folder = tmp_path_factory.mktemp("restricted")
+    with real_apiserver(folder, {"authorization-mode": "RBAC"}) as server:
+        make_node(server, "node-0", size={"cpu": "4", "memory": "8Gi", "pods": "10"})
+        storage_class = {"metadata": {"name": "std"}, "provisioner": "p", "volumeBindingMode": "Immediate"}
+        server.request("POST", "/apis/storage.k8s.io/v1/storageclasses", storage_class)
+        volume = {"accessModes": ["ReadWriteOnce"], "storageClassName": "std"}
+        claim = {**volume, "volumeName": "pv", "resources": {"requests": {"storage": "1Gi"}}}
+        metadata = {"name": "data", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+        claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+        uid = server.request("POST", claims, {"metadata": metadata, "spec": claim})["metadata"]["uid"]
+        reference = {"namespace": "default", "name": "data", "uid": uid}
+        source = {"csi": {"driver": "d.example.com", "volumeHandle": "h"}, "capacity": {"storage": "1Gi"}}
+        volume |= {**source, "claimRef": reference}
+        server.request("POST", "/api/v1/persistentvolumes", {"metadata": {"name": "pv"}, "spec": volume})
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+        server.request("POST", PODS, pod("pending", volumes=volumes))
+        certificate, key = server.authority.sign("dev", user="dev")
+        server.kubeconfig_of("dev", {"client-certificate": str(certificate), "client-key": str(key)})
+        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "dev"}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "dev"}
+        binding = {"metadata": {"name": "dev"}, "roleRef": role, "subjects": [subject]}
+        server.request("POST", f"{RBAC}/clusterrolebindings", binding)
+        yield server
+
+
+def permit(server: RealApiServer, without: str) -> None:
+    """Let the user read the resources of NEEDED but one."""
+    rules = [
+        {"apiGroups": [group], "resources": [name for name in names if name != without], "verbs": ["get", "list"]}
+        for group, names in NEEDED.items()
+    ]
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "dev"}}
+    server.request(
+        "PATCH",
+        f"{RBAC}/clusterroles/dev?fieldManager=test&force=true",
+        role | {"rules": rules},
+        content_type="application/apply-patch+yaml",
+    )
+
+    def may_list(group: str, name: str) -> bool:
+        attributes = {"verb": "list", "group": group, "resource": name}
+        review = {"spec": {"user": "dev", "resourceAttributes": attributes}}
+        allowed: bool = server.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"][
+            "allowed"
+        ]
+        return allowed
+
+    def in_effect() -> bool:
+        return all(may_list(group, name) is (name != without) for group, names in NEEDED.items() for name in names)
+
+    wait_until(in_effect, "the rules are in effect")
+
+
+@pytest.mark.parametrize("without", [name for names in NEEDED.values() for name in names])
+def test_what_the_user_may_not_read_is_never_absent(restricted: RealApiServer, tmp_path, without):
+    permit(restricted, without)
+    dev = restricted.folder / "kubeconfig-dev"
+    result = Kubeloop(tmp_path).run("explain", "pod", "pending", "-n", "default", f"--kubeconfig={dev}")
+    assert not ABSENT.search(result.stdout + result.stderr)
+    assert "fits on 1 of 1 nodes" in result.stdout or "permission; see kubectl auth can-i" in result.stderr
+    if without in ("persistentvolumes", "storageclasses"):
+        assert f"not checked, because the user may not list {without}" in " ".join(result.stdout.split())
