@@ -189,7 +189,9 @@ class ClusterExplanation:
     async def _pod_elsewhere(self, namespace: str, name: str) -> Pod:
         """Return the pod of this name in another namespace, if `namespace` is "". Raises UserError."""
         try:
-            pods = (await self._client.list_all(PODS, namespace)).items
+            pods = (await self._client.list_all(PODS, namespace, field_selector=f"metadata.name={name}")).items
+            if not pods:  # for similar names
+                pods = (await self._client.list_all(PODS, namespace)).items
         except Forbidden as error:
             where = f"in namespace {namespace or 'default'}"
             hint = f"other pods are unknown: {error}" if namespace else f"choose a namespace with -n: {error}"

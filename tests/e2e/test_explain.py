@@ -71,7 +71,9 @@ def test_bound_and_missing_pods_are_reported(mixed):
     assert "is bound to node-" in kubeloop.run("explain", name, "-n", "mixed").stdout
     result = kubeloop.run("explain", "pod/missing")
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("error: there is no pod default/missing\n  hint: ")
+    assert result.stderr == "error: no pod missing in any namespace\n  hint: list all with kubectl get pods -A\n"
+    cut = name.removeprefix("pod/")[:-1]
+    assert f"did you mean {name.removeprefix('pod/')}" in kubeloop.run("explain", "pod", cut).stderr
 
 
 HUGE_CRON_JOB = """
@@ -94,6 +96,8 @@ def test_pods_of_owners_are_explained(mixed):
     kubeloop, _, kubectl = mixed
     result = kubeloop.run("explain", "deploy/api", "-n", "mixed")
     assert result.stdout.startswith("deployment mixed/api: none of its pods (")
+    assert kubeloop.run("explain", "deploy", "api").stdout == result.stdout  # the only namespace that has it
+    assert kubeloop.run("explain", "deploy", "apis").stderr.endswith("hint: did you mean api?\n")
     kubectl("apply", "-f", "-", stdin=HUGE_CRON_JOB)
     kubectl("create", "job", "huge-now", "--from=cronjob/huge")
     kubectl("wait", "pods", "-l", "job-name=huge-now", "--for=create", "--timeout=90s")
@@ -104,7 +108,7 @@ def test_pods_of_owners_are_explained(mixed):
         assert explanation["pod"].startswith("default/huge-now-")
         assert explanation["message"] == "0/5 nodes are available: 5 Insufficient cpu."
     result = kubeloop.run("explain", "sts/none")
-    assert (result.returncode, result.stderr.splitlines()[0]) == (2, "error: statefulset default/none has no pods")
+    assert (result.returncode, result.stderr.splitlines()[0]) == (2, "error: no statefulset none in any namespace")
 
 
 @pytest.mark.usefixtures("needs_kubectl")

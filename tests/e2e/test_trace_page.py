@@ -617,7 +617,8 @@ OVERLAPS_AND_CUTS = """(() => {
             .map(label => [label.textContent, label.getBoundingClientRect()]);
         boxes.slice(1).forEach(([text, box], at) => { if (box.left < boxes[at][1].right + 2) problems.push(text); });
     }
-    for (const node of document.querySelectorAll('.cell.duration, .p50, .p99, .slowest span, .head .duration'))
+    const texts = ".cell.duration, .p50, .p99, .slowest span, .slowest small, .track span, .reason, .head .duration";
+    for (const node of document.querySelectorAll(texts))
         if (node.checkVisibility() && node.scrollWidth > node.clientWidth + 1) problems.push(node.textContent);
     return problems;
 })()"""

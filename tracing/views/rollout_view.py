@@ -136,8 +136,8 @@ def rollout_log_line(rollout: Rollout) -> str:
         parts.append(
             f"created to bound p50 {format_duration(total.p50_us)}, p99 {format_duration(total.p99_us)}{exact_to}"
         )
-    if rollout.waiting:
-        parts.append(_not_bound(rollout))
+    if rollout.waiting:  # without their time: a line would differ from the last one at each poll
+        parts.append(f"{_count(rollout.waiting)} not bound")
     return "; ".join(parts)
 
 

@@ -133,7 +133,7 @@ Kubeloop.Waterfall = class {
     const uncertain = Math.max(Kubeloop.uncertainty(span, "start"), Kubeloop.uncertainty(span, "end"));
     const duration = Kubeloop.duration((span.end - span.start) / 1e3), within = uncertain ? ` ±${Kubeloop.duration(uncertain / 1e3)}` : "", summary = Kubeloop.summaryOf(span);
     /* next to its bar if there is room, else in a line of its own; on a phone always in a line of its own */
-    const short = summary.length <= 60, after = left + width;
+    const short = summary.length <= Math.min(60, (0.44 * (this.axis.clientWidth || 400)) / 7), after = left + width;
     const position = !depth || !summary || !short ? null : after <= 55 ? { left: `calc(${Math.max(after, left + 0.5)}% + 8px)` }
       : left >= 45 ? { right: `calc(${100 - left + (100 * Kubeloop.uncertainty(span, "start")) / total}% + 8px)` } : null;
     const head = Kubeloop.element("div", { class: "head" },
