@@ -609,6 +609,7 @@ async def test_pods_and_rollouts_that_are_unknown_are_not_shown_as_such(browser)
 
 
 MINUTE_MS = 60_000
+REASON = "0/3 nodes are available: 3 node(s) had untolerated taint(s)."
 # Labels of one axis that overlap, and texts that are cut off.
 OVERLAPS_AND_CUTS = """(() => {
     const problems = [];
@@ -630,7 +631,7 @@ def long_traces():
     documents = []
     for number in range(6):
         is_open, end_ms = not number, (46 if not number else 15) * MINUTE_MS + 38_000
-        wait = span("queue unschedulable", 0, end_ms, error="0/3 nodes are available", parent=f"root-{number}", **edges)
+        wait = span("queue unschedulable", 0, end_ms, error=REASON, parent=f"root-{number}", **edges)
         node = {} if is_open else {"k8s__node__name": "n1"}
         trace = document(
             wait,
