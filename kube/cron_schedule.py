@@ -119,9 +119,11 @@ class FieldSchedule(msgspec.Struct, frozen=True):
                 starts_over = local.month == 1
             elif part == 1 and not self._matches_day(local.date()):
                 start = local if truncated else self._normalized(local.replace(hour=0, minute=0, second=0))
-                at = self._utc(start + timedelta(days=1))
-                hour = self._local(at).hour
-                at += timedelta(hours=24 - hour if hour > 12 else -hour)  # where daylight saving time skips midnight
+                following = self._utc(start + timedelta(days=1))
+                hour = self._local(following).hour
+                following += timedelta(hours=24 - hour if hour > 12 else -hour)  # where midnight is skipped
+                # A day that the zone skips, as Apia did on 2011-12-30; v1.36 never gets past it.
+                at = following if following > self._utc(start) else self._utc(start) + timedelta(days=1)
                 local = self._local(at)
                 starts_over = local.day == 1
             elif part == 2 and local.hour not in self.hours:

@@ -16,6 +16,7 @@ from kubeloop.devcluster.storage.store import Table
 from kubeloop.devcluster.storage.watch import BOOKMARK_SECONDS, INITIAL_EVENTS_END, Watcher, WatchStream
 from kubeloop.devcluster.storage.watch_encoding import WatchEncoder
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.times import go_duration_seconds
 
 MIN_WATCH_SECONDS = 1800.0
 
@@ -81,7 +82,7 @@ def open_watch(
         obj = {"kind": resource.kind, "apiVersion": resource.api_version, **empty, "metadata": metadata}
         return encoder.object("BOOKMARK", obj)
 
-    timeout = options.timeout_seconds or MIN_WATCH_SECONDS * (1 + rng.random())
+    timeout = go_duration_seconds(options.timeout_seconds or 0) or MIN_WATCH_SECONDS * (1 + rng.random())
     stream = WatchStream(
         watcher,
         timeout_seconds=float(timeout),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -154,3 +155,21 @@ def test_schedule_without_time_zone_is_in_local_time(monkeypatch: pytest.MonkeyP
         following = times("0 12 * * *", "2026-07-01T00:00:00Z", 1)
     time.tzset()
     assert following == ["2026-07-01T16:00:00"]
+
+
+RECORDED = Path(__file__).parents[2] / "support" / "cron_times.txt"
+"""Zone, schedule and moment, and the next times by github.com/robfig/cron v3: random, around changes of the zone."""
+
+
+def test_times_are_those_of_kubernetes_parser():
+    for line in RECORDED.read_text().splitlines():
+        schedule, since, expected = line.split(" | ")
+        following = [f"{time}Z" for time in times(f"TZ={schedule}", since, len(expected.split()))]
+        assert following == expected.replace("none", "").split(), line
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Apia", "Pacific/Fakaofo"])
+def test_day_that_a_zone_skips_has_no_times(zone: str):
+    """2011-12-30; Kubernetes' parser searches for ever."""
+    assert times(f"TZ={zone} 0 12 31 * *", "2011-12-28T00:00:00Z", 1)[0].startswith("2011-12-3")
+    assert times(f"TZ={zone} 0 12 30 12 *", "2011-12-28T00:00:00Z", 1)[0].startswith("2012-12-")
