@@ -67,6 +67,7 @@ _GROUP_GATES: Final = (
     "GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling", "DRAWorkloadResourceClaims"
 )  # fmt: skip
 _DEVICES: Final = "DynamicResources"
+_AS_FAR_AS_READ: Final = "as far as the user may read the cluster"
 _ZONE: Final = (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
 _LIMITS: Final = (*_ZONE, CSI_NODES, CSI_DRIVERS, VOLUME_ATTACHMENTS)
 _NEEDED: Final[Mapping[str, tuple[Resource[Any], ...]]] = {
@@ -114,6 +115,7 @@ class ClusterExplanation:
         # known in the namespaces of the explained pods.
         self._denied: list[Resource[Any]] = []
         self._partial: list[Resource[Any]] = []
+        self._unserved: list[Resource[Any]] = []  # those of _denied that the server does not serve
         self._unchecked: dict[str, list[Resource[Any]]] = {}  # by plugin that is left out
 
     async def explain(self, target: Target) -> dict[str, Any]:
@@ -166,6 +168,8 @@ class ClusterExplanation:
         if not explanation.exists:
             raise UserError(f"there is no pod group {key}", hint="list pod groups with kubectl get podgroups -A")
         explanation.retry_seconds = 0.0  # the queue that the caches feed is not that of the cluster's scheduler
+        if self._unchecked:
+            explanation.summary += f" ({_AS_FAR_AS_READ})"
         return explanation.to_json() | {
             "pod": explain(scheduler, explanation.unfit_pod, self._unknown()).to_json()
             if explanation.unfit_pod
@@ -334,6 +338,8 @@ class ClusterExplanation:
         except (Forbidden, NotFound) as error:
             if resource in (NODES, PODS):
                 raise _missing_permission("list", resource, error) from None
+            if isinstance(error, NotFound):
+                self._unserved.append(resource)
         self._denied.append(resource)
         objects: dict[str, Any] = {}
         if resource not in _IN_ONE_NAMESPACE:
@@ -370,14 +376,23 @@ class ClusterExplanation:
             notes.append("The filters are those of kube-scheduler's default configuration; --config sets another one.")
         if self._unchecked:
             for what, plugins in (("Claims and devices are", {_DEVICES}), ("", self._unchecked.keys() - {_DEVICES})):
-                missing = {item.group_resource for plugin in plugins for item in self._unchecked.get(plugin, ())}
+                missing = {item for plugin in plugins for item in self._unchecked.get(plugin, ())}
                 if missing:
                     subject = what or f"{', '.join(sorted(plugins))} {'is' if len(plugins) == 1 else 'are'}"
-                    denied = ", ".join(sorted(missing))
-                    notes.append(f"{subject} not checked, because the user may not list {denied}.")
+                    notes.append(f"{subject} not checked, because {self._why_unread(missing)}.")
         if configuration.extenders:
             notes.append("The scheduler's extenders are not called.")
         return notes
+
+    def _why_unread(self, resources: Collection[Resource[Any]]) -> str:
+        reasons = []
+        for reason, named in (
+            ("the user may not list", [item for item in resources if item not in self._unserved]),
+            ("the server does not serve", [item for item in resources if item in self._unserved]),
+        ):
+            if named:
+                reasons.append(f"{reason} {', '.join(sorted(item.group_resource for item in named))}")
+        return " and ".join(reasons)
 
 
 def gates_for(target: Target, gates: FeatureGates) -> FeatureGates:
@@ -433,9 +448,9 @@ def _selects_namespaces(pod: Pod) -> bool:
 
 def _qualify(explanation: PodExplanation) -> None:
     """State in the summary that not everything was checked; nothing is known to be absent."""
-    if not explanation.nodes or any(node.obstacles == () for node in explanation.nodes):
+    if explanation.summary.startswith("the pod fits"):
         fits, _, _ = explanation.summary.partition(";")
-        explanation.summary = f"{fits}, as far as the user may read the cluster"
+        explanation.summary = f"{fits}, {_AS_FAR_AS_READ}"
 
 
 def _without_extended_resources(pod: Pod) -> Pod:

@@ -138,12 +138,16 @@ def _explain_steps(
         explanation.summary = f'the pod waits for another scheduler, "{pod.spec.scheduler_name}"'
     else:
         yield from _explain_pending(scheduler, pod, explanation)
-        _add_claim_problems(explanation, claim_problems(pod, scheduler.listers, unknown))
+        _add_claim_problems(explanation, claim_problems(pod, scheduler.listers, unknown), unknown)
 
 
-def _add_claim_problems(explanation: PodExplanation, problems: Sequence[ClaimProblem]) -> None:
+def _add_claim_problems(
+    explanation: PodExplanation, problems: Sequence[ClaimProblem], unknown: Collection[str]
+) -> None:
     if not problems:
         return
+    if unknown and any(not node.obstacles for node in explanation.nodes):  # the filter of volumes may not have run
+        explanation.summary = problems[0].problem
     explanation.details += [problem.problem for problem in problems]
     general = VOLUME_BINDING_ADVICE
     explanation.advice = [problem.advice for problem in problems] + [

@@ -404,6 +404,25 @@ async def test_missing_claim_is_known_without_other_permissions(demanding: Sched
     assert "the pod fits" not in text
 
 
+async def test_unbound_claim_is_known_although_volumes_are_not(demanding: SchedulerCluster) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    demanding.put(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "other"}, "spec": spec})
+    demanding.pod("lost", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "other"}}])
+    forbid(demanding, PERSISTENT_VOLUMES.path())
+    text = await statements(demanding, Target("pod", "lost", "default"))
+    assert '"summary": "the claim other is not bound: it names no StorageClass, and there is no default' in text
+
+
+async def test_resource_that_the_server_does_not_serve_is_unknown(demanding: SchedulerCluster) -> None:
+    def reject(method: str, path: str) -> StatusError | None:
+        return StatusError(404, "NotFound", "") if path.partition("?")[0] == DEVICE_CLASSES.path() else None
+
+    demanding.server.transport.reject = reject
+    text = await statements(demanding, Target("pod", "demanding", "default"))
+    reason = "the server does not serve deviceclasses.resource.k8s.io"
+    assert f"Claims and devices are not checked, because {reason}." in text
+
+
 @pytest.mark.parametrize(
     ("forbidden", "summary"),
     [
