@@ -62,7 +62,9 @@ class SchedulerCluster:
         self.lost_responses = 0
         self._uids = 0
 
-    def record(self, component: str, about: Any, type_: str, reason: str, message: str, action: str) -> None:
+    def record(
+        self, component: str, about: Any, type_: str, reason: str, message: str, action: str, related: Any = None
+    ) -> None:
         self.events.append((about.key, reason, message))
         self.event_sources.append(component)
         self.event_actions.append(action)
