@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import random
 from typing import Any
 
 import pytest
@@ -18,15 +17,12 @@ from kubeloop.devcluster.kubelet.kubelet import Kubelets
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs, SharedInformer
 from kubeloop.informers.store import Store
-from kubeloop.kube.client.api_client import Client
-from kubeloop.process.metrics.metrics_registry import MetricsRegistry
-from kubeloop.process.observation.observation import Observation, ObservationSettings
 from kubeloop.testing.in_memory import memory_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
-from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.observation.pod_observer import PodObserver
 from kubeloop.tracing.provider import Tracing
 from support.manifests import deployment
+from support.observation import new_observation
 
 pytestmark = pytest.mark.virtual_time
 BAD = "bad"
@@ -101,14 +97,7 @@ async def test_defective_object_stops_no_other(monkeypatch, clock, caplog, owner
     async with memory_cluster(clock=clock, nodes=2, start_delay=1) as cluster:
         await cluster.apply(NODE, POD, *OWNERS)
         await asyncio.sleep(60)
-        observation = Observation(
-            Client(MemoryTransport(cluster.api.handle), clock=clock, rng=random.Random(2)),
-            ObservationSettings(),
-            clock=clock,
-            rng=random.Random(3),
-            registry=MetricsRegistry(),
-            skew=ClockSkew(),
-        )
+        observation = new_observation(MemoryTransport(cluster.api.handle), clock)
         observing = asyncio.create_task(observation.run())
         await asyncio.sleep(60)
         await cluster.delete("pod/bad")

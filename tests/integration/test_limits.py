@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import random
 from typing import Any
 
 import pytest
@@ -13,17 +12,14 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from kubeloop.kube.client.api_client import Client
-from kubeloop.process.metrics.metrics_registry import MetricsRegistry
-from kubeloop.process.observation.observation import Observation, ObservationSettings
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.observation.clock_skew import ClockSkew
 from support.differential import VALID
 from support.limit_fields import LimitField, limit_fields
 from support.manifests import deployment
+from support.observation import new_observation
 
 JSON = dict[str, Any]
 NOT_OBJECTS = ("policies.yaml", "templates.yaml")  # refuse other objects; templates are those of the workloads
@@ -137,14 +133,7 @@ def test_objects_at_the_limits_affect_no_other_object(data):
     async def main() -> None:
         clock = VirtualClock()
         async with memory_cluster(clock=clock, nodes=3) as cluster:
-            observation = Observation(
-                Client(MemoryTransport(cluster.api.handle), clock=clock, rng=random.Random(2)),
-                ObservationSettings(),
-                clock=clock,
-                rng=random.Random(3),
-                registry=MetricsRegistry(),
-                skew=ClockSkew(),
-            )
+            observation = new_observation(MemoryTransport(cluster.api.handle), clock)
             observing = asyncio.create_task(observation.run())
             limits = Limits(cluster)
             for number, ((path, kind, field), value) in enumerate(zip(FIELDS, values, strict=True)):

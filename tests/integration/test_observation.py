@@ -11,16 +11,14 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.objects.resources import DEPLOYMENTS
-from kubeloop.process.metrics.metrics_registry import MetricsRegistry
-from kubeloop.process.observation.observation import Observation, ObservationSettings
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.spans.pod_record import PodRecord
 from support.faulty_transport import FaultyTransport, WatchFault, injected_error
 from support.manifests import deployment
+from support.observation import new_observation
 
 pytestmark = pytest.mark.virtual_time
 EVENTS_ARRIVE_SECONDS = 30.0
@@ -31,14 +29,7 @@ class Observed:
 
     def __init__(self, cluster: MemoryCluster, clock: VirtualClock) -> None:
         self.transport = FaultyTransport(cluster.api.handle, rng=random.Random(1))
-        self._observation = Observation(
-            Client(self.transport, clock=clock, rng=random.Random(2)),
-            ObservationSettings(),
-            clock=clock,
-            rng=random.Random(3),
-            registry=MetricsRegistry(),
-            skew=ClockSkew(),
-        )
+        self._observation = new_observation(self.transport, clock)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Observed]:
