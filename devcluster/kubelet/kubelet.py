@@ -203,7 +203,7 @@ class Kubelets:
     def _apply_spec(self, pod: SimulatedPod) -> None:
         """Apply a changed deadline, start new ephemeral containers, and restart containers whose image has changed."""
         pod.plan_deadline(self._now(), self._wall())
-        if pod.new_ephemeral_containers() and pod.start_at is None and pod.address:
+        if pod.new_ephemeral_containers() and pod.start_at is None and pod.address and pod.stop_at is None:
             self._start_containers(pod, self._now(), self._wall())
         for run, image in pod.changed_images():
             run.image = image
