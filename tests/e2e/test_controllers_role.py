@@ -262,6 +262,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
         "audit-policy-file": str(policy),
         "audit-log-path": str(folder / "audit.log"),
         "enable-admission-plugins": "OwnerReferencesPermissionEnforcement",
+        "disable-admission-plugins": "ServiceAccount",  # the controllers under test create the accounts
         # without WatchList, informers use list requests, as with servers before v1.32
         "feature-gates": "WatchList=false,DRADeviceTaintRules=true",
         "runtime-config": "resource.k8s.io/v1beta2/devicetaintrules=true",

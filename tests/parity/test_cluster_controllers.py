@@ -39,7 +39,10 @@ VOLATILE = {
     "lastPhaseTransitionTime", "ca.crt", "generateName",
     "lastUpdateTime",
 }  # fmt: skip
-FLAGS = {"authorization-mode": "AlwaysAllow,RBAC"}  # with RBAC, there are the ClusterRoles of a new cluster
+FLAGS = {
+    "authorization-mode": "AlwaysAllow,RBAC",  # with RBAC, there are the ClusterRoles of a new cluster
+    "disable-admission-plugins": "ServiceAccount",  # the controllers under test create the accounts
+}
 KINDS = {
     "serviceaccounts": f"{NS}/serviceaccounts",
     "configmaps": f"{NS}/configmaps",
@@ -139,6 +142,7 @@ def create_attributes_classes(server: RealApiServer) -> None:
     source = {"csi": {"driver": "csi.example.com", "volumeHandle": "h"}, "hostPath": None}
     fields = {"storageClassName": "fast", "volumeAttributesClassName": "gold"}
     server.request("POST", KINDS["volumes"], volume("fast", "1Gi", **source, **fields))
+    wait(lambda: server.request("GET", f"{KINDS['volumes']}/fast")["status"]["phase"] == "Available")
     server.request("POST", KINDS["claims"], {"metadata": {"name": "fast"}, "spec": {**CLAIM_SPEC, **fields}})
     wait(lambda: all(it["metadata"].get("finalizers") for it in items(server, "classes")))
     wait_bound(server, "fast")
