@@ -64,6 +64,11 @@ class Request:
             body=body,
         )
 
+    @property
+    def wants_websocket(self) -> bool:
+        """True for a request that upgrades its connection to a WebSocket."""
+        return self.headers.get("upgrade", "").lower() == "websocket"
+
     def option(self, name: str) -> str:
         """Return the first value of a query parameter, or ""."""
         values = self.query.get(name)

@@ -142,7 +142,12 @@ class ObjectReader:
             return Response(200, encoder.failure(error.status), encoder.content_type)  # an ERROR event, status 200
         self._watchers[watcher] = context.info
         watcher.when_closed(lambda: self._watchers.pop(watcher, None))
-        return Response(200, stream, encoder.content_type)
+        response = Response(200, stream, encoder.content_type)
+        if not context.request.wants_websocket:
+            return response
+        from kubeloop.devcluster.handlers.containers.websocket import send_over_websocket
+
+        return send_over_websocket(context.request, response)
 
     def _watch_encoder(self, context: RequestContext, output: OutputFormat) -> WatchEncoder:
         target = context.info.served

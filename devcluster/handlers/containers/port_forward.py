@@ -27,7 +27,7 @@ from kubeloop.devcluster.handlers.containers.spdy_frames import (
 from kubeloop.devcluster.handlers.containers.websocket import WebSocket
 from kubeloop.devcluster.kubelet.container_answers import PortForwardAnswer
 
-TUNNEL, CHANNELS = "SPDY/3.1+portforward.k8s.io", "v4.channel.k8s.io"
+TUNNEL = "SPDY/3.1+portforward.k8s.io"
 _READ_BYTES = 32 << 10
 _MAX_QUEUED = 64  # messages for a target that it has not read
 

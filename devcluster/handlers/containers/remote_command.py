@@ -19,11 +19,13 @@ from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.handlers.containers.container_logs import file_additions
 from kubeloop.devcluster.handlers.containers.local_commands import concurrent, running_command
 from kubeloop.devcluster.handlers.containers.terminal import END_OF_INPUT, Terminal
-from kubeloop.devcluster.handlers.containers.websocket import WebSocket
+from kubeloop.devcluster.handlers.containers.websocket import CHANNEL_PROTOCOLS, V4, WebSocket
 from kubeloop.devcluster.kubelet.container_answers import AttachAnswer, ExecAnswer
 from kubeloop.kube.json_object import JSON
 
-V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
+V5 = "v5.channel.k8s.io"
+_WITH_STATUS = (V5, V4, "v4.base64.channel.k8s.io")
+"""Protocols in which the error channel has a Status; in others it has the text of an error."""
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = b"\x00", b"\x01", b"\x02", b"\x03", b"\x04", b"\xff"
 _READ_BYTES = 32 << 10
 _SUCCESS: JSON = {"metadata": {}, "status": "Success"}
@@ -31,7 +33,7 @@ _SUCCESS: JSON = {"metadata": {}, "status": "Success"}
 
 def protocols(*, closes_streams: bool) -> tuple[str, ...]:
     """Return the supported protocols. closes_streams: including the one in which a client can close its stdin."""
-    return (V5, V4) if closes_streams else (V4,)
+    return (V5, *CHANNEL_PROTOCOLS) if closes_streams else CHANNEL_PROTOCOLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,8 @@ class CommandStreams:
         return streams
 
 
-async def answer_exec(websocket: WebSocket, answer: ExecAnswer, streams: CommandStreams) -> None:
-    """Run the configured command, connected to the client, and report its exit code."""
+async def answer_exec(websocket: WebSocket, answer: ExecAnswer, streams: CommandStreams, protocol: str = V5) -> None:
+    """Run the configured command, connected to the client, and report its exit code in the form of the protocol."""
     await _confirm(websocket, streams)
     environment = (("TERM", "xterm"), *answer.environment) if streams.tty else answer.environment
     try:
@@ -78,9 +80,9 @@ async def answer_exec(websocket: WebSocket, answer: ExecAnswer, streams: Command
     except ConnectionError:
         raise
     except OSError as error:
-        await _send_status(websocket, _failure(f"the configured command cannot be started: {error}"))
+        await _send_status(websocket, _failure(f"the configured command cannot be started: {error}"), protocol)
         return
-    await _send_status(websocket, _SUCCESS if code == 0 else _exit_status(code))
+    await _send_status(websocket, _SUCCESS if code == 0 else _exit_status(code), protocol)
 
 
 async def answer_attach(websocket: WebSocket, answer: AttachAnswer, streams: CommandStreams) -> None:
@@ -157,8 +159,11 @@ async def _send_output(
     )
 
 
-async def _send_status(websocket: WebSocket, status: JSON) -> None:
-    await websocket.send(_ERROR + msgspec.json.encode(status))
+async def _send_status(websocket: WebSocket, status: JSON, protocol: str) -> None:
+    if protocol in _WITH_STATUS:
+        await websocket.send(_ERROR + msgspec.json.encode(status))
+    elif status is not _SUCCESS:
+        await websocket.send(_ERROR + status["message"].encode())
 
 
 def _failure(message: str) -> JSON:

@@ -138,7 +138,12 @@ class ContainerStreams:
             return "terminated" not in (_container_status(current, container).get("state") or {})
 
         body = log_chunks(answer, LogOptions.of(request, now), container, is_running)
-        return Response(200, body, "text/plain")
+        response = Response(200, body, "text/plain")
+        if not request.wants_websocket:
+            return response
+        from kubeloop.devcluster.handlers.containers.websocket import LOG_PROTOCOLS, send_over_websocket
+
+        return send_over_websocket(request, response, protocols=LOG_PROTOCOLS)
 
     def connect(self, request: Request, pod: JSON, subresource: str) -> Response:
         """Return the response that begins exec, attach or portforward. Raises StatusError 400 or 404."""
@@ -165,7 +170,7 @@ class ContainerStreams:
 
         streams = CommandStreams.of(request)
         protocol = websocket_protocol(request, protocols(closes_streams=self._closes_streams))
-        return accept_websocket(request, protocol, lambda websocket: answer_exec(websocket, answer, streams))
+        return accept_websocket(request, protocol, lambda websocket: answer_exec(websocket, answer, streams, protocol))
 
     def _attach(self, request: Request, namespace: str, name: str, container: str) -> Response:
         answer = self._answers.attach(namespace, name, container)
@@ -182,23 +187,28 @@ class ContainerStreams:
         if not self._answers.forwards_ports(namespace, name):
             raise _not_configured("portforward", "PortForward or ClusterPortForward")
         from kubeloop.devcluster.handlers.containers.port_forward import (
-            CHANNELS,
             TUNNEL,
             ChannelForwarder,
             StreamForwarder,
         )
-        from kubeloop.devcluster.handlers.containers.websocket import WebSocket, accept_websocket, websocket_protocol
+        from kubeloop.devcluster.handlers.containers.websocket import (
+            CHANNEL_PROTOCOLS,
+            WebSocket,
+            accept_websocket,
+            websocket_protocol,
+        )
 
         ports = requested_ports(request)
-        protocol = websocket_protocol(request, (TUNNEL, CHANNELS) if self._tunnels_ports else (CHANNELS,))
-        if protocol == CHANNELS and not ports:
+        tunnels = (TUNNEL,) if self._tunnels_ports else ()
+        protocol = websocket_protocol(request, (*tunnels, *CHANNEL_PROTOCOLS))
+        if protocol != TUNNEL and not ports:
             raise errors.bad_request('query parameter "ports" is required')
 
         def answer(port: int) -> PortForwardAnswer | None:
             return self._answers.port_forward(namespace, name, port)
 
         async def serve(websocket: WebSocket) -> None:
-            if protocol == CHANNELS:
+            if protocol != TUNNEL:
                 await ChannelForwarder(websocket, ports, answer).run()
             else:
                 await StreamForwarder(websocket, answer).run()

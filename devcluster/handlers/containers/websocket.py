@@ -1,14 +1,16 @@
-"""WebSocket connections of exec, attach and port-forward requests. Imported with the first of them.
+"""WebSocket connections of exec, attach and port-forward requests, logs and watches. Imported with the first of them.
 
 wsproto does the framing (RFC 6455). Source of the negotiation: streaming/pkg/httpstream/wsstream of v1.36.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from typing import cast
 
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, TextMessage
@@ -16,18 +18,25 @@ from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response
 from kubeloop.devcluster.api.upgraded_connection import UpgradedConnection
+from kubeloop.devcluster.handlers.containers.local_commands import concurrent
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _MAX_MESSAGE_BYTES = 8 << 20
+_ZERO = ord("0")
+V4 = "v4.channel.k8s.io"
+CHANNEL_PROTOCOLS = (V4, "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io", "")
+"""Protocols whose messages begin with a channel; "" is that of a client that names none."""
+LOG_PROTOCOLS = ("binary.k8s.io", "base64.binary.k8s.io", "")
 
 
 class WebSocket:
-    """Binary messages over an upgraded connection."""
+    """Messages over an upgraded connection. in_base64: as text, of the channel's digit and data in base64."""
 
-    def __init__(self, connection: UpgradedConnection) -> None:
+    def __init__(self, connection: UpgradedConnection, *, in_base64: bool = False) -> None:
         self._connection = connection
+        self._in_base64 = in_base64
         self._frames = Connection(ConnectionType.SERVER)
         self._is_closed = False
 
@@ -52,17 +61,33 @@ class WebSocket:
                                 return None
                             parts.append(data)
                             if event.message_finished:
-                                return b"".join(parts)
+                                return self._decoded(b"".join(parts))
                 received = await self._connection.receive()
                 self._frames.receive_data(received or None)
                 self._is_closed = not received
             except RemoteProtocolError as error:
                 await self._end(error.event_hint or CloseConnection(CloseReason.PROTOCOL_ERROR))
+            except ValueError:  # not in base64
+                await self._end(CloseConnection(CloseReason.PROTOCOL_ERROR))
         return None
+
+    def _decoded(self, message: bytes) -> bytes:
+        """Return a message of the client, with the channel's number. Raises ValueError if it is not in base64."""
+        if not self._in_base64 or not message:
+            return message
+        return bytes((max(message[0] - _ZERO, 0),)) + base64.b64decode(message[1:], validate=True)
 
     async def send(self, message: bytes) -> None:
         """Send a message. Raises ConnectionError when the client has disconnected."""
-        await self._send(Message(message))
+        if self._in_base64:
+            text = chr(_ZERO + message[0]) + base64.b64encode(message[1:]).decode()
+            await self._send(Message(text))
+        else:
+            await self._send(Message(message))
+
+    async def send_as_is(self, message: bytes | str) -> None:
+        """Send a message without a channel, text as text. Raises ConnectionError when the client has disconnected."""
+        await self._send(TextMessage(message) if isinstance(message, str) else BytesMessage(message))
 
     async def close(self) -> None:
         """Close normally; nothing happens if the client has already closed."""
@@ -99,17 +124,77 @@ def websocket_protocol(request: Request, protocols: Sequence[str]) -> str:
     requested = [name.strip() for name in headers.get("sec-websocket-protocol", "").split(",")]
     protocol = next((name for name in requested if name in protocols), None)
     if protocol is None:
-        requested_names, served_names = f"[{' '.join(requested)}]", f"[{' '.join(protocols)}]"
+        requested_names, served_names = f"[{' '.join(requested)}]", f"[{' '.join(filter(None, protocols))}]"
         message = f"requested protocol(s) are not supported: {requested_names}; server supports: {served_names}"
         raise errors.bad_request(message)
     return protocol
+
+
+def send_over_websocket(request: Request, response: Response, *, protocols: Sequence[str] = ()) -> Response:
+    """Return the response that sends the body of a watch or a log in messages, until the client disconnects.
+
+    An event in JSON is a text message; other data are binary, or text in base64. protocols: which may be requested, ""
+    included; of a watch any single one. Raises StatusError 400.
+    """
+    name = request.headers.get("sec-websocket-protocol", "").strip()
+    protocol = websocket_protocol(request, protocols or (name,))
+    body, is_watch = response.body, not protocols
+    to_messages = _watch_messages(response) if is_watch else _data_messages(protocol)
+
+    async def chunks() -> AsyncGenerator[bytes]:
+        if isinstance(body, bytes):
+            yield body
+            return
+        async with contextlib.aclosing(cast("AsyncGenerator[bytes]", body)) as stream:
+            async for chunk in stream:
+                yield chunk
+
+    async def serve(websocket: WebSocket) -> None:
+        async def send() -> None:
+            async with contextlib.aclosing(chunks()) as stream:
+                async for chunk in stream:
+                    for message in to_messages(chunk):
+                        await websocket.send_as_is(message)
+
+        async with (
+            concurrent(_read_to_end(websocket), "WebSocket input") as reading,
+            concurrent(send(), "WebSocket output") as sending,
+        ):
+            await asyncio.wait((reading, sending), return_when=asyncio.FIRST_COMPLETED)
+
+    return accept_websocket(request, protocol, serve)
+
+
+async def _read_to_end(websocket: WebSocket) -> None:
+    while await websocket.receive() is not None:
+        pass
+
+
+def _watch_messages(response: Response) -> Callable[[bytes], Iterator[bytes | str]]:
+    """Return a function that splits the events in a chunk of a watch."""
+    if response.content_type.startswith(JSON_TYPE):
+        return lambda chunk: iter(chunk.decode().splitlines(keepends=True))
+
+    def frames(chunk: bytes) -> Iterator[bytes]:
+        while chunk:
+            end = 4 + int.from_bytes(chunk[:4])
+            yield chunk[4:end]
+            chunk = chunk[end:]
+
+    return frames
+
+
+def _data_messages(protocol: str) -> Callable[[bytes], Iterator[bytes | str]]:
+    if protocol.startswith("base64."):
+        return lambda chunk: iter((base64.b64encode(chunk).decode(),))
+    return lambda chunk: iter((chunk,))
 
 
 def accept_websocket(request: Request, protocol: str, serve: Callable[[WebSocket], Awaitable[None]]) -> Response:
     """Return the response that upgrades to a WebSocket. serve: serves the connection, which is closed afterwards."""
 
     async def serve_connection(connection: UpgradedConnection) -> None:
-        websocket = WebSocket(connection)
+        websocket = WebSocket(connection, in_base64="base64." in protocol)
         await serve(websocket)
         await websocket.close()
 
@@ -118,6 +203,7 @@ def accept_websocket(request: Request, protocol: str, serve: Callable[[WebSocket
         ("Upgrade", "websocket"),
         ("Connection", "Upgrade"),
         ("Sec-WebSocket-Accept", base64.b64encode(digest).decode()),
-        ("Sec-WebSocket-Protocol", protocol),
     ]
+    if protocol:
+        response_headers.append(("Sec-WebSocket-Protocol", protocol))
     return Response(101, b"", "", response_headers, upgrade=serve_connection)

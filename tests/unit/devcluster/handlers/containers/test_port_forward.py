@@ -12,8 +12,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from kubeloop.devcluster.handlers.containers.port_forward import CHANNELS, TUNNEL
+from kubeloop.devcluster.handlers.containers.port_forward import TUNNEL
 from kubeloop.devcluster.handlers.containers.spdy_frames import SpdyEvent, SpdyFrames, StreamData, StreamOpened
+from kubeloop.devcluster.handlers.containers.websocket import V4 as CHANNELS
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, PortForwardAnswer, Rule
 from kubeloop.kube.feature_gates import FeatureGates
 from support.spdy_client import SpdyClient, control_frame

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64decode, b64encode
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from kubeloop.devcluster.handlers.containers.remote_command import V4, V5
+from kubeloop.devcluster.handlers.containers.remote_command import V5
+from kubeloop.devcluster.handlers.containers.websocket import V4
 from kubeloop.devcluster.kubelet.container_answers import AttachAnswer, ContainerAnswers, Entry, ExecAnswer, Rule
 from kubeloop.kube.feature_gates import FeatureGates
 from support.stream_server import stream_server
@@ -168,3 +170,43 @@ async def test_newest_protocol_depends_on_gates(gates: dict[str, bool], protocol
         if protocol == V4:
             with pytest.raises(aiohttp.WSServerHandshakeError):
                 await server.connect("exec?container=web&command=x&stdout=true", V5).__aenter__()
+
+
+@pytest.mark.parametrize("protocol", [V4, "channel.k8s.io", ""])
+async def test_output_is_sent_in_binary_messages(protocol: str):
+    answers, protocols = execs("sh", "-c", "cat; exit 3"), [protocol] if protocol else []
+    async with stream_server(answers) as server:
+        path = "exec?container=web&command=x&stdout=true"
+        async with server.connect(path, *protocols) as ws:
+            assert (ws.protocol or "") == protocol
+            channels = await received(ws)
+    error = channels[3].decode()
+    message = "command terminated with non-zero exit code: exit status 3"
+    assert (json.loads(error)["message"] if protocol == V4 else error) == message
+
+
+@pytest.mark.parametrize("protocol", ["v4.base64.channel.k8s.io", "base64.channel.k8s.io"])
+async def test_input_and_output_are_text_in_base64(protocol: str):
+    path = "exec?container=web&command=x&stdin=true&stdout=true"
+    async with (
+        stream_server(execs("sh", "-c", "read line; echo got $line")) as server,
+        server.connect(path, protocol) as ws,
+    ):
+        await ws.send_str("0" + b64encode(b"hello\n").decode())
+        messages = [message.data async for message in ws]
+    assert all(isinstance(message, str) for message in messages)
+    assert b"".join(b64decode(message[1:]) for message in messages if message[0] == "1") == b"got hello\n"
+    statuses = [json.loads(b64decode(message[1:])) for message in messages if message[0] == "3"]
+    assert [status["status"] for status in statuses] == (["Success"] if protocol.startswith("v4") else [])
+
+
+async def test_message_that_is_not_in_base64_ends_the_connection():
+    path = "exec?container=web&command=x&stdin=true&stdout=true"
+    async with stream_server(execs("cat")) as server, server.connect(path, "base64.channel.k8s.io") as ws:
+        await ws.send_str("0?")
+        assert await received_types(ws) == {aiohttp.WSMsgType.TEXT}
+        assert ws.close_code == aiohttp.WSCloseCode.PROTOCOL_ERROR
+
+
+async def received_types(ws: aiohttp.ClientWebSocketResponse) -> set[aiohttp.WSMsgType]:
+    return {message.type async for message in ws}
