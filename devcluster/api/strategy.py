@@ -125,10 +125,7 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     strict_name_check: Callable[[str], Sequence[str]] | None = None
     validate: Validate | None = None
     validate_update: ValidateUpdate = _accept_update
-    validate_status: ValidateUpdate = _accept_update
-    validate_finalize: ValidateUpdate = _accept_update
-    validate_ephemeral_containers: ValidateUpdate = _accept_update
-    validate_resize: ValidateUpdate = _accept_update
+    validate_subresources: Mapping[str, ValidateUpdate] = {}
     core_finalizers: bool = True
     strategy_metadata: bool = True
     update_steps: str = "us"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from kubeloop.devcluster.api.strategy import Strategy, ValidateUpdate, strategy_of
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import (
     path_segment,
@@ -61,10 +60,8 @@ def validate_update(
         strategy.validate_update(update_errors, obj, old)
         if strategy.validate is None:
             _validate_required(update_errors, resource, obj)
-    elif subresource == "status":
-        strategy.validate_status(update_errors, obj, old)
-    elif subresource in _SUBRESOURCE_VALIDATORS:
-        _SUBRESOURCE_VALIDATORS[subresource](strategy)(update_errors, obj, old)
+    elif (validate := strategy.validate_subresources.get(subresource)) is not None:
+        validate(update_errors, obj, old)
     if metadata is before:
         return update_errors
     if all(metadata.get(name) == before.get(name) for name in _METADATA_FIELDS) and not _managed_fields_errors(
@@ -113,11 +110,6 @@ def _validate_required(errors: ErrorList, resource: Resource[Any], obj: JSON) ->
         validate_required_fields(errors, struct, obj)
 
 
-_SUBRESOURCE_VALIDATORS: dict[str, Callable[[Strategy], ValidateUpdate]] = {
-    "finalize": lambda strategy: strategy.validate_finalize,
-    "ephemeralcontainers": lambda strategy: strategy.validate_ephemeral_containers,
-    "resize": lambda strategy: strategy.validate_resize,
-}
 _METADATA_FIELDS = (
     "labels", "annotations", "ownerReferences", "finalizers", "name", "namespace", "uid", "generateName",
     "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",

@@ -115,7 +115,7 @@ STRATEGY = Strategy(
     default=_default,
     validate=validate_deployment,
     validate_update=validate_deployment_update,
-    validate_status=validate_deployment_status_update,
+    validate_subresources={"status": validate_deployment_status_update},
     cells=_cells,
     warnings=partial(workload_warnings, names_pods=True),
     status_metadata=("annotations", "finalizers", "ownerReferences", "managedFields"),

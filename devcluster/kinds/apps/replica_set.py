@@ -72,7 +72,7 @@ STRATEGY = Strategy(
     default=_default,
     validate=validate_replica_set,
     validate_update=validate_replica_set_update,
-    validate_status=validate_replica_set_status_update,
+    validate_subresources={"status": validate_replica_set_status_update},
     cells=_cells,
     warnings=partial(workload_warnings, names_pods=True),
     template_path=("spec", "template"),

@@ -311,7 +311,7 @@ STRATEGY = Strategy(
     default=_default,
     validate=validate_horizontal_pod_autoscaler,
     validate_update=validate_horizontal_pod_autoscaler_update,
-    validate_status=validate_horizontal_pod_autoscaler_status_update,
+    validate_subresources={"status": validate_horizontal_pod_autoscaler_status_update},
     cells=_cells,
     gated_fields=(("HPAConfigurableTolerance", drop_fields((_scaling_rules, ("tolerance",)))),),
 )

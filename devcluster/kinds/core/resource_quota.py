@@ -152,7 +152,7 @@ def _warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
 STRATEGY = Strategy(
     validate=validate_resource_quota,
     validate_update=validate_resource_quota_update,
-    validate_status=validate_resource_quota_status_update,
+    validate_subresources={"status": validate_resource_quota_status_update},
     cells=_cells,
     warnings=_warnings,
 )

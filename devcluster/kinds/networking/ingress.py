@@ -216,7 +216,7 @@ def set_default_ingress_class(store: ObjectStore, ingress: JSON) -> None:
 STRATEGY = Strategy(
     validate=validate_ingress,
     validate_update=validate_ingress_update,
-    validate_status=validate_ingress_status_update,
+    validate_subresources={"status": validate_ingress_status_update},
     update_steps="uws",
     cells=_cells,
     warnings=_warnings,

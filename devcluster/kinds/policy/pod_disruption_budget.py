@@ -52,7 +52,7 @@ def _cells(obj: JSON, now: datetime) -> Cells:
 STRATEGY = Strategy(
     validate=validate_pod_disruption_budget,
     validate_update=validate_pod_disruption_budget_update,
-    validate_status=validate_pod_disruption_budget_status_update,
+    validate_subresources={"status": validate_pod_disruption_budget_status_update},
     strategy_metadata=False,
     update_steps="s",
     subresource_steps="s",

@@ -76,7 +76,7 @@ def _cells(obj: JSON, now: datetime) -> Cells:
 STRATEGY = Strategy(
     validate=validate_volume_attachment,
     validate_update=validate_volume_attachment_update,
-    validate_status=validate_volume_attachment_status_update,
+    validate_subresources={"status": validate_volume_attachment_status_update},
     update_steps="ws",
     subresource_steps="ws",
     cells=_cells,
