@@ -2,8 +2,8 @@
 
 A declaration has the kind's group, version and names, its subresources, how its strategy differs from the default, and
 the columns of `kubectl get`. Paths, discovery, OpenAPI, storage, tables and field ownership follow from it and from the
-kind's type (kube.schema). Rules that need a function are registered by kind elsewhere: validation in `validation`,
-defaults in `serializer.defaulting`, computed table cells in `printers`. May import `devcluster.api` and `kube`.
+kind's type (kube.schema). Rules that need a function are in the kind's strategy (api.strategy). May import
+`devcluster.api` and `kube`.
 
     declare("v1", "limitranges", "LimitRange", short="limits", create_on_update=True)
     declare("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, columns=("Handler=handler", "Age"))
@@ -13,107 +13,42 @@ Sources: the strategies and storages under pkg/registry, the order of groups in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from kubeloop.devcluster.api.component_statuses import component_statuses
-from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.slow_work import SlowWorkContext
-from kubeloop.devcluster.api.writer import ApplyOptions, Writer
+from kubeloop.devcluster.api.custom_resources import CustomResourceVersion
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects import resources
 from kubeloop.kube.objects.resources import Resource
 
+CUSTOM_RESOURCE_PATCHES = (
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/apply-patch+yaml",
+)
+"""Media types of patches of custom resources."""
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CREATE_ONLY = ("create",)
 READ_ONLY = ("get", "list")
 Dependents = Literal["deleted", "orphaned", "ignored"]
 
 
-class CustomResourceVersion(Protocol):
-    """Rules of one served version of a CustomResourceDefinition; see apiextensions.served_version.ServedVersion."""
-
-    @property
-    def served(self) -> ServedResource: ...
-    @property
-    def storage_version(self) -> CustomResourceVersion: ...
-    @property
-    def is_storage_version(self) -> bool: ...
-    @property
-    def uses_webhook(self) -> bool: ...
-    @property
-    def list_kind(self) -> str: ...
-    @property
-    def deprecation(self) -> str: ...
-    @property
-    def patch_types(self) -> tuple[str, ...]: ...
-    @property
-    def replicas_paths(self) -> Mapping[str, tuple[str, ...] | None]: ...
-    @property
-    def api_versions(self) -> set[str]: ...
-
-    def decode(self, raw: JSON) -> tuple[JSON, list[str]]: ...
-    def normalize_applied(self, obj: JSON) -> JSON: ...
-    def default(self, obj: JSON) -> None: ...
-    def to_storage(self, obj: JSON) -> JSON: ...
-    async def prepare_write(self, context: SlowWorkContext, obj: JSON) -> None: ...
-    async def prepare_conversions(self, objects: Sequence[JSON]) -> None: ...
-    def from_storage(self, obj: JSON) -> JSON: ...
-    def pruned(self, obj: JSON) -> JSON: ...
-    def check_readable(self, method: str, namespace: str, name: str, *, in_pages: bool) -> None: ...
-    def wrong_kind(self, obj: JSON) -> StatusError: ...
-    def type_error(self, config: JSON) -> str: ...
-    def check_accept(self, accept: str) -> None: ...
-    def unsupported_patch(self) -> StatusError: ...
-
-    def track_create(self, obj: JSON, writer: Writer, now: Callable[[], str]) -> None: ...
-    def track_update(self, obj: JSON, old: JSON, writer: Writer, now: Callable[[], str], subresource: str) -> None: ...
-    def merge_configuration(self, current: JSON, config: JSON) -> JSON: ...
-    def atomic_paths(self, config: JSON) -> list[str]: ...
-    def apply(self, current: JSON | None, config: JSON, options: ApplyOptions) -> JSON: ...
-
-    def check_create(self, name: str) -> None: ...
-    def prepare_create(self, obj: JSON) -> None: ...
-    def prepare_update(self, obj: JSON, old: JSON) -> None: ...
-    def prepare_status(self, obj: JSON, old: JSON) -> JSON: ...
-    def validate_create(self, obj: JSON) -> list[JSON]: ...
-    def validate_update(self, obj: JSON, old: JSON, subresource: str) -> list[JSON]: ...
-    async def check_rules(
-        self, context: SlowWorkContext, obj: JSON, old: JSON | None, causes: list[JSON]
-    ) -> tuple[Sequence[JSON], Sequence[str]]: ...
-    def warnings(self, obj: JSON, old: JSON | None) -> list[str]: ...
-
-    def scale_of(self, obj: JSON, *, reading: bool = False) -> JSON: ...
-    def scale_for_update(self, obj: JSON) -> JSON: ...
-    def apply_scale(self, obj: JSON, scale: JSON) -> JSON: ...
-
-    def field_getters(self) -> dict[str, Callable[[JSON], str]]: ...
-    def column_definitions(self, described: list[JSON]) -> list[JSON]: ...
-    def cells(self, obj: JSON, now: datetime) -> list[Any]: ...
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CustomResource(Resource[JSON]):
-    """A resource defined by a CustomResourceDefinition. It belongs to one server and is not in the tables below."""
-
-    rules: CustomResourceVersion
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ServedResource:
     """One resource with the server's rules for it.
 
-    generation: fields whose changes increase metadata.generation, () for kinds without generation;
-    generation_metadata: field of metadata whose changes do, too. create_on_update: a
-    PUT of a missing object creates it. unconditional_update: a PUT may omit resourceVersion. return_deleted_object:
-    DELETE returns the object instead of a Status. dependents: default propagation ("ignored": dependents never count).
-    empty_status: status of a new object. columns: table columns as "Name=path"; () for those of `columns.json`.
-    storage_resource: the resource as which objects are stored, if it differs. crd_version: rules of a custom resource.
-    deprecated: see deprecation. compute_objects: returns the objects of a kind that is not stored, on each read.
+    generation: fields whose changes increase metadata.generation, () for kinds without generation; generation_metadata:
+    field of metadata whose changes do, too. create_on_update: a PUT of a missing object creates it.
+    unconditional_update: a PUT may omit resourceVersion. return_deleted_object: DELETE returns the object instead of a
+    Status. dependents: default propagation ("ignored": dependents never count). empty_status: status of a new object.
+    columns: table columns as "Name=path"; () for those of `columns.json`. storage_resource: the resource as which
+    objects are stored, if it differs. crd_version: version of a custom resource. deprecated: warning of every request,
+    or "". own_list_kind: kind of lists, if it is not the kind with "List". compute_objects: returns the objects of a
+    kind that is not stored, on each read.
     resets_status: False if writes of the object itself change its status, too.
     """
 
@@ -130,6 +65,7 @@ class ServedResource:
     storage_resource: Resource[Any] | None = None
     crd_version: CustomResourceVersion | None = None
     deprecated: str = ""
+    own_list_kind: str = ""
     compute_objects: Callable[[], list[JSON]] | None = None
     resets_status: bool = True
 
@@ -137,11 +73,6 @@ class ServedResource:
     def is_storage_version(self) -> bool:
         """True if objects are returned as they are stored, without conversion."""
         return self.storage_resource is None and (self.crd_version is None or self.crd_version.is_storage_version)
-
-    @property
-    def deprecation(self) -> str:
-        """Deprecation warning of every request for the resource, or ""."""
-        return self.deprecated if self.crd_version is None else self.crd_version.deprecation
 
     @property
     def gate(self) -> str:
@@ -160,7 +91,7 @@ class ServedResource:
 
     @property
     def list_kind(self) -> str:
-        return self.resource.kind + "List" if self.crd_version is None else self.crd_version.list_kind
+        return self.own_list_kind or f"{self.resource.kind}List"
 
 
 BY_PATH: dict[tuple[str, str, str], ServedResource] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib import import_module
@@ -17,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.api.custom_resources import CustomResourceVersion
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
@@ -176,11 +178,20 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     selectable_fields: Mapping[str, Getter] | None = None
     unknown_field: str = "field label not supported: {field}"
     fill_empty_object: Default | None = None
+    column_definitions: Callable[[list[JSON]], list[JSON]] | None = None
     computed_columns: Mapping[str, ComputedColumn] = {}
     row_conditions: Callable[[JSON], list[JSON]] | None = None
 
 
 NO_BEHAVIOUR = Strategy()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CustomResource(Resource[JSON]):
+    """A resource defined by a CustomResourceDefinition. It belongs to one server and is in no table."""
+
+    strategy: Strategy
+    rules: CustomResourceVersion
 
 
 def update_as_create(validate: Validate) -> ValidateUpdate:
@@ -195,12 +206,14 @@ def update_as_create(validate: Validate) -> ValidateUpdate:
 
 def strategy_of(resource: Resource[Any]) -> Strategy:
     """Return the strategy of a resource's kind: NO_BEHAVIOUR for a kind without its own."""
+    if isinstance(resource, CustomResource):
+        return resource.strategy
     return _find(resource.group, resource.kind)
 
 
 @cache
 def _find(group: str, kind: str) -> Strategy:
-    if "." in group and not group.endswith(".k8s.io"):  # no group of Kubernetes
+    if "." in group and not group.endswith(".k8s.io"):  # no group of Kubernetes, but a name like "apps.example.com"
         return NO_BEHAVIOUR
     package = f"{_KINDS}.{group.partition('.')[0] or 'core'}"
     module = f"{package}.{_WORD_START.sub('_', kind).lower()}"

@@ -13,6 +13,7 @@ v1.36.
     value_validation.py       validation of values by OpenAPI v3 schemas, with ratcheting
     cel_rules.py              x-kubernetes-validations: CEL rules, compiled and evaluated
     managed_fields.py         managedFields and server-side apply by schema
+    custom_scale.py           the subresource scale
     openapi_documents.py      discovery and OpenAPI documents
     definition_validation.py  validation of definitions, on create and on update
     schema_validation.py      validation of the schemas in definitions

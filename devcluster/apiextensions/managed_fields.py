@@ -7,12 +7,13 @@ FieldsV1. Source: sigs.k8s.io/structured-merge-diff typed and merge, kube-openap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from functools import cache, partial
 from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.api.object_metadata import without_managed_fields
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.writer import ApplyOptions, Writer
 from kubeloop.devcluster.apiextensions.structural_schema import (
@@ -113,12 +114,6 @@ def item_key(schema: Schema, item: Any) -> str:
         if value is not None:
             keys[name] = value
     return f"k:{msgspec.json.encode(keys).decode()}"
-
-
-def type_error(schema: Schema, config: JSON) -> str:
-    """Return all errors of an applied configuration, one per line if there are several; "" if there are none."""
-    errors = list(_type_errors({**schema, EMBEDDED: True}, config, ""))
-    return errors[0] if len(errors) == 1 else "".join(f"\n  {error}" for error in errors).replace("\n", "errors:\n", 1)
 
 
 _SCALARS = {"string": "string", "integer": "int64", "number": "float64", "boolean": "bool"}
@@ -267,115 +262,101 @@ def removed_fields(schema: Schema | None, old: Any, new: Any) -> Fields:
     return result
 
 
-def _without_unowned(served: ServedResource, fields: Fields, subresource: str) -> Fields:
-    """Remove fields that are never owned or that the endpoint resets; for the status endpoint, all but the status."""
-    result = owned_fields(served, fields, subresource=subresource)
-    if subresource == "status":
-        result.pop("f:metadata", None)
-    return result
+# --- objects ----------------------------------------------------------------------------------------------------------
 
 
-# --- updates ----------------------------------------------------------------------------------------------------------
+class SchemaOwnership:
+    """Field ownership of one version of a custom resource. api_versions: all versions of its definition."""
+
+    def __init__(self, served: ServedResource, schema: Schema, api_versions: Set[str]) -> None:
+        self._served = served
+        self._schema = schema
+        self._typed_schema = with_object_meta(schema)
+        self._api_versions = api_versions
+
+    def track_create(self, obj: JSON, writer: Writer, now: Callable[[], str]) -> None:
+        """Add the writer of a new object to its managedFields, as managedfields.field_sets.track_create() does."""
+        metadata = obj["metadata"]
+        entries = initial_entries(metadata.pop("managedFields", None), [])
+        if not self._have_known_versions(entries):
+            return
+        owned = self._initial_fields(obj, "")
+        store_entries(metadata, merge_entries(self._served, entries, writer.manager, "", owned, {}, now()))
+
+    def track_update(self, obj: JSON, old: JSON, writer: Writer, now: Callable[[], str], subresource: str) -> None:
+        """Update managedFields for a change, as managedfields.field_sets.track_update() does."""
+        metadata = obj["metadata"]
+        entries = old["metadata"].get("managedFields", [])
+        if not subresource:
+            entries = initial_entries(metadata.get("managedFields"), entries)
+        if not entries or not self._have_known_versions(entries):
+            metadata.pop("managedFields", None)
+            return
+        before, after = without_managed_fields(old), without_managed_fields(obj)
+        changed = self._without_unowned(changed_fields(self._typed_schema, before, after) or {}, subresource)
+        removed = self._without_unowned(removed_fields(self._typed_schema, before, after), subresource)
+        if changed or removed:
+            entries = merge_entries(self._served, entries, writer.manager, subresource, changed, removed, now())
+        store_entries(metadata, entries)
+
+    def apply(self, current: JSON | None, config: JSON, options: ApplyOptions) -> JSON:
+        """Return the result of a server-side apply, as managedfields.apply does. Raises StatusError."""
+        schema, subresource = self._typed_schema, options.subresource
+        functions = TypeFunctions(
+            merge=lambda base: _merge(schema, base, config),
+            remove=lambda merged, dropped: _remove(schema, merged, dropped),
+            compare=lambda base, merged, applied: _overwritten_fields(schema, base, merged, applied) or {},
+            initial=lambda base: self._initial_fields(base, subresource),
+            read_fields=lambda obj: self._without_unowned(all_fields(schema, obj), subresource),
+        )
+        before = current if current is not None else {"metadata": {}}
+        return merge_applied(self._served, before, config, options, functions)
+
+    def merge(self, current: JSON, config: JSON) -> JSON:
+        """Return `current` with the values of `config` merged into it."""
+        result: JSON = _merge(self._typed_schema, current, config)
+        return result
+
+    def atomic_paths(self, config: JSON) -> list[str]:
+        """Return the paths of atomic maps and lists in a configuration."""
+        return list(_atomic_paths(self._typed_schema, config, ""))
+
+    def type_error(self, config: JSON) -> str:
+        """Return all errors of an applied configuration, one per line if there are several; "" if there are none."""
+        errors = list(_type_errors({**self._schema, EMBEDDED: True}, config, ""))
+        if len(errors) == 1:
+            return errors[0]
+        return "".join(f"\n  {error}" for error in errors).replace("\n", "errors:\n", 1)
+
+    def _initial_fields(self, obj: JSON, subresource: str) -> Fields:
+        """Return the fields of an object that a client has set."""
+        content = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
+        return self._without_unowned(changed_fields(self._typed_schema, {"metadata": {}}, content) or {}, subresource)
+
+    def _without_unowned(self, fields: Fields, subresource: str) -> Fields:
+        """Remove fields that are never owned or that the endpoint resets; for the status, all but the status."""
+        result = owned_fields(self._served, fields, subresource=subresource)
+        if subresource == "status":
+            result.pop("f:metadata", None)
+        return result
+
+    def _have_known_versions(self, entries: list[JSON]) -> bool:
+        """Return True if the definition has the versions of all entries. Kubernetes drops all if one is unknown."""
+        return {entry["apiVersion"] for entry in entries} <= self._api_versions
 
 
-def track_create(served: ServedResource, schema: Schema, obj: JSON, writer: Writer, now: Callable[[], str]) -> None:
-    """Add the writer of a new object to its managedFields, as managedfields.field_sets.track_create() does."""
-    metadata = obj["metadata"]
-    entries = initial_entries(metadata.pop("managedFields", None), [])
-    if not _have_known_versions(served, entries):
-        return
-    owned = _initial_fields(served, schema, obj, "")
-    store_entries(metadata, merge_entries(served, entries, writer.manager, "", owned, {}, now()))
-
-
-def _initial_fields(served: ServedResource, schema: Schema, obj: JSON, subresource: str) -> Fields:
-    """Return the fields of an object that a client has set."""
-    content = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
-    changed = changed_fields(with_object_meta(schema), {"metadata": {}}, content) or {}
-    return _without_unowned(served, changed, subresource)
-
-
-def track_update(
-    served: ServedResource,
-    schema: Schema,
-    obj: JSON,
-    old: JSON,
-    writer: Writer,
-    now: Callable[[], str],
-    subresource: str,
-) -> None:
-    """Update managedFields for a change, as managedfields.field_sets.track_update() does."""
-    metadata = obj["metadata"]
-    entries = old["metadata"].get("managedFields", [])
-    if not subresource:
-        entries = initial_entries(metadata.get("managedFields"), entries)
-    if not entries or not _have_known_versions(served, entries):
-        metadata.pop("managedFields", None)
-        return
-    typed_schema = with_object_meta(schema)
-    before, after = (
-        {**version, "metadata": {name: value for name, value in version["metadata"].items() if name != "managedFields"}}
-        for version in (old, obj)
-    )
-    changed = _without_unowned(served, changed_fields(typed_schema, before, after) or {}, subresource)
-    removed = _without_unowned(served, removed_fields(typed_schema, before, after), subresource)
-    if changed or removed:
-        entries = merge_entries(served, entries, writer.manager, subresource, changed, removed, now())
-    store_entries(metadata, entries)
-
-
-def _have_known_versions(served: ServedResource, entries: list[JSON]) -> bool:
-    """Return True if the definition has the versions of all entries. Kubernetes drops all entries if one is unknown."""
-    if all(entry["apiVersion"] == served.resource.api_version for entry in entries):
-        return True
-    assert served.crd_version is not None
-    return {entry["apiVersion"] for entry in entries} <= served.crd_version.api_versions
-
-
-# --- apply ------------------------------------------------------------------------------------------------------------
-
-
-def apply_configuration(
-    served: ServedResource,
-    schema: Schema,
-    current: JSON | None,
-    config: JSON,
-    options: ApplyOptions,
-) -> JSON:
-    """Return the result of a server-side apply, as managedfields.apply does. Raises StatusError."""
-    typed_schema = with_object_meta(schema)
-
-    def read(obj: JSON) -> Fields:
-        return _without_unowned(served, all_fields(typed_schema, obj), options.subresource)
-
-    functions = TypeFunctions(
-        merge=lambda base: _merge(typed_schema, base, config),
-        remove=lambda merged, dropped: _remove(typed_schema, merged, dropped),
-        compare=lambda base, merged, applied: _overwritten_fields(typed_schema, base, merged, applied) or {},
-        initial=lambda base: _initial_fields(served, schema, base, options.subresource),
-        read_fields=read,
-    )
-    return merge_applied(served, current if current is not None else {"metadata": {}}, config, options, functions)
-
-
-def merge_configuration(schema: Schema, current: JSON, config: JSON) -> JSON:
-    """Return `current` with the values of `config` merged into it."""
-    result: JSON = _merge(with_object_meta(schema), current, config)
-    return result
-
-
-def atomic_paths(schema: Schema | None, value: Any, path: str) -> Iterator[str]:
+def _atomic_paths(schema: Schema | None, value: Any, path: str) -> Iterator[str]:
     """Yield the paths of atomic maps and lists in a value."""
     if isinstance(value, dict):
         if not _is_granular(schema):
             yield path
         for name, child in value.items():
-            yield from atomic_paths(_field(schema, name), child, f"{path}.{name}")
+            yield from _atomic_paths(_field(schema, name), child, f"{path}.{name}")
     elif isinstance(value, list) and schema is not None:
         if _list_type(schema) == "atomic":
             yield path
         for index, child in enumerate(value):
-            yield from atomic_paths(schema.get("items"), child, f"{path}[{index}]")
+            yield from _atomic_paths(schema.get("items"), child, f"{path}[{index}]")
 
 
 def _merge(schema: Schema | None, current: Any, applied: Any) -> Any:

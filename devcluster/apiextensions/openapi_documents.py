@@ -232,7 +232,7 @@ def _define(schemas: Schemas, version: ServedVersion, *, v3: bool) -> None:
     schemas.define(resource.group, resource.version, resource.kind, value)
     reference = schemas.reference(schemas.type_name(resource.group, resource.version, resource.kind))
     list_schema: JSON = {
-        "description": f"{version.list_kind} is a list of {resource.kind}",
+        "description": f"{version.served.list_kind} is a list of {resource.kind}",
         "type": "object",
         "required": ["items"],
         "properties": {
@@ -244,11 +244,11 @@ def _define(schemas: Schemas, version: ServedVersion, *, v3: bool) -> None:
             },
             "metadata": {"description": _LIST_METADATA, **_reference(schemas, "meta/v1.ListMeta", v3=v3)},
         },
-        "x-kubernetes-group-version-kind": [{**kinds[0], "kind": version.list_kind}],
+        "x-kubernetes-group-version-kind": [{**kinds[0], "kind": version.served.list_kind}],
     }
     if selectable:
         list_schema["x-kubernetes-selectable-fields"] = selectable
-    schemas.define(resource.group, resource.version, version.list_kind, list_schema)
+    schemas.define(resource.group, resource.version, version.served.list_kind, list_schema)
 
 
 def _reference(schemas: Schemas, type_name: str, *, v3: bool) -> JSON:

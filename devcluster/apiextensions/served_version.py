@@ -12,11 +12,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import PROTOBUF_TYPE
-from kubeloop.devcluster.api.served_resources import ALL_VERBS, CustomResource, ServedResource
+from kubeloop.devcluster.api.selectable_fields import METADATA, NAME
+from kubeloop.devcluster.api.served_resources import ALL_VERBS, ServedResource
 from kubeloop.devcluster.api.slow_work import Outdated, SlowWorkContext
-from kubeloop.devcluster.api.writer import ApplyOptions, Writer
-from kubeloop.devcluster.apiextensions import managed_fields
+from kubeloop.devcluster.api.strategy import CustomResource, Strategy, Write
+from kubeloop.devcluster.apiextensions.custom_scale import PathScale, replicas_paths
+from kubeloop.devcluster.apiextensions.managed_fields import SchemaOwnership
 from kubeloop.devcluster.apiextensions.structural_schema import (
     RULES,
     MetadataError,
@@ -28,22 +29,18 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     walk,
 )
 from kubeloop.devcluster.apiextensions.value_validation import validate
-from kubeloop.devcluster.handlers.scale import ReplicasPaths
 from kubeloop.devcluster.languages import jsonpath
 from kubeloop.devcluster.printers.formatting import human_duration
-from kubeloop.devcluster.registry.scale import scale_document
 from kubeloop.devcluster.serializer.decoding import DecodeError
 from kubeloop.devcluster.storage.store import object_key
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import (
     STANDARD_FINALIZERS,
-    path_segment,
-    validate_object_meta,
-    validate_object_meta_update,
 )
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_subdomain, qualified_name
+from kubeloop.kube.name_checks import qualified_name
+from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.times import parse_time, seconds_between
 
 if TYPE_CHECKING:
@@ -55,8 +52,6 @@ TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 """In discovery order."""
 
-_MAX_INT32 = (1 << 31) - 1
-_NOT_SET = -(1 << 31)
 _BLOCKING = (
     "FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid",
 )  # fmt: skip
@@ -85,7 +80,9 @@ class ServedVersion:
         self.is_current = True
         """False once the definition has changed: other versions are served, or none."""
         names, subresources = definition["status"]["acceptedNames"], spec.get("subresources") or {}
-        self._scale: JSON | None = subresources.get("scale")
+        paths = subresources.get("scale")
+        self._scale = PathScale(paths, replicas_paths(definition)) if paths else None
+        self._columns: list[JSON] = spec.get("additionalPrinterColumns") or [_AGE]
         resource = CustomResource(
             group=definition["spec"]["group"],
             version=spec["name"],
@@ -98,6 +95,7 @@ class ServedVersion:
             categories=tuple(names.get("categories") or ()),
             subresources=tuple(name for name in ("status", "scale") if name in subresources),
             rules=self,
+            strategy=self._strategy(),
         )
         self.api_versions = {f"{resource.group}/{entry['name']}" for entry in definition["spec"]["versions"]}
         self.served = ServedResource(
@@ -105,13 +103,12 @@ class ServedVersion:
             verbs=ALL_VERBS,
             unconditional_update=False,
             crd_version=self,
+            own_list_kind=names.get("listKind") or "",
+            deprecated=_deprecation(definition, spec, resource),
         )
-        self.list_kind: str = names.get("listKind") or f"{resource.kind}List"
+        self.ownership = SchemaOwnership(self.served, self.schema, self.api_versions)
         self._has_rules = any(schema.get(RULES) for _, schema in walk(self.schema))
         self._rules: RuleTree | None = None
-        self._columns: list[JSON] = spec.get("additionalPrinterColumns") or [_AGE]
-
-    patch_types = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
 
     @property
     def list_problem(self) -> str:
@@ -119,6 +116,12 @@ class ServedVersion:
         resource = self.served.resource
         failed = f"failed to list {resource.api_version}, Kind={resource.kind}"
         return f"storage is (re)initializing: {failed}: {_unconverted(next(iter(self.unreadable.values())))}"
+
+    @property
+    def scale(self) -> PathScale:
+        """The subresource scale, which the version has."""
+        assert self._scale is not None
+        return self._scale
 
     @property
     def is_storage_version(self) -> bool:
@@ -216,18 +219,6 @@ class ServedVersion:
         causes.invalid("kind", kind, f"must be {resource.kind}")
         return errors.invalid(resource.group, kind, (obj.get("metadata") or {}).get("name", ""), causes)
 
-    def type_error(self, config: JSON) -> str:
-        """Return the error of an applied configuration that does not fit the schema, "" if it fits."""
-        return managed_fields.type_error(self.schema, config)
-
-    def check_accept(self, accept: str) -> None:
-        """Raise StatusError 406 if the client accepts only protobuf, which only metadata of custom resources has."""
-        if accept and all(
-            media_type.partition(";")[0].strip() == PROTOBUF_TYPE and "as=PartialObjectMetadata" not in media_type
-            for media_type in accept.split(",")
-        ):
-            raise errors.form_not_acceptable()
-
     def check_readable(self, method: str, namespace: str, name: str, *, in_pages: bool) -> None:
         """Raise StatusError 500 or 429 for a request that reads objects of a removed version.
 
@@ -250,100 +241,75 @@ class ServedVersion:
             429, "TooManyRequests", self.list_problem, details={"retryAfterSeconds": 1}, headers=[("Retry-After", "30")]
         )
 
-    def unsupported_patch(self) -> errors.StatusError:
-        """Return the error 415 for a patch that is not a JSON patch, merge patch or apply configuration."""
-        message = "the body of the request was in an unknown format - accepted media types include: "
-        return errors.StatusError(415, "UnsupportedMediaType", message + ", ".join(self.patch_types))
-
-    # --- field ownership ----------------------------------------------------------------------------------------------
-
-    def track_create(self, obj: JSON, writer: Writer, now: Callable[[], str]) -> None:
-        managed_fields.track_create(self.served, self.schema, obj, writer, now)
-
-    def track_update(self, obj: JSON, old: JSON, writer: Writer, now: Callable[[], str], subresource: str) -> None:
-        managed_fields.track_update(self.served, self.schema, obj, old, writer, now, subresource)
-
-    def merge_configuration(self, current: JSON, config: JSON) -> JSON:
-        """Return `current` with the fields of `config`, merged by the schema."""
-        return managed_fields.merge_configuration(self.schema, current, config)
-
-    def atomic_paths(self, config: JSON) -> list[str]:
-        """Return the paths of atomic lists, maps and structs in `config`."""
-        return list(managed_fields.atomic_paths(managed_fields.with_object_meta(self.schema), config, ""))
-
-    def apply(self, current: JSON | None, config: JSON, options: ApplyOptions) -> JSON:
-        """Return the result of a server-side apply; `current` is None for a create. Raises StatusError."""
-        return managed_fields.apply_configuration(self.served, self.schema, current, config, options)
-
     # --- strategy -----------------------------------------------------------------------------------------------------
 
-    def check_create(self, name: str) -> None:
-        """Raise StatusError 403 while the definition is being deleted."""
-        if self.terminating:
-            message = "create not allowed while custom resource definition is terminating"
-            raise errors.forbidden(self.served.resource, name, message)
+    def _strategy(self) -> Strategy:
+        """Return the strategy of the kind in this version."""
+        return Strategy(
+            default=self.default,
+            validate=self._validate,
+            validate_update=self._validate_update,
+            validate_subresources={"status": self._validate_status, "scale": self._validate_update},
+            core_finalizers=False,
+            prepare_create=self._prepare_create,
+            sets_initial_status=True,
+            prepare_update=_prepare_update,
+            prepare_subresources={"status": _prepare_status},
+            warnings=finalizer_warnings,
+            status_warnings=finalizer_warnings,
+            cells=self._cells,
+            column_definitions=self._column_definitions,
+            selectable_fields={
+                **(METADATA if self.definition["spec"]["scope"] == "Namespaced" else {"metadata.name": NAME}),
+                **{
+                    field["jsonPath"].removeprefix("."): _getter(field["jsonPath"])
+                    for field in self.spec.get("selectableFields") or ()
+                },
+            },
+        )
 
-    def prepare_create(self, obj: JSON) -> None:
+    def _prepare_create(self, obj: JSON, _write: Write) -> None:
         """Remove the fields of a new object that only the server sets, and set its generation."""
         if self.served.has_status:
             obj.pop("status", None)
             self.default(obj)  # the status may have a default
         obj["metadata"]["generation"] = 1
 
-    def prepare_update(self, obj: JSON, old: JSON) -> None:
-        """Restore the status, if it has a subresource; increase generation if anything but metadata changed."""
-        if self.served.has_status:
-            if "status" in old:
-                obj["status"] = old["status"]
-            else:
-                obj.pop("status", None)
-        if any(obj.get(name) != old.get(name) for name in {*obj, *old} if name != "metadata"):
-            obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-
-    def prepare_status(self, obj: JSON, old: JSON) -> JSON:
-        """Return the old object with the new status and managedFields."""
-        metadata = {name: value for name, value in old["metadata"].items() if name != "managedFields"}
-        if "managedFields" in obj["metadata"]:
-            metadata["managedFields"] = obj["metadata"]["managedFields"]
-        result = {**old, "metadata": metadata}
-        result.pop("status", None)
-        return {**result, "status": obj["status"]} if "status" in obj else result
-
-    # --- validation ---------------------------------------------------------------------------------------------------
-
-    def validate_create(self, obj: JSON) -> list[JSON]:
-        """Return the causes for which `obj` cannot be created."""
-        causes, metadata = ErrorList(), obj["metadata"]
-        validate_object_meta(causes, metadata, namespaced=self.served.resource.namespaced, name_check=dns_subdomain)
+    def _validate(self, causes: ErrorList, obj: JSON) -> None:
         validate(causes, obj, self.schema)
-        self._check_scale(causes, obj)
+        if self._scale is not None:
+            self._scale.validate(causes, obj)
         check_embedded(causes, obj, self.schema)
         check_unique_items(causes, obj, self.schema)
-        if not causes and (messages := path_segment(metadata.get("name", ""))):
-            causes.invalid_each("metadata.name", metadata["name"], messages)
-        return causes
 
-    def validate_update(self, obj: JSON, old: JSON, subresource: str) -> list[JSON]:
-        """Return the causes for which `obj` cannot replace `old`. Unchanged invalid values are accepted."""
-        causes, metadata, before = ErrorList(), obj["metadata"], old["metadata"]
-        namespaced = self.served.resource.namespaced
-        validate_object_meta(causes, metadata, namespaced=namespaced, name_check=path_segment)
-        for _ in range(2):  # kube-apiserver checks metadata twice, in the store and in the strategy
-            validate_object_meta_update(causes, metadata, before)
-        if subresource != "status":
-            validate(causes, obj, self.schema, old=old)
-        elif "status" in obj and (schema := (self.schema.get("properties") or {}).get("status")):
+    def _validate_update(self, causes: ErrorList, obj: JSON, old: JSON) -> None:
+        """Validate an update. Unchanged invalid values are accepted."""
+        validate(causes, obj, self.schema, old=old)
+        if self._scale is not None:
+            self._scale.validate(causes, obj)
+        check_embedded(causes, obj, self.schema)
+        self._check_unique_items(causes, obj, old)
+
+    def _validate_status(self, causes: ErrorList, obj: JSON, old: JSON) -> None:
+        if "status" in obj and (schema := (self.schema.get("properties") or {}).get("status")):
             validate(causes, obj["status"], schema, old=old.get("status"), path="status")
-        self._check_scale(causes, obj, only_status=subresource == "status")
-        if subresource != "status":
-            check_embedded(causes, obj, self.schema)
+        if self._scale is not None:
+            self._scale.validate(causes, obj, only_status=True)
+        self._check_unique_items(causes, obj, old)
+
+    def _check_unique_items(self, causes: ErrorList, obj: JSON, old: JSON) -> None:
         were_unique, are_unique = ErrorList(), ErrorList()
         check_unique_items(are_unique, obj, self.schema)
         if are_unique:
             check_unique_items(were_unique, old, self.schema)
         if not were_unique:
             causes.extend(are_unique)
-        return causes
+
+    def check_create(self, name: str) -> None:
+        """Raise StatusError 403 while the definition is being deleted."""
+        if self.terminating:
+            message = "create not allowed while custom resource definition is terminating"
+            raise errors.forbidden(self.served.resource, name, message)
 
     async def check_rules(
         self, context: SlowWorkContext, obj: JSON, old: JSON | None, causes: list[JSON]
@@ -368,128 +334,9 @@ class ServedVersion:
         evaluation = await context.compute(lambda loop_budget: check_object(rules, obj, old, loop_budget))
         return evaluation.errors, evaluation.warnings
 
-    def _check_scale(self, causes: ErrorList, obj: JSON, *, only_status: bool = False) -> None:
-        if self._scale is None:
-            return
-        paths = [self._scale["statusReplicasPath"]]
-        if not only_status:
-            paths.insert(0, self._scale["specReplicasPath"])
-        for path in paths:
-            try:
-                replicas = _integer_at(obj, path)
-            except _WrongType as error:
-                causes.invalid(path, 0, str(error))
-                continue
-            if replicas is not None and replicas < 0:
-                causes.invalid(path, replicas, "should be a non-negative integer")
-            elif replicas is not None and replicas > _MAX_INT32:
-                causes.invalid(path, replicas, f"should be less than or equal to {_MAX_INT32}")
-        if selector := self._scale.get("labelSelectorPath"):
-            try:
-                _text_at(obj, selector)
-            except _WrongType as error:
-                causes.invalid(selector, "", str(error))
-
-    def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        """Return the warnings for a write of `obj`: those of finalizer names that may conflict."""
-        added = {*(obj["metadata"].get("finalizers") or ())}
-        if old is not None:
-            added -= {*(old["metadata"].get("finalizers") or ())}
-        warnings: list[str] = []
-        for name in sorted(added):
-            warnings += [f"metadata.finalizers: {quoted(name)}: {wrong}" for wrong in qualified_name(name)]
-            if "/" not in name and name not in STANDARD_FINALIZERS:
-                path = " including a path (/)" if "." in name else ""
-                advice = f"prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other "
-                warnings.append(f"metadata.finalizers: {quoted(name)}: {advice}finalizer writers")
-        return warnings
-
-    @property
-    def deprecation(self) -> str:
-        """Return the deprecation warning of this version, "" if it is not deprecated."""
-        if not self.spec.get("deprecated"):
-            return ""
-        resource = self.served.resource
-        default = f"{resource.api_version} {resource.kind} is deprecated"
-        better = self._newer_version()
-        if better:
-            default += f"; use {resource.group}/{better} {resource.kind}"
-        return str(self.spec.get("deprecationWarning") or default)
-
-    def _newer_version(self) -> str:
-        """Return the first newer version in discovery order that is served and not deprecated, "" if none is."""
-        rank = version_rank(self.spec["name"])
-        for entry in sorted(self.definition["spec"]["versions"], key=lambda entry: version_rank(entry["name"])):
-            if entry.get("served") and not entry.get("deprecated") and version_rank(entry["name"]) < rank:
-                return str(entry["name"])
-        return ""
-
-    # --- scale --------------------------------------------------------------------------------------------------------
-
-    def scale_of(self, obj: JSON, *, reading: bool = False) -> JSON:
-        """Return the autoscaling/v1 Scale of an object. Raises StatusError 500 if `reading` and replicas are unset."""
-        assert self._scale is not None
-        spec_path = self._scale["specReplicasPath"]
-        try:
-            replicas = _integer_at(obj, spec_path)
-            status = _integer_at(obj, self._scale["statusReplicasPath"])
-            selector = _text_at(obj, self._scale["labelSelectorPath"]) if self._scale.get("labelSelectorPath") else ""
-        except _WrongType as error:
-            raise errors.internal(str(error)) from error
-        if replicas is None and reading:
-            message = f"Internal error occurred: the spec replicas field {quoted(spec_path)} does not exist"
-            raise errors.internal(message, reason="InternalError", details={"causes": [{"message": message[25:]}]})
-        return scale_document(obj, replicas, status, selector)
-
-    def scale_for_update(self, obj: JSON) -> JSON:
-        """Return the Scale for an update; replicas that are not set become a value no client sends."""
-        scale = self.scale_of(obj)
-        assert self._scale is not None
-        if _integer_at(obj, self._scale["specReplicasPath"]) is None:
-            scale["spec"] = {"replicas": _NOT_SET}
-        return scale
-
-    @property
-    def replicas_paths(self) -> ReplicasPaths:
-        """Return the field path of replicas by apiVersion; None for versions without scale."""
-        paths: dict[str, tuple[str, ...] | None] = {}
-        for entry in self.definition["spec"]["versions"]:
-            scale = (entry.get("subresources") or {}).get("scale")
-            path = tuple(jsonpath.field_names(scale["specReplicasPath"])) if scale else None
-            paths[f"{self.served.resource.group}/{entry['name']}"] = path
-        return paths
-
-    def apply_scale(self, obj: JSON, scale: JSON) -> JSON:
-        """Return `obj` with the replicas of `scale`, whose resourceVersion is a precondition. Raises StatusError."""
-        assert self._scale is not None
-        if (scale.get("spec") or {}).get("replicas") == _NOT_SET:
-            raise errors.bad_request(
-                f"the spec replicas field {quoted(self._scale['specReplicasPath'])} cannot be empty"
-            )
-        result = deepcopy(obj)
-        parent: JSON = result
-        *parents, last = jsonpath.field_names(self._scale["specReplicasPath"])
-        for name in parents:
-            parent = parent.setdefault(name, {})
-        parent[last] = (scale.get("spec") or {}).get("replicas", 0)
-        version = (scale.get("metadata") or {}).get("resourceVersion")
-        if version:
-            result["metadata"]["resourceVersion"] = version
-        return result
-
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def field_getters(self) -> dict[str, Callable[[JSON], str]]:
-        """Return functions that read the values of field selectors, by field name."""
-        getters: dict[str, Callable[[JSON], str]] = {"metadata.name": lambda obj: obj["metadata"].get("name", "")}
-        if self.served.resource.namespaced:
-            getters["metadata.namespace"] = lambda obj: obj["metadata"].get("namespace", "")
-        for field in self.spec.get("selectableFields") or ():
-            path = field["jsonPath"]
-            getters[path.removeprefix(".")] = _getter(path)
-        return getters
-
-    def column_definitions(self, described: list[JSON]) -> list[JSON]:
+    def _column_definitions(self, described: list[JSON]) -> list[JSON]:
         """Return the columns of a table. `described` are the default columns name and age, for their descriptions."""
         name, age = described
         return [
@@ -506,7 +353,7 @@ class ServedVersion:
             ),
         ]
 
-    def cells(self, obj: JSON, now: datetime) -> list[Any]:
+    def _cells(self, obj: JSON, now: datetime) -> list[Any]:
         """Return one table row."""
         row: list[Any] = [obj["metadata"].get("name", "")]
         for column in self._columns:
@@ -519,6 +366,56 @@ def _unconverted(version: str) -> str:
     return f"request to convert CR from an invalid group/version: {version}"
 
 
+def finalizer_warnings(obj: JSON, old: JSON | None) -> list[str]:
+    """Return the warnings for a write of `obj`: those of finalizer names that may conflict."""
+    added = {*(obj["metadata"].get("finalizers") or ())}
+    if old is not None:
+        added -= {*(old["metadata"].get("finalizers") or ())}
+    warnings: list[str] = []
+    for name in sorted(added):
+        warnings += [f"metadata.finalizers: {quoted(name)}: {wrong}" for wrong in qualified_name(name)]
+        if "/" not in name and name not in STANDARD_FINALIZERS:
+            path = " including a path (/)" if "." in name else ""
+            advice = f"prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other "
+            warnings.append(f"metadata.finalizers: {quoted(name)}: {advice}finalizer writers")
+    return warnings
+
+
+def _prepare_update(obj: JSON, old: JSON, _write: Write) -> None:
+    """Increase the generation if anything but metadata changed."""
+    if any(obj.get(name) != old.get(name) for name in {*obj, *old} if name != "metadata"):
+        obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def _prepare_status(obj: JSON, old: JSON, _write: Write) -> JSON:
+    """Return the old object with the new status and managedFields."""
+    metadata = {name: value for name, value in old["metadata"].items() if name != "managedFields"}
+    if "managedFields" in obj["metadata"]:
+        metadata["managedFields"] = obj["metadata"]["managedFields"]
+    result = {**old, "metadata": metadata}
+    result.pop("status", None)
+    return {**result, "status": obj["status"]} if "status" in obj else result
+
+
+def _deprecation(definition: JSON, spec: JSON, resource: Resource[JSON]) -> str:
+    """Return the deprecation warning of a version, "" if it is not deprecated."""
+    if not spec.get("deprecated"):
+        return ""
+    default = f"{resource.api_version} {resource.kind} is deprecated"
+    if better := _newer_version(definition, spec):
+        default += f"; use {resource.group}/{better} {resource.kind}"
+    return str(spec.get("deprecationWarning") or default)
+
+
+def _newer_version(definition: JSON, spec: JSON) -> str:
+    """Return the first newer version in discovery order that is served and not deprecated, "" if none is."""
+    rank = version_rank(spec["name"])
+    for entry in sorted(definition["spec"]["versions"], key=lambda entry: version_rank(entry["name"])):
+        if entry.get("served") and not entry.get("deprecated") and version_rank(entry["name"]) < rank:
+            return str(entry["name"])
+    return ""
+
+
 def version_rank(name: str) -> tuple[int, int, int, str]:
     """Sort key of versions in discovery order: v2, v1, v1beta2, v1beta1, v1alpha1, and others by name."""
     kinds = {"": 0, "beta": 1, "alpha": 2}
@@ -529,41 +426,6 @@ def version_rank(name: str) -> tuple[int, int, int, str]:
     if not name.startswith("v") or not major or stage not in kinds or (stage and not minor) or (minor and not stage):
         return 3, 0, 0, name
     return kinds[stage], -int(major), -int(minor or 0), name
-
-
-class _WrongType(Exception):
-    """The value at a path has the wrong type."""
-
-
-def _nested(obj: JSON, path: str) -> Any:
-    value: Any = obj
-    for name in jsonpath.field_names(path):
-        if not isinstance(value, dict):
-            actual, expected = _go_type(value), "map[string]interface{}"
-            raise _WrongType(f"{path} accessor error: {value} is of the type {actual}, expected {expected}")
-        if name not in value:
-            return None
-        value = value[name]
-    return value
-
-
-def _integer_at(obj: JSON, path: str) -> int | None:
-    value = _nested(obj, path)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise _WrongType(f"{path} accessor error: {value} is of the type {_go_type(value)}, expected int64")
-
-
-def _text_at(obj: JSON, path: str) -> str:
-    value = _nested(obj, path)
-    if value is None or isinstance(value, str):
-        return value or ""
-    raise _WrongType(f"{path} accessor error: {value} is of the type {_go_type(value)}, expected string")
-
-
-def _go_type(value: Any) -> str:
-    names = {bool: "bool", str: "string", int: "int64", float: "float64", list: "[]interface {}"}
-    return names.get(type(value), "map[string]interface {}" if isinstance(value, dict) else "<nil>")
 
 
 def _getter(path: str) -> Callable[[JSON], str]:

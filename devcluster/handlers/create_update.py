@@ -16,7 +16,7 @@ from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request_context import RequestContext
-from kubeloop.devcluster.api.served_resources import CustomResourceVersion, ServedResource, storage_version_of
+from kubeloop.devcluster.api.served_resources import ServedResource, storage_version_of
 from kubeloop.devcluster.api.slow_work import Outdated
 from kubeloop.devcluster.api.strategy import Strategy, Write, strategy_of
 from kubeloop.devcluster.api.writer import Writer
@@ -27,7 +27,7 @@ from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.empty_values import restore_empty_values
 from kubeloop.devcluster.serializer.request_bodies import Body
 from kubeloop.devcluster.storage.store import ObjectStore, StoredObject, Table, object_key
-from kubeloop.devcluster.validation.common.error_list import ErrorList, error_list_type
+from kubeloop.devcluster.validation.common.error_list import error_list_type
 from kubeloop.devcluster.validation.validate import validate_create, validate_update, write_warnings
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.field_errors import quoted
@@ -121,13 +121,10 @@ class ObjectWriter:
         needs_rewrite = strategy.is_defaulted_on_read(obj)
         warnings += strategy.warnings_as_sent(obj)
         preparation.prepare_for_create(served, obj, self._write(context, writer), self._fields)
-        if crd_version is None:
-            _validate(context, obj, None, body.sent, self._error_list)
-        else:
-            await _validate_custom(context, crd_version, obj, None)
+        await self._validate(context, served, obj, None, body.sent)
         if strategy.default_on_read is not None:
             strategy.default_on_read(obj)
-        warnings += _warnings(served, obj)
+        warnings += write_warnings(resource, obj)
         self._admission.check_create(strategy, context, obj)
         if self._policies.apply_to(context):
             await self._policies.check(context, "CREATE", obj, None)
@@ -188,13 +185,10 @@ class ObjectWriter:
             if allocator is not None:
                 allocator.update(obj, old, dry_run=context.dry_run)
             preparation.prepare_for_update(served, obj, old, sent, write, self._fields)
-        if crd_version is None:
-            _validate(context, obj, old, sent, self._error_list)
-        else:
-            await _validate_custom(context, crd_version, obj, old)
+        await self._validate(context, served, obj, old, sent)
         if strategy.default_on_read is not None:
             strategy.default_on_read(obj)
-        context.request.warnings += _warnings(served, obj, old, subresource)
+        context.request.warnings += write_warnings(resource, obj, old, subresource=subresource)
         self._admission.check_update(strategy, context, obj, old)
         if self._policies.apply_to(context):
             await self._policies.check(context, "UPDATE", obj, old)
@@ -217,6 +211,26 @@ class ObjectWriter:
 
     def _write(self, context: RequestContext, writer: Writer) -> Write:
         return Write(context.now, writer.user, context.new_uid, self._gates)
+
+    async def _validate(
+        self, context: RequestContext, served: ServedResource, obj: JSON, old: JSON | None, sent: JSON
+    ) -> None:
+        """Validate a new object (old: None) or an update; check the rules of a custom resource. Raises StatusError."""
+        validate: Validate = (
+            partial(validate_create, error_list=self._error_list)
+            if old is None
+            else partial(validate_update, subresource=context.info.subresource, error_list=self._error_list)
+        )
+        if served.crd_version is None:
+            causes = _causes(context.info.served, obj, old, sent, validate)
+        else:
+            old_object = () if old is None else (old,)
+            causes = validate(served.resource, obj, *old_object)
+            rule_causes, warnings = await served.crd_version.check_rules(context, obj, old, causes)
+            causes = [*causes, *rule_causes]
+            context.request.warnings += () if causes else warnings
+        if causes:
+            raise _invalid(served.resource, obj, old, causes)
 
     async def _mutate_by_policies(
         self, context: RequestContext, strategy: Strategy, obj: JSON, old: JSON | None = None
@@ -297,39 +311,6 @@ def _check_precondition(served: ServedResource, metadata: JSON, old: JSON, *, pa
         raise errors.conflict(resource, before["name"])
 
 
-def _warnings(served: ServedResource, obj: JSON, old: JSON | None = None, subresource: str = "") -> list[str]:
-    """Return the warnings for a write of a valid object."""
-    if served.crd_version is not None:
-        return served.crd_version.warnings(obj, old)
-    return write_warnings(served.resource, obj, old, subresource=subresource)
-
-
-def _validate(context: RequestContext, obj: JSON, old: JSON | None, sent: JSON, error_list: type[ErrorList]) -> None:
-    """Validate a new object (old: None) or an update. Raises StatusError 422."""
-    requested, subresource = context.info.served, context.info.subresource
-    validate: Validate = (
-        partial(validate_create, error_list=error_list)
-        if old is None
-        else partial(validate_update, subresource=subresource, error_list=error_list)
-    )
-    if causes := _causes(requested, obj, old, sent, validate):
-        raise _invalid(storage_version_of(requested).resource, obj, old, causes)
-
-
-async def _validate_custom(
-    context: RequestContext, crd_version: CustomResourceVersion, obj: JSON, old: JSON | None
-) -> None:
-    """Validate a custom resource like _validate(), and check the rules of its schema."""
-    if old is None:
-        causes = crd_version.validate_create(obj)
-    else:
-        causes = crd_version.validate_update(obj, old, context.info.subresource)
-    rule_causes, warnings = await crd_version.check_rules(context, obj, old, causes)
-    if causes := [*causes, *rule_causes]:
-        raise _invalid(crd_version.served.resource, obj, old, causes)
-    context.request.warnings += warnings
-
-
 def _invalid(resource: Resource[Any], obj: JSON, old: JSON | None, causes: list[JSON]) -> errors.StatusError:
     name = (obj if old is None else old)["metadata"].get("name", "")
     return errors.invalid(resource.group, resource.kind, name, causes)
@@ -395,11 +376,13 @@ def _differs_in_times_alone(obj: JSON, old: JSON) -> bool:
 def _ordered(served: ServedResource, obj: JSON) -> JSON:
     """Return `obj` with kind, apiVersion and metadata first, as every stored object (see list.item_prefix_length)."""
     if served.crd_version is not None:
-        obj, served = served.crd_version.to_storage(obj), served.crd_version.storage_version.served
-    resource = served.resource
+        obj = served.crd_version.to_storage(obj)
+        kind, api_version = obj["kind"], obj["apiVersion"]
+    else:
+        kind, api_version = served.resource.kind, served.resource.api_version
     return {
-        "kind": resource.kind,
-        "apiVersion": resource.api_version,
+        "kind": kind,
+        "apiVersion": api_version,
         "metadata": obj["metadata"],
         **{name: value for name, value in obj.items() if name not in _FIRST},
     }

@@ -11,7 +11,8 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.api.served_resources import CustomResource
+from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_PATCHES, ServedResource
+from kubeloop.devcluster.api.strategy import CustomResource
 from kubeloop.devcluster.managedfields.typed_validation import conversion_error, truncate_numbers, type_error
 from kubeloop.devcluster.serializer import decoding, patches
 from kubeloop.devcluster.serializer.controller_revision_data import record_patched_text
@@ -41,6 +42,16 @@ PATCH_TYPES = (_JSON_PATCH, _MERGE, _STRATEGIC, APPLY)
 def patch_type(request: Request) -> str:
     """Return the Content-Type up to a semicolon; its case is significant, as in kube-apiserver."""
     return request.headers.get("content-type", "").partition(";")[0]
+
+
+def check_patch_type(served: ServedResource, media_type: str) -> None:
+    """Raise StatusError 415 for a patch of a type that the resource does not support."""
+    if served.crd_version is None:
+        if media_type not in PATCH_TYPES:
+            raise errors.unsupported_media_type()
+    elif media_type not in CUSTOM_RESOURCE_PATCHES:
+        message = "the body of the request was in an unknown format - accepted media types include: "
+        raise errors.StatusError(415, "UnsupportedMediaType", message + ", ".join(CUSTOM_RESOURCE_PATCHES))
 
 
 def patch_option_causes(request: Request, kind: str) -> list[JSON]:
@@ -154,7 +165,7 @@ def read_configuration(body: bytes, resource: Resource[Any]) -> tuple[JSON, list
     description = f"({space}/{name}; {_go_kind(configuration)})"
     type_message = type_error(struct, configuration) if struct is not None else ""
     if isinstance(resource, CustomResource):
-        type_message = resource.rules.type_error(configuration)
+        type_message = resource.rules.ownership.type_error(configuration)
     if type_message:
         raise errors.internal(f"failed to create typed patch object {description}: {type_message}")
     if struct is not None:

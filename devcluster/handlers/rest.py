@@ -36,7 +36,7 @@ from kubeloop.devcluster.handlers.list import list_page
 from kubeloop.devcluster.handlers.object_responses import list_response, object_response
 from kubeloop.devcluster.handlers.patch import (
     APPLY,
-    PATCH_TYPES,
+    check_patch_type,
     patch_option_causes,
     patch_type,
     patched,
@@ -234,8 +234,7 @@ class Rest:
     async def _patch(self, context: RequestContext) -> Response:
         request, info = context.request, context.info
         kind, target, crd_version = patch_type(request), info.served, info.served.crd_version
-        if kind not in (PATCH_TYPES if crd_version is None else crd_version.patch_types):
-            raise errors.unsupported_media_type() if crd_version is None else crd_version.unsupported_patch()
+        check_patch_type(target, kind)
         output = negotiate_output(request.headers.get("accept", ""))
         context.dry_run = read_dry_run(request, "PatchOptions", patch_option_causes(request, kind))
         mode = field_validation(request, "PatchOptions")

@@ -22,7 +22,7 @@ from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.handlers.create_update import ObjectWriter
 from kubeloop.devcluster.handlers.patch import (
     APPLY,
-    PATCH_TYPES,
+    check_patch_type,
     patch_option_causes,
     patch_type,
     patched,
@@ -96,7 +96,7 @@ def check_uid(resource: Resource[Any], uid: str, obj: JSON, *, subresource: str 
 def read_scale(target: ServedResource, stored: StoredObject) -> JSON:
     """Return the Scale of a stored object. Raises StatusError 500 for a custom resource without replicas."""
     obj = from_stored(target, stored.object)
-    return scale_of(obj) if target.crd_version is None else target.crd_version.scale_of(obj, reading=True)
+    return scale_of(obj) if target.crd_version is None else target.crd_version.scale.read(obj, strict=True)
 
 
 async def update_scale(context: RequestContext, writing: ObjectWriter, before: StoredObject | None) -> JSON:
@@ -118,10 +118,9 @@ async def update_scale(context: RequestContext, writing: ObjectWriter, before: S
 
 async def patch_scale(context: RequestContext, writing: ObjectWriter, before: StoredObject | None) -> JSON:
     """Patch the Scale of `before`, or apply a configuration, and return the new one. Raises StatusError, Outdated."""
-    request, info, crd_version = context.request, context.info, context.info.served.crd_version
+    request, info = context.request, context.info
     form = patch_type(request)
-    if form not in (PATCH_TYPES if crd_version is None else crd_version.patch_types):
-        raise errors.unsupported_media_type() if crd_version is None else crd_version.unsupported_patch()
+    check_patch_type(info.served, form)
     context.dry_run = read_dry_run(request, "PatchOptions", patch_option_causes(request, form))
     mode = field_validation(request, "PatchOptions")
     before = await _existing(info, before)
@@ -150,7 +149,7 @@ async def _write_scale(context: RequestContext, writing: ObjectWriter, before: S
     """Store the replicas and field owners of a Scale in its object, and return the new Scale."""
     request, target, crd_version = context.request, context.info.served, context.info.served.crd_version
     live = from_stored(target, before.object)
-    updated = scaled(target, live, scale) if crd_version is None else crd_version.apply_scale(live, scale)
+    updated = scaled(target, live, scale) if crd_version is None else crd_version.scale.apply(live, scale)
     now_owned = owners_of_object(
         live["metadata"].get("managedFields", []),
         scale["metadata"].get("managedFields", []),
@@ -162,7 +161,7 @@ async def _write_scale(context: RequestContext, writing: ObjectWriter, before: S
         del updated["metadata"]["managedFields"]
     writer = Writer(request.option("fieldManager"), applied=True)
     obj = from_stored(target, await writing.update(context, before, Body(updated), writer))
-    return scale_of(obj) if crd_version is None else crd_version.scale_of(obj)
+    return scale_of(obj) if crd_version is None else crd_version.scale.read(obj)
 
 
 def _applied(context: RequestContext, old: JSON, mode: FieldValidation) -> Body:
@@ -202,7 +201,7 @@ def _patched(request: Request, old: JSON, patch_type: str, mode: FieldValidation
 def _with_owners(target: ServedResource, stored: StoredObject) -> JSON:
     """Return the Scale of an object for a write, with managedFields."""
     obj = from_stored(target, stored.object)
-    scale = scale_of(obj) if target.crd_version is None else target.crd_version.scale_for_update(obj)
+    scale = scale_of(obj) if target.crd_version is None else target.crd_version.scale.read_for_update(obj)
     if owners := owners_of_scale(obj["metadata"].get("managedFields", []), replicas_paths(target)):
         scale["metadata"]["managedFields"] = owners
     return scale
@@ -214,7 +213,7 @@ def _with_owners(target: ServedResource, stored: StoredObject) -> JSON:
 def replicas_paths(served: ServedResource) -> ReplicasPaths:
     """Return the path of the replicas in each version of a kind."""
     if served.crd_version is not None:
-        return served.crd_version.replicas_paths
+        return served.crd_version.scale.replicas_paths
     return {served.resource.api_version: REPLICAS}
 
 

@@ -31,7 +31,7 @@ def selected_name(field_selector: str) -> str:
 
 def _field_getters(served: ServedResource, selector: FieldSelector) -> list[tuple[Getter, bool, str]]:
     strategy = strategy_of(served.resource)
-    own = strategy.selectable_fields if served.crd_version is None else served.crd_version.field_getters()
+    own = strategy.selectable_fields
     field_getters = METADATA if own is None else own
     bound = []
     for field, operator, value in selector.terms:

@@ -63,7 +63,7 @@ def apply_configuration(served: ServedResource, current: JSON | None, config: JS
     if config.get("metadata", {}).get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
     if served.crd_version is not None:
-        return served.crd_version.apply(current, config, options)
+        return served.crd_version.ownership.apply(current, config, options)
     resource, subresource = served.resource, options.subresource
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     if struct is None:
@@ -220,7 +220,7 @@ def _is_entry_of(entry: JSON, manager: str, subresource: str) -> bool:
 def merge_configuration(served: ServedResource, current: JSON, config: JSON) -> JSON:
     """Return `current` with the values of a valid configuration, regardless of field ownership."""
     if served.crd_version is not None:
-        return served.crd_version.merge_configuration(current, config)
+        return served.crd_version.ownership.merge(current, config)
     struct = schema.type_for(served.resource.group, served.resource.version, served.resource.kind)
     assert struct is not None, served.resource
     return _merge_struct(struct, current, config)
@@ -229,7 +229,7 @@ def merge_configuration(served: ServedResource, current: JSON, config: JSON) -> 
 def atomic_paths(served: ServedResource, config: JSON) -> list[str]:
     """Return the paths (.spec.args) of values in a configuration that are replaced as a whole, such as atomic lists."""
     if served.crd_version is not None:
-        return served.crd_version.atomic_paths(config)
+        return served.crd_version.ownership.atomic_paths(config)
     struct = schema.type_for(served.resource.group, served.resource.version, served.resource.kind)
     assert struct is not None, served.resource
     return list(_atomic_values(struct, config, ""))

@@ -51,7 +51,7 @@ def track_create(
     if writer.applied:
         return
     if served.crd_version is not None:
-        served.crd_version.track_create(obj, writer, now)
+        served.crd_version.ownership.track_create(obj, writer, now)
         return
     metadata = obj["metadata"]
     entries = entries_of_known_versions(served.resource, initial_entries(metadata.pop("managedFields", None), []))
@@ -75,7 +75,7 @@ def track_update(
     if writer.applied:
         return
     if served.crd_version is not None:
-        served.crd_version.track_update(obj, old, writer, now, subresource)
+        served.crd_version.ownership.track_update(obj, old, writer, now, subresource)
         return
     metadata = obj["metadata"]
     entries = old["metadata"].get("managedFields", [])

@@ -18,7 +18,7 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import JSON_TYPE
-from kubeloop.devcluster.api.served_resources import ServedResource
+from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_PATCHES, ServedResource
 from kubeloop.devcluster.api.subresources import subresource_kind, subresource_verbs
 from kubeloop.devcluster.openapi.schemas import Schemas, title
 from kubeloop.kube import schema
@@ -336,7 +336,7 @@ class Paths:
         list_type = self._schemas.type_name(group, version, f"{kind}List" if subresource else served.list_kind)
         consumes: Sequence[str] = _CUSTOM_MEDIA_TYPES if crd_version else ("*/*",)
         if spec.body == "patch":
-            consumes = _PATCH_TYPES if served.crd_version is None else served.crd_version.patch_types
+            consumes = _PATCH_TYPES if served.crd_version is None else CUSTOM_RESOURCE_PATCHES
         if spec.body:
             self._body(operation, parameters, spec.body, type_name, consumes)
         if "meta/v1.ListOptions" in spec.options and spec.method == "get" and not crd_version:

@@ -80,13 +80,12 @@ def table(
     cells: CellPrinter = _any_object
     if objects and objects[0].get("kind") == "Scale":
         cells, definitions = _scale_cells, _columns()["scale"]
-    elif served.crd_version is not None:
-        cells, definitions = served.crd_version.cells, served.crd_version.column_definitions(_columns()[""])
     elif served.columns:
         cells = partial(declared_cells, served.columns, strategy.computed_columns)
         definitions = _columns().get(name) or declared_columns(served.columns)
     elif strategy.cells is not None:
-        cells, definitions = strategy.cells, _columns()[name]
+        described = strategy.column_definitions
+        cells, definitions = strategy.cells, _columns()[name] if described is None else described(_columns()[""])
     else:
         definitions = _columns()[""]
     rows: list[JSON] = []

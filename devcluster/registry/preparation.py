@@ -22,9 +22,6 @@ def prepare_for_create(
     served: ServedResource, obj: JSON, write: Write, fields: DisabledFields = DEFAULT_FIELDS
 ) -> None:
     """Reset the fields that a client may not set, and set those of the server."""
-    if served.crd_version is not None:
-        served.crd_version.prepare_create(obj)
-        return
     strategy = strategy_of(served.resource)
     fields.drop(served.resource, obj)
     if served.has_status and not strategy.sets_initial_status:
@@ -57,9 +54,6 @@ def prepare_for_update(
             metadata.setdefault(name, before[name])
     if "deletionTimestamp" in before:  # another value in the request is ignored, without an error
         metadata["deletionTimestamp"] = before["deletionTimestamp"]
-    if served.crd_version is not None:
-        served.crd_version.prepare_update(obj, old)
-        return
     if served.has_status:
         if "status" in old:
             obj["status"] = old["status"]
@@ -131,8 +125,6 @@ def prepare_for_subresource_update(
     Deployments, ReplicaSets and ReplicationControllers keep metadata.annotations (and labels) of the request, too, as
     v1.36 does; all others take the request's labels, annotations, owner references and finalizers as well.
     """
-    if served.crd_version is not None:
-        return served.crd_version.prepare_status(obj, old)
     strategy, result = strategy_of(served.resource), dict(old)
     if (prepare := strategy.prepare_subresources.get(subresource)) is not None:
         return prepare(obj, old, write)

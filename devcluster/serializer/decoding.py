@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any, NoReturn
 
-from kubeloop.devcluster.api.served_resources import CustomResource
+from kubeloop.devcluster.api.strategy import CustomResource
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource

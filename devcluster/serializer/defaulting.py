@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
-from kubeloop.devcluster.api.served_resources import CustomResource
 from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
@@ -195,7 +194,5 @@ def apply_time_defaults(resource: Resource[Any], obj: JSON, now: Callable[[], st
 
 def apply_defaults(resource: Resource[Any], obj: JSON) -> None:
     """Set unset fields of `obj` to their defaults, in place. `obj` must come from decoding.decode."""
-    if isinstance(resource, CustomResource):
-        resource.rules.default(obj)
-    elif (default := strategy_of(resource).default) is not None:
+    if (default := strategy_of(resource).default) is not None:
         default(obj)

@@ -208,3 +208,12 @@ def check_metadata_form(output: OutputFormat, resource: Resource[Any], *, is_lis
     else:
         message = f"you requested PartialObjectMetadataList, but the requested object is not a list ({go_type})"
     raise errors.form_not_acceptable(message)
+
+
+def check_custom_resource_is_acceptable(accept: str) -> None:
+    """Raise StatusError 406 if the client accepts only protobuf, which only metadata of custom resources has."""
+    if accept and all(
+        media_type.partition(";")[0].strip() == PROTOBUF_TYPE and "as=PartialObjectMetadata" not in media_type
+        for media_type in accept.split(",")
+    ):
+        raise errors.form_not_acceptable()

@@ -11,7 +11,8 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request
-from kubeloop.devcluster.api.served_resources import BY_KIND, CustomResource
+from kubeloop.devcluster.api.served_resources import BY_KIND
+from kubeloop.devcluster.api.strategy import CustomResource
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.controller_revision_data import record_sent_text
 from kubeloop.devcluster.serializer.go_json_errors import exceeds_max_depth, go_json_error, summarize_body

@@ -57,6 +57,7 @@ from kubeloop.devcluster.handlers.watch import WatchSettings
 from kubeloop.devcluster.kinds.core.cluster_ip_allocation import SERVICE_CIDR
 from kubeloop.devcluster.kinds.core.node_port_allocation import NODE_PORT_RANGE
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
+from kubeloop.devcluster.serializer.negotiation import check_custom_resource_is_acceptable
 from kubeloop.devcluster.serializer.responses import error_response
 from kubeloop.devcluster.server import health_paths
 from kubeloop.devcluster.server.api_documents import ApiDocuments
@@ -331,10 +332,10 @@ class ApiServer:
         info = request.route = self._route(request)
         if info is None:
             return self._non_resource(request)
-        if warning := info.served.deprecation:
+        if warning := info.served.deprecated:
             request.warnings.append(warning)
         if info.served.crd_version is not None:
-            info.served.crd_version.check_accept(request.headers.get("accept", ""))
+            check_custom_resource_is_acceptable(request.headers.get("accept", ""))
             in_pages = bool(request.option("limit")) and not request.flag("watch")
             info.served.crd_version.check_readable(request.method, info.namespace, info.name, in_pages=in_pages)
         context = RequestContext(request, info, self.clock, self._rng, self._compute_thread)

@@ -80,7 +80,7 @@ class RequestMetrics:
                 return
             series = self._series[key] = next(
                 (other for other in self._series.values() if other.labels == labels),
-                Series(labels, deprecated=info is not None and bool(info.served.deprecation)),
+                Series(labels, deprecated=info is not None and bool(info.served.deprecated)),
             )
         series.codes[response.status] += 1
         if type(response.body) is not bytes:

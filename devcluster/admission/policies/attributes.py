@@ -105,7 +105,7 @@ def _in_version(obj: JSON | None, served: ServedResource, subresource: str) -> J
         return None
     if subresource == "scale":
         crd_version = served.crd_version
-        return scale_of(obj) if crd_version is None else crd_version.scale_of(obj)
+        return scale_of(obj) if crd_version is None else crd_version.scale.read(obj)
     if subresource in _SUBRESOURCE_KINDS or subresource == "proxy":
         return obj
     return from_stored(served, obj)

@@ -37,7 +37,7 @@ def apply_configuration(served: ServedResource, obj: JSON, configuration: Create
 
 def _type_error(served: ServedResource, config: JSON) -> str:
     if served.crd_version is not None:
-        return served.crd_version.type_error(config)
+        return served.crd_version.ownership.type_error(config)
     resource = served.resource
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     return type_error(struct, config) if struct is not None else ""

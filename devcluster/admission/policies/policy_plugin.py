@@ -13,7 +13,6 @@ from kubeloop.devcluster.api.served_resources import (
     MUTATING_ADMISSION_POLICY_BINDINGS,
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
-    CustomResourceVersion,
     ServedResource,
 )
 from kubeloop.devcluster.storage.store import Change, ObjectStore
@@ -28,10 +27,15 @@ if TYPE_CHECKING:
     from kubeloop.devcluster.api.delete_options import DeleteOptions
 
 
+class _Version(Protocol):
+    @property
+    def served(self) -> ServedResource: ...
+
+
 class CustomResources(Protocol):
     """The custom resources of one server (apiextensions.definitions.Definitions)."""
 
-    def versions(self) -> Iterable[CustomResourceVersion]: ...
+    def versions(self) -> Iterable[_Version]: ...
 
 
 P = TypeVar("P", bound="CompiledPolicy")

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.apiextensions.managed_fields import (
+    SchemaOwnership,
     all_fields,
-    atomic_paths,
     changed_fields,
     item_key,
-    merge_configuration,
     removed_fields,
-    type_error,
 )
+from kubeloop.kube.objects.resources import Resource
 
 JSON = dict[str, Any]
 STRING: JSON = {"type": "string"}
@@ -30,6 +30,9 @@ SCHEMA: JSON = {
     "type": "object",
     "properties": {"tags": SET, "ports": LIST_MAP, "atomic": ATOMIC_MAP, "list": {"type": "array", "items": STRING}},
 }
+OWNERSHIP = SchemaOwnership(
+    ServedResource(Resource("example.com", "v1", "Set", "sets", True, dict)), SCHEMA, {"example.com/v1"}
+)
 
 
 def test_item_key_of_a_list_map_includes_key_defaults():
@@ -67,7 +70,7 @@ def test_changed_and_removed_fields_of_an_update(old: JSON, new: JSON, changed: 
 def test_merge_adds_items_of_sets_and_replaces_atomic_values():
     current = {"tags": ["x"], "ports": [{"name": "a", "port": 1}], "atomic": {"k": "v"}, "list": ["x"]}
     config = {"tags": ["y"], "ports": [{"name": "b", "port": 1}], "atomic": {"l": "w"}, "list": ["y"]}
-    assert merge_configuration(SCHEMA, current, config) == {
+    assert OWNERSHIP.merge(current, config) == {
         "tags": ["x", "y"],
         "ports": [{"name": "a", "port": 1}, {"name": "b", "port": 1}],
         "atomic": {"l": "w"},
@@ -85,8 +88,8 @@ def test_merge_adds_items_of_sets_and_replaces_atomic_values():
     ],
 )
 def test_type_error_describes_an_invalid_configuration(config: JSON, error: str):
-    assert type_error(SCHEMA, config) == error
+    assert OWNERSHIP.type_error(config) == error
 
 
 def test_atomic_paths_are_those_of_atomic_maps_and_lists():
-    assert [*atomic_paths(SCHEMA, {"tags": ["x"], "atomic": {"k": "v"}, "list": ["x"]}, "")] == [".atomic", ".list"]
+    assert OWNERSHIP.atomic_paths({"tags": ["x"], "atomic": {"k": "v"}, "list": ["x"]}) == [".atomic", ".list"]

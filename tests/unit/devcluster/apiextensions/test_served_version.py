@@ -1,4 +1,4 @@
-"""Rules of one served version: decoding, writes, validation, deprecation, scale, columns and field selectors."""
+"""Rules of one served version: decoding, writes, deprecation, columns and field selectors."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.api.strategy import Write, strategy_of
 from kubeloop.devcluster.apiextensions.served_version import ServedVersion, version_rank
+from kubeloop.devcluster.printers.table import table
+from kubeloop.devcluster.registry.preparation import (
+    prepare_for_create,
+    prepare_for_subresource_update,
+    prepare_for_update,
+)
+from kubeloop.devcluster.validation.validate import write_warnings
 from support.custom_resource_requests import definition
 from support.served_definitions import ServedDefinitions
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
 
 
 def served_version(*versions: JSON, **version: Any) -> ServedVersion:
@@ -56,64 +62,33 @@ def test_wrong_kind_or_version_is_an_error(fields: JSON, code: int):
 def test_status_is_written_through_its_subresource_only():
     version = served_version(subresources={"status": {}})
     created = gear(spec={"a": 1}, status={"b": 1})
-    version.prepare_create(created)
+    prepare_for_create(version.served, created, Write())
     assert created == gear(spec={"a": 1}) | {"metadata": {"name": "g", "uid": "u", "generation": 1}}
     update = gear(spec={"a": 2}, status={"b": 2})
-    version.prepare_update(update, {**created, "status": {"b": 1}})
+    prepare_for_update(version.served, update, {**created, "status": {"b": 1}}, {}, Write())
     assert (update["status"], update["metadata"]["generation"]) == ({"b": 1}, 2)
-    assert version.prepare_status(gear(spec={"a": 3}, status={"b": 3}), created) == {**created, "status": {"b": 3}}
+    sent = gear(spec={"a": 3}, status={"b": 3})
+    written = prepare_for_subresource_update(version.served, sent, created, "status", Write())
+    assert written == {**created, "status": {"b": 3}}
 
 
 def test_warnings_name_finalizers_without_a_domain():
     obj = gear()
     obj["metadata"]["finalizers"] = ["example.com/a", "foregroundDeletion", "mine"]
-    (warning,) = served_version().warnings(obj, None)
+    (warning,) = write_warnings(served_version().served.resource, obj)
     assert warning.startswith('metadata.finalizers: "mine": prefer a domain-qualified finalizer name ')
-    assert served_version().warnings(obj, obj) == []
+    assert write_warnings(served_version().served.resource, obj, obj) == []
 
 
 def test_deprecation_names_the_newer_version():
     fields: JSON = {"served": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
     old = {**fields, "name": "v1beta1", "storage": False, "deprecated": True}
     new = {**fields, "name": "v1", "storage": True}
-    assert served_version(new, old).deprecation == (
+    assert served_version(new, old).served.deprecated == (
         "other.example.com/v1beta1 Gear is deprecated; use other.example.com/v1 Gear"
     )
-    assert served_version(new).deprecation == ""
-    assert served_version(new, {**old, "deprecationWarning": "use v1"}).deprecation == "use v1"
-
-
-def test_scale_has_the_values_at_its_paths():
-    version = served_version(subresources={"scale": SCALE})
-    obj = gear(spec={"replicas": 3}, status={"replicas": 2})
-    scale = version.scale_of(obj)
-    assert (scale["kind"], scale["spec"], scale["status"]) == ("Scale", {"replicas": 3}, {"replicas": 2})
-    scale["spec"]["replicas"] = 5
-    assert version.apply_scale(obj, scale)["spec"] == {"replicas": 5}
-    assert obj["spec"] == {"replicas": 3}
-
-
-def test_scale_without_replicas_is_an_error():
-    version = served_version(subresources={"scale": SCALE})
-    with pytest.raises(StatusError, match=r"spec\.replicas.* does not exist"):
-        version.scale_of(gear(), reading=True)
-    with pytest.raises(StatusError, match=r"spec\.replicas.* cannot be empty"):
-        version.apply_scale(gear(), version.scale_for_update(gear()))
-
-
-@pytest.mark.parametrize(
-    ("replicas", "error"),
-    [
-        pytest.param(-1, "should be a non-negative integer", id="negative"),
-        pytest.param(2**31, "should be less than or equal to 2147483647", id="more than an int32"),
-        pytest.param("3", "3 is of the type string, expected int64", id="text"),
-    ],
-)
-def test_invalid_replicas_are_an_error(replicas: Any, error: str):
-    version = served_version(subresources={"scale": SCALE})
-    (cause,) = version.validate_create(gear(spec={"replicas": replicas}))
-    assert cause["field"] == ".spec.replicas"
-    assert error in cause["message"]
+    assert served_version(new).served.deprecated == ""
+    assert served_version(new, {**old, "deprecationWarning": "use v1"}).served.deprecated == "use v1"
 
 
 def test_cells_are_the_values_of_the_columns():
@@ -125,13 +100,21 @@ def test_cells_are_the_values_of_the_columns():
     ]
     version = served_version(additionalPrinterColumns=columns)
     obj = gear(spec={"text": ["a"], "count": 2.0, "on": "yes"})
-    assert version.cells(obj, NOW) == ["g", '["a"]', 2, None, None]
+    assert table(version.served, [obj], now=NOW, include_object="None", list_metadata={})["rows"][0]["cells"] == [
+        "g",
+        '["a"]',
+        2,
+        None,
+        None,
+    ]
 
 
 def test_field_getters_read_selectable_fields():
     properties = {"on": {"type": "boolean"}, "color": {"type": "string"}}
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}
     selectable = [{"jsonPath": ".spec.on"}, {"jsonPath": ".spec.color"}]
-    getters = served_version(schema={"openAPIV3Schema": schema}, selectableFields=selectable).field_getters()
+    version = served_version(schema={"openAPIV3Schema": schema}, selectableFields=selectable)
+    getters = strategy_of(version.served.resource).selectable_fields
+    assert getters is not None
     values = {name: get(gear(spec={"on": True})) for name, get in getters.items()}
     assert values == {"metadata.name": "g", "spec.on": "true", "spec.color": ""}
