@@ -201,8 +201,8 @@ class ClusterExplanation:
             hint = f"other pods are unknown: {error}" if namespace else f"choose a namespace with -n: {error}"
             raise UserError(f"no pod {name} {where} that the user may get", hint=hint) from None
         existing = {(pod.metadata.namespace, pod.metadata.name) for pod in pods}
-        found = resolve("pod", name, namespace, existing, incomplete="")
-        return next(pod for pod in pods if (pod.metadata.namespace, pod.metadata.name) == (found, name))
+        key = f"{resolve('pod', name, namespace, existing, incomplete='')}/{name}"
+        return next(pod for pod in pods if pod.key == key)
 
     async def _pods(self, namespace: str) -> Sequence[Pod]:
         try:

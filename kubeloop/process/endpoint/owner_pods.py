@@ -54,7 +54,7 @@ async def find_owner(client: Client, owner: Target, pods: Iterable[Pod]) -> tupl
             existing = {(namespace, name) for namespace, _, name in await _runs_of_cron_jobs(client, "")}
         else:
             existing = {(pod.metadata.namespace, name) for pod in pods for name in _owner_names(owner.kind, pod)}
-        namespace = resolve(owner.kind, owner.name, "", existing, incomplete="an owner without pods is not found")
+        namespace = resolve(owner.kind, owner.name, "", existing, incomplete="owners without pods are unknown here")
         owner = Target(owner.kind, owner.name, namespace)
     return owner, pods_of(owner, pods, await cron_job_runs(client, owner))
 

@@ -105,7 +105,7 @@ async def test_owner_is_in_the_only_namespace_that_has_it(kind, name, expected):
         ("db", "", "statefulset db exists in several namespaces: ns, other", "choose one with -n"),
         ("dbb", "", "no statefulset dbb in any namespace", "did you mean db?"),
         ("dbb", "ns", "statefulset ns/dbb has no pods", "did you mean db?"),
-        ("xyz", "", "no statefulset xyz in any namespace", "an owner without pods is not found"),
+        ("xyz", "", "no statefulset xyz in any namespace", "owners without pods are unknown here"),
     ],
 )
 async def test_owner_that_is_not_found_has_a_hint(name, namespace, problem, hint):
