@@ -11,7 +11,7 @@ import pytest
 from kubeloop.devcluster.kubelet.pod_resizes import PodResizes
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
-from kubeloop.kube.objects.resources import NODES
+from kubeloop.kube.objects.resources import NODES, PODS
 from support.simulated_cluster import SimulatedCluster, container
 
 pytestmark = pytest.mark.virtual_time
@@ -209,3 +209,21 @@ def test_guaranteed_pods_are_resized_before_burstable_ones():
     node.refresh({**obj, "status": {"allocatable": {**status["allocatable"], "cpu": "9"}}})
     resizes.retry(node, 6.0)
     assert burstable.deferred is not None
+
+
+async def test_restarted_kubelet_knows_what_it_has_allocated():
+    cluster = SimulatedCluster()
+    async with cluster.running():
+        await defer_resize(cluster)
+    restarted = SimulatedCluster()
+    async with restarted.running():
+        for name in ("big", "web"):
+            restarted.store.create(PODS, cluster.pod(name) or {})
+        await asyncio.sleep(2)
+        pending = condition(restarted, "PodResizePending")
+        assert pending is not None
+        assert pending["reason"] == "Deferred"
+        assert (allocated(restarted, "web"), actual(restarted, "web")) == ("1", "1")
+        restarted.delete("big", grace=0)
+        await asyncio.sleep(2)
+        assert allocated(restarted, "web") == "3"
