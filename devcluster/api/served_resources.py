@@ -296,6 +296,10 @@ VOLUME_ATTRIBUTES_CLASSES = declare(
     return_deleted_object=True, columns=("DriverName=driverName", "Age"),
 )  # fmt: skip
 
+# --- storagemigration.k8s.io ------------------------------------------------------------------------------------------
+
+serve(resources.STORAGE_VERSION_MIGRATIONS, unconditional_update=False, columns=("Resource", "Status"))
+
 # --- admissionregistration.k8s.io: policies are enforced (admission/policies); webhooks are stored but not called -----
 
 
@@ -330,10 +334,9 @@ VALIDATING_WEBHOOK_CONFIGURATIONS = _admission(
 
 # --- apiextensions.k8s.io: the defined resources are served by apiextensions -----------------------------------------
 
-CUSTOM_RESOURCE_DEFINITIONS = declare(
-    "apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False,
-    short="crd crds", categories="api-extensions", subresources="status", generation="spec", unconditional_update=False,
-)  # fmt: skip
+CUSTOM_RESOURCE_DEFINITIONS = serve(
+    resources.CUSTOM_RESOURCE_DEFINITIONS, generation="spec", unconditional_update=False
+)
 
 # --- scheduling.k8s.io, coordination.k8s.io, node.k8s.io, discovery.k8s.io --------------------------------------------
 
@@ -402,9 +405,9 @@ def api_gates(gates: FeatureGates) -> frozenset[str]:
     return frozenset(gate for gate in all_api_gates() if gates.enabled(gate))
 
 
-def api_groups() -> list[str]:
-    """Return the named groups in the order of discovery."""
-    return [group for group in VERSIONS if group]
+def api_groups(gates: frozenset[str] = NO_API_GATES) -> list[str]:
+    """Return the named groups with a served version, in the order of discovery. gates: see api_gates()."""
+    return [group for group in VERSIONS if group and versions_of_group(group, gates)]
 
 
 def versions_of_group(group: str, gates: frozenset[str] = NO_API_GATES) -> tuple[str, ...]:

@@ -222,10 +222,10 @@ def _documents(gates: frozenset[str]) -> dict[str, JSON]:
         "apis": {
             "kind": "APIGroupList",
             "apiVersion": "v1",
-            "groups": [api_group(name, versions_of_group(name, gates)) for name in api_groups()],
+            "groups": [api_group(name, versions_of_group(name, gates)) for name in api_groups(gates)],
         },
     }
-    for name in api_groups():
+    for name in api_groups(gates):
         group_entry = api_group(name, versions_of_group(name, gates))
         documents[f"apis/{name}"] = {"kind": "APIGroup", "apiVersion": "v1", **group_entry}
     for group, version in group_versions(gates):
@@ -235,7 +235,7 @@ def _documents(gates: frozenset[str]) -> dict[str, JSON]:
 
 @cache
 def _aggregated_document(root: str, gates: frozenset[str]) -> JSON:
-    return _aggregated([""] if root == "api" else api_groups(), gates)
+    return _aggregated([""] if root == "api" else api_groups(gates), gates)
 
 
 def get_discovery_document(path: str, accept: str, gates: frozenset[str] = NO_API_GATES) -> tuple[JSON, str] | None:

@@ -103,14 +103,14 @@ def _root_document(name: str) -> bytes:
     return v3_document(paths, schemas)
 
 
-def _root_paths() -> tuple[str, ...]:
-    return (*_ROOT_PATHS, *(f"apis/{group}" for group in api_groups()))
+def _root_paths(gates: frozenset[str]) -> tuple[str, ...]:
+    return (*_ROOT_PATHS, *(f"apis/{group}" for group in api_groups(gates)))
 
 
 @cache
 def _v3_documents(*, enums: bool, gates: frozenset[str]) -> dict[str, Callable[[], bytes]]:
     """Return the generator of every document by its path below /openapi/v3/."""
-    documents: dict[str, Callable[[], bytes]] = {name: partial(_root_document, name) for name in _root_paths()}
+    documents: dict[str, Callable[[], bytes]] = {name: partial(_root_document, name) for name in _root_paths(gates)}
     for group, version in group_versions(gates):
         documents[_version_path(group, version)] = partial(_version_document, group, version, enums=enums, gates=gates)
     return dict(sorted(documents.items()))
@@ -158,7 +158,7 @@ def v2_document(
         for served in resources_of_version(group, version, gates):
             paths.add(served)
         _add_resource_list(paths, schemas, group, version)
-    for name in _root_paths():
+    for name in _root_paths(gates):
         _add_root_path(paths, schemas, name)
     if add_extra is not None:
         add_extra(paths, schemas)

@@ -54,8 +54,8 @@ def key_of(obj: JSON) -> str:
 class StoredObject:
     """One version of one object. `object` is complete, with kind, apiVersion and resourceVersion.
 
-    needs_rewrite: it was completed when it was read, so the next update writes even if nothing else changed.
-    written_version: the apiVersion in which it was written, "" for the one that it has.
+    needs_rewrite: it was completed or converted when it was read, so the next update writes even if nothing else
+    changed. written_version: the apiVersion in which it was written, "" for the one that it has.
     """
 
     __slots__ = ("_json", "_protobuf", "key", "needs_rewrite", "object", "revision", "written_version")
@@ -83,7 +83,9 @@ class StoredObject:
 
     def convert(self, convert: Callable[[JSON], JSON]) -> None:
         self.written_version = self.written_version or self.object["apiVersion"]
-        self.object = convert(self.object)
+        converted = convert(self.object)
+        self.needs_rewrite = self.needs_rewrite or converted != self.object
+        self.object = converted
         self._json = self._protobuf = None
 
 

@@ -203,6 +203,25 @@ CERTIFICATE_SIGNING_REQUESTS: Resource[dict[str, Any]] = new_resource(
 VOLUME_ATTRIBUTES_CLASSES: Resource[dict[str, Any]] = new_resource(
     dict, "storage.k8s.io/v1", "volumeattributesclasses", "VolumeAttributesClass", namespaced=False, short="vac"
 )
+STORAGE_VERSION_MIGRATIONS: Resource[dict[str, Any]] = new_resource(
+    dict,
+    "storagemigration.k8s.io/v1beta1",
+    "storageversionmigrations",
+    "StorageVersionMigration",
+    namespaced=False,
+    subresources="status",
+    gate="StorageVersionMigrator",
+)
+CUSTOM_RESOURCE_DEFINITIONS: Resource[dict[str, Any]] = new_resource(
+    dict,
+    "apiextensions.k8s.io/v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+    short="crd crds",
+    categories="api-extensions",
+    subresources="status",
+)
 VALIDATING_ADMISSION_POLICIES: Resource[dict[str, Any]] = new_resource(
     dict,
     "admissionregistration.k8s.io/v1",

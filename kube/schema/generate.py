@@ -51,6 +51,7 @@ SOURCES: tuple[Package, ...] = (
     *_api("policy"),
     *_api("scheduling.k8s.io", "v1", "v1alpha2"),
     *_api("storage.k8s.io"),
+    *_api("storagemigration.k8s.io", "v1beta1"),
     *_api("coordination.k8s.io"),
     *_api("batch"),
     *_api("networking.k8s.io"),

@@ -557,6 +557,14 @@ CONTROLLER_TABLE = (
         starts_with="servicecidrs.networking.k8s.io",
     ),
     ControllerDescriptor(
+        name="svm",
+        kubernetes_name="storage-version-migrator-controller",
+        factory="storageversionmigrator.storage_version_migrator:StorageVersionMigrator",
+        watches="storageversionmigrations.storagemigration.k8s.io",
+        starts_with="storageversionmigrations.storagemigration.k8s.io",
+        feature_gate="StorageVersionMigrator",
+    ),
+    ControllerDescriptor(
         name="validatingadmissionpolicy-status",
         kubernetes_name="validatingadmissionpolicy-status-controller",
         factory="validatingadmissionpolicystatus.policy_status_controller:PolicyStatusController",

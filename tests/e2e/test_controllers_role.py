@@ -76,6 +76,16 @@ RARELY_USED: dict[Permission, str] = {
     ("certificates.k8s.io", "signers", "approve"): "checked with the approval of a request",
     ("certificates.k8s.io", "certificatesigningrequests", "delete"): "a request that is an hour old",
     ("", "serviceaccounts", "patch"): "a deleted token Secret that its account lists",
+    **dict.fromkeys(
+        (
+            ("storagemigration.k8s.io", "storageversionmigrations", "list"),
+            ("storagemigration.k8s.io", "storageversionmigrations", "watch"),
+            ("storagemigration.k8s.io", "storageversionmigrations/status", "patch"),
+            ("apiextensions.k8s.io", "customresourcedefinitions", "get"),
+            ("apiextensions.k8s.io", "customresourcedefinitions/status", "patch"),
+        ),
+        "feature gate StorageVersionMigrator",
+    ),
     **{
         ("scheduling.k8s.io", resource, verb): "feature gates of gang scheduling"
         for resource, verbs in (

@@ -331,3 +331,18 @@ async def test_protobuf_openapi_document_has_custom_resources(api: InProcessApi)
         if number == 1
     }
     assert names == {b"apiVersion", b"kind", b"metadata", b"spec", b"status"}
+
+
+async def test_update_without_changes_stores_an_object_in_a_new_storage_version(api: InProcessApi):
+    api.create(CRDS, definition())
+    path = "/apis/other.example.com/v1/gears"
+    created = api.create(path, {"apiVersion": "other.example.com/v1", "kind": "Gear", "metadata": {"name": "g"}})
+    patch, gear = {"metadata": {"labels": None}}, f"{path}/g"
+    unchanged = api("PATCH", gear, patch, MERGE)[1]
+    assert unchanged["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
+    old = definition()["spec"]["versions"][0]
+    versions = [{**old, "storage": False}, {**old, "name": "v2", "storage": True}]
+    assert api("PATCH", f"{CRDS}/gears.other.example.com", {"spec": {"versions": versions}}, MERGE)[0] == 200
+    stored = api("PATCH", gear, patch, MERGE)[1]
+    assert stored["metadata"]["resourceVersion"] != created["metadata"]["resourceVersion"]
+    assert api("PATCH", gear, patch, MERGE)[1]["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"]

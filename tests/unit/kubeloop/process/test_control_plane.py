@@ -228,8 +228,8 @@ def test_initial_components_leave_out_those_that_start_on_their_first_object():
 
 def test_controllers_of_disabled_gates_do_not_run():
     every = frozenset(CONTROLLERS)
-    assert every - enabled_controllers(every, FeatureGates({})) == {"podgroup-protection"}
-    assert enabled_controllers(every, FeatureGates({"GenericWorkload": True})) == every
+    assert every - enabled_controllers(every, FeatureGates({})) == {"podgroup-protection", "svm"}
+    assert enabled_controllers(every, FeatureGates({"GenericWorkload": True, "StorageVersionMigrator": True})) == every
 
 
 def test_trace_of_a_pod_whose_job_another_process_created_names_the_cron_job():

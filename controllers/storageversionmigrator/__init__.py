@@ -1,0 +1,1 @@
+"""Storage version migrator: rewrites all objects of a resource in its storage version."""
