@@ -100,8 +100,8 @@ def main() -> None:
     for record in _RECORDERS:
         flags = {
             "service-cluster-ip-range": "10.96.0.0/12",  # the addresses of the recorded Services
-            "feature-gates": gang_scheduling_text(),
-            "runtime-config": "scheduling.k8s.io/v1alpha2=true",
+            "feature-gates": f"{gang_scheduling_text()},StorageVersionMigrator=true",
+            "runtime-config": "scheduling.k8s.io/v1alpha2=true,storagemigration.k8s.io/v1beta1=true",
         }
         with tempfile.TemporaryDirectory() as folder, real_apiserver(Path(folder), flags=flags) as kubernetes:
             context = ssl.create_default_context(cafile=str(kubernetes.ca))
