@@ -88,7 +88,7 @@ async def test_spec_is_immutable(api: InProcessApi):
 )
 def test_status_is_validated(old: Any, new: Any, messages: list[str]):
     errors = ErrorList()
-    STRATEGY.validate_status(errors, {"status": new}, {"status": old})
+    STRATEGY.validate_subresources["status"](errors, {"status": new}, {"status": old})
     assert [
         error["message"].rpartition(": ")[2]
         if "formed" not in error["message"]
