@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import yaml
 
-from kubeloop.kube.feature_gates import GATES, OBEYED, FeatureGates
+from kubeloop.kube.feature_gates import GATES, FeatureGates
 from kubeloop.process.apiserver_process import starting_api_server
 from scheduler_perf.figures import Metrics
 
@@ -31,7 +31,7 @@ def supported_gates(gates: Mapping[str, bool]) -> FeatureGates:
         {
             name: value
             for name, value in gates.items()
-            if name in GATES and (value == GATES[name].default or name in OBEYED)
+            if name in GATES and (value == GATES[name].default or GATES[name].obeyed)
         }
     )
 

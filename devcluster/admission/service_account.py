@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.object_meta import path_segment
+from kubeloop.devcluster.validation.pod.token_source import token_source
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS, SERVICE_ACCOUNTS
@@ -19,8 +20,6 @@ from kubeloop.kube.uids import name_suffix
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 TOKEN_MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
-TOKEN_EXPIRATION_SECONDS = 3607
-"""Requested lifetime of mounted tokens; kube-apiserver extends tokens with this lifetime to a year."""
 _DEFAULT_ACCOUNT = "default"
 _ENFORCE_ANNOTATION = "kubernetes.io/enforce-mountable-secrets"
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # strconv.ParseBool
@@ -110,20 +109,7 @@ def _mount_token(spec: JSON, rng: random.Random) -> None:
                 container["volumeMounts"] = [*mounts, {"name": name, "readOnly": True, "mountPath": TOKEN_MOUNT_PATH}]
                 is_mounted = True
     if is_mounted and not present:
-        spec["volumes"] = [*volumes, {"name": name, "projected": _token_source()}]
-
-
-def _token_source() -> JSON:
-    """Return the source of the token volume, with default values."""
-    namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
-    return {
-        "sources": [
-            {"serviceAccountToken": {"expirationSeconds": TOKEN_EXPIRATION_SECONDS, "path": "token"}},
-            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-            {"downwardAPI": {"items": [namespace]}},
-        ],
-        "defaultMode": 420,
-    }
+        spec["volumes"] = [*volumes, {"name": name, "projected": token_source()}]
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------

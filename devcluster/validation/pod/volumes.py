@@ -20,6 +20,7 @@ from kubeloop.devcluster.validation.pod.containers import (
     validate_field_reference,
     validate_resource_reference,
 )
+from kubeloop.devcluster.validation.pod.token_source import is_token_volume
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, dns_subdomain
@@ -47,7 +48,8 @@ def validate_volumes(
     for i, volume in enumerate(volumes):
         where, name = f"{path}[{i}]", volume.get("name", "")
         problems = ErrorList()
-        _validate_source(problems, where, volume, pod_name, in_pod=in_pod)
+        if not is_token_volume(volume):
+            _validate_source(problems, where, volume, pod_name, in_pod=in_pod)
         if not name:
             problems.required(f"{where}.name")
         else:

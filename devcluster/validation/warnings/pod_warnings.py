@@ -13,6 +13,7 @@ from kubeloop.devcluster.validation.pod.security_profile_annotations import (
     SECCOMP_POD_ANNOTATION,
     app_armor_profile,
 )
+from kubeloop.devcluster.validation.pod.token_source import is_token_volume
 from kubeloop.devcluster.validation.warnings.shared_warnings import (
     DEPRECATED_NODE_LABELS,
     fractional_bytes_warnings,
@@ -79,7 +80,8 @@ def _volumes_warnings(spec: JSON, path: str) -> Iterator[str]:
         if template is not None:
             yield from claim_warnings(template.get("spec", {}), f"{where}.ephemeral.volumeClaimTemplate.spec")
     for volume in spec.get("volumes", ()):
-        yield from overlapping_path_warnings(volume)
+        if not is_token_volume(volume):
+            yield from overlapping_path_warnings(volume)
 
 
 def _profiles_and_containers_warnings(annotations: JSON, spec: JSON, metadata_path: str, path: str) -> Iterator[str]:

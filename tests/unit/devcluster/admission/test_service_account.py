@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.admission.service_account import MIRROR_ANNOTATION, TOKEN_EXPIRATION_SECONDS
+from kubeloop.devcluster.admission.service_account import MIRROR_ANNOTATION
 from kubeloop.devcluster.admission.service_account import TOKEN_MOUNT_PATH as PATH
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from support.api_requests import InProcessApi
@@ -113,7 +113,7 @@ async def test_token_volume_is_mounted_into_all_containers(api: InProcessApi):
     assert spec["containers"][0]["volumeMounts"] == [other, mount]
     assert spec["volumes"][1]["projected"] == {
         "sources": [
-            {"serviceAccountToken": {"expirationSeconds": TOKEN_EXPIRATION_SECONDS, "path": "token"}},
+            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
             {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
             {
                 "downwardAPI": {
