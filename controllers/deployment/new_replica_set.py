@@ -78,10 +78,6 @@ def new_replica_set_annotations(
         if name not in NOT_COPIED and result.get(name) != value:
             result[name] = value
             changed = True
-    for name, value in replicas.items():
-        if result.get(name) != value:
-            result[name] = value
-            changed = True
     old_text = result.get(REVISION)
     old_number = int_or_none(old_text) if old_text else 0
     new_number = int_or_none(new_revision)
@@ -92,6 +88,10 @@ def new_replica_set_annotations(
         changed = True
         if old_text is not None:
             _append_revision_history(result, old_text, max_history_chars)
+    for name, value in replicas.items():
+        if result.get(name) != value:
+            result[name] = value
+            changed = True
     return result, changed
 
 
