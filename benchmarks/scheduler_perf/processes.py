@@ -46,7 +46,7 @@ async def development_cluster(folder: Path, gates: FeatureGates, *, tls: bool) -
         cluster = await starting.ready()
         if not tls:
             config = yaml.safe_load(path.read_text())
-            config["clusters"][0]["cluster"] = {"server": cluster.plain_server}
+            config["clusters"][0]["cluster"] = {"server": cluster.ready.plain_server}
             path.write_text(yaml.safe_dump(config))
         yield path
 
