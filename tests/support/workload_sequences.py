@@ -41,6 +41,7 @@ _SCALED = re.compile(r"ScalingReplicaSet: Scaled (up|down) replica set (\S+) fro
 BATCH = 25  # sequences that run at the same time
 REPEATS = 8
 _QUIET_SECONDS, _TIMEOUT_SECONDS = 3.0, 120.0
+_BACKOFF_SECONDS = 22.0  # of a Job, after which the pods that replace two failed ones have been created
 _MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 _CONTROLLERS = ("deployment", "replicaset", "statefulset", "job")
 _KINDS = {
@@ -176,7 +177,7 @@ def _job(rng: random.Random) -> tuple[JSON, list[Step]]:
         lambda: _patch(parallelism=rng.randrange(1, 5)),
     ]
     steps = [rng.choice(changes)() for _ in range(rng.randrange(2, 5))]
-    if rng.random() < 0.6:  # the last step: a pod that replaces a failed one is created ten seconds later
+    if rng.random() < 0.6:
         steps.append(_end_pods(rng.randrange(1, 3), "Failed", rng.choice([1, 42])))
     return spec, steps
 
@@ -248,6 +249,8 @@ def run_sequences(server: RealApiServer, sequences: Sequence[WorkloadSequence], 
     for number in range(max(len(sequence.steps) for sequence in sequences)):
         for namespace in namespaces:
             namespace.act(number)
+        if any("Failed" in str(step.body) for it in sequences for step in it.steps[number : number + 1]):
+            time.sleep(_BACKOFF_SECONDS)
         states.append(_settled_states(server, namespaces))
     for namespace in namespaces:
         server.request("DELETE", f"/api/v1/namespaces/{namespace.name}")
