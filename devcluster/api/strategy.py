@@ -61,16 +61,6 @@ def _no_warnings(obj: JSON, old: JSON | None) -> Iterable[str]:
     return ()
 
 
-def _never(obj: JSON) -> bool:
-    del obj
-    return False
-
-
-def _no_warnings_as_sent(obj: JSON) -> Iterable[str]:
-    del obj
-    return ()
-
-
 class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The behaviour of one kind. Functions change objects in place: they belong to the request.
 
@@ -134,7 +124,7 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     subresource_steps: str = "us"
 
     default_on_read: Default | None = None
-    is_defaulted_on_read: Callable[[JSON], bool] = _never
+    is_defaulted_on_read: Callable[[JSON], bool] | None = None
 
     template_path: tuple[str, ...] | None = None
     gated_fields: Iterable[tuple[str, Drop]] = ()
@@ -170,7 +160,7 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     is_finalizing: Callable[[JSON], bool] | None = None
     deletion_warning: str = ""
 
-    warnings_as_sent: Callable[[JSON], Iterable[str]] = _no_warnings_as_sent
+    warnings_as_sent: Callable[[JSON], Iterable[str]] | None = None
     warnings: Warn = _no_warnings
     status_warnings: Warn = _no_warnings
 

@@ -20,8 +20,7 @@ from kubeloop.devcluster.api.served_resources import (
 )
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.storage.store import METADATA_FIELDS
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import validate_label_name
+from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_name
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import label_value
 from kubeloop.kube.objects.resources import Resource

@@ -110,24 +110,26 @@ class ObjectWriter:
         metadata["creationTimestamp"] = context.now()
         if strategy.admit_create is not None:
             strategy.admit_create(self._admission, context, obj)
-        if self._policies.apply_to(context):
-            await self._mutate_by_policies(context, strategy, obj)
+        policies = self._policies if self._policies.apply_to(context) else None
+        if policies is not None:
+            await self._mutate(policies, context, strategy, obj)
         is_generated = not metadata.get("name") and bool(metadata.get("generateName"))
         if is_generated:
             metadata["name"] = self._generated_name(context, served, metadata["generateName"])
         allocator = None if info.subresource else self._allocators.get(resource)
         if allocator is not None:
             allocator.create(obj, dry_run=context.dry_run)
-        needs_rewrite = strategy.is_defaulted_on_read(obj)
-        warnings += strategy.warnings_as_sent(obj)
-        preparation.prepare_for_create(served, obj, self._write(context, writer), self._fields)
-        await self._validate(context, served, obj, None, body.sent)
+        needs_rewrite = strategy.is_defaulted_on_read is not None and strategy.is_defaulted_on_read(obj)
+        if strategy.warnings_as_sent is not None:
+            warnings += strategy.warnings_as_sent(obj)
+        preparation.prepare_for_create(served, strategy, obj, self._write(context, writer), self._fields)
+        await self._validate(context, served, strategy, obj, None, body.sent)
         if strategy.default_on_read is not None:
             strategy.default_on_read(obj)
-        warnings += write_warnings(resource, obj)
+        warnings += write_warnings(strategy, obj)
         self._admission.check_create(strategy, context, obj)
-        if self._policies.apply_to(context):
-            await self._policies.check(context, "CREATE", obj, None)
+        if policies is not None:
+            await policies.check(context, "CREATE", obj, None)
         if crd_version is not None:
             await crd_version.prepare_write(context, obj)
         if self._store.revision != revision:
@@ -175,23 +177,24 @@ class ObjectWriter:
         preparation.drop_empty_lists(served, obj)
         if strategy.admit_update is not None and not subresource:
             strategy.admit_update(self._admission, obj, old)
-        if self._policies.apply_to(context):
-            await self._mutate_by_policies(context, strategy, obj, old)
+        policies = self._policies if self._policies.apply_to(context) else None
+        if policies is not None:
+            await self._mutate(policies, context, strategy, obj, old)
         allocator = None if subresource else self._allocators.get(resource)
         write = self._write(context, writer)
         if subresource not in ("", "scale"):
-            obj = preparation.prepare_for_subresource_update(served, obj, old, subresource, write, self._fields)
+            obj = preparation.prepare_for_subresource_update(strategy, obj, old, subresource, write, self._fields)
         else:
             if allocator is not None:
                 allocator.update(obj, old, dry_run=context.dry_run)
-            preparation.prepare_for_update(served, obj, old, sent, write, self._fields)
-        await self._validate(context, served, obj, old, sent)
+            preparation.prepare_for_update(served, strategy, obj, old, sent, write, self._fields)
+        await self._validate(context, served, strategy, obj, old, sent)
         if strategy.default_on_read is not None:
             strategy.default_on_read(obj)
-        context.request.warnings += write_warnings(resource, obj, old, subresource=subresource)
+        context.request.warnings += write_warnings(strategy, obj, old, subresource=subresource)
         self._admission.check_update(strategy, context, obj, old)
-        if self._policies.apply_to(context):
-            await self._policies.check(context, "UPDATE", obj, old)
+        if policies is not None:
+            await policies.check(context, "UPDATE", obj, old)
         if crd_version is not None:
             if subresource == "scale":  # its path may be none of the schema
                 obj = crd_version.pruned(obj)
@@ -213,7 +216,13 @@ class ObjectWriter:
         return Write(context.now, writer.user, context.new_uid, self._gates)
 
     async def _validate(
-        self, context: RequestContext, served: ServedResource, obj: JSON, old: JSON | None, sent: JSON
+        self,
+        context: RequestContext,
+        served: ServedResource,
+        strategy: Strategy,
+        obj: JSON,
+        old: JSON | None,
+        sent: JSON,
     ) -> None:
         """Validate a new object (old: None) or an update; check the rules of a custom resource. Raises StatusError."""
         validate: Validate = (
@@ -222,25 +231,25 @@ class ObjectWriter:
             else partial(validate_update, subresource=context.info.subresource, error_list=self._error_list)
         )
         if served.crd_version is None:
-            causes = _causes(context.info.served, obj, old, sent, validate)
+            causes = _causes(context.info.served, served, strategy, obj, old, sent, validate)
         else:
             old_object = () if old is None else (old,)
-            causes = validate(served.resource, obj, *old_object)
+            causes = validate(strategy, served.resource, obj, *old_object)
             rule_causes, warnings = await served.crd_version.check_rules(context, obj, old, causes)
             causes = [*causes, *rule_causes]
             context.request.warnings += () if causes else warnings
         if causes:
             raise _invalid(served.resource, obj, old, causes)
 
-    async def _mutate_by_policies(
-        self, context: RequestContext, strategy: Strategy, obj: JSON, old: JSON | None = None
+    async def _mutate(
+        self, policies: PolicyPlugin, context: RequestContext, strategy: Strategy, obj: JSON, old: JSON | None = None
     ) -> None:
         """Run the mutating policies, and all mutating plugins again if one of them has changed `obj`, in place.
 
         old: the object before an update, None for a create. Raises StatusError.
         """
         operation: Operation = "CREATE" if old is None else "UPDATE"
-        reinvocations = await self._policies.mutate(context, operation, obj, old)
+        reinvocations = await policies.mutate(context, operation, obj, old)
         if reinvocations is None:
             return
         if old is None:
@@ -248,7 +257,7 @@ class ObjectWriter:
                 strategy.admit_create(self._admission, context, obj)
         elif strategy.admit_update is not None and not context.info.subresource:
             strategy.admit_update(self._admission, obj, old)
-        await self._policies.mutate(context, operation, obj, old, reinvocations)
+        await policies.mutate(context, operation, obj, old, reinvocations)
 
     def _generated_name(self, context: RequestContext, served: ServedResource, prefix: str) -> str:
         """Return a free name with a random suffix of five characters. Raises StatusError after some attempts."""
@@ -316,24 +325,32 @@ def _invalid(resource: Resource[Any], obj: JSON, old: JSON | None, causes: list[
     return errors.invalid(resource.group, resource.kind, name, causes)
 
 
-def _causes(requested: ServedResource, obj: JSON, old: JSON | None, sent: JSON, validate: Validate) -> list[JSON]:
+def _causes(
+    requested: ServedResource,
+    served: ServedResource,
+    strategy: Strategy,
+    obj: JSON,
+    old: JSON | None,
+    sent: JSON,
+    validate: Validate,
+) -> list[JSON]:
     """Return the causes against `obj`, with the values that were sent: decoding drops empty lists and maps.
 
     Events are validated in the requested API version, which has its own rules.
     """
-    resource = storage_version_of(requested).resource
+    resource = served.resource
     if requested.resource.group != resource.group:
         resource, obj = requested.resource, from_stored(requested, obj)
-        old = None if old is None else from_stored(requested, old)
-    elif strategy_of(resource).validated_as_sent and sent:
+        strategy, old = strategy_of(resource), None if old is None else from_stored(requested, old)
+    elif strategy.validated_as_sent and sent:
         obj = restore_empty_values(obj, sent)
     old_object = () if old is None else (old,)
-    causes = validate(resource, obj, *old_object)
+    causes = validate(strategy, resource, obj, *old_object)
     if causes and sent:
         reported = {_reason_and_field(cause) for cause in causes}
         as_sent = [
             cause
-            for cause in validate(resource, restore_empty_values(obj, sent), *old_object)
+            for cause in validate(strategy, resource, restore_empty_values(obj, sent), *old_object)
             if _reason_and_field(cause) in reported
         ]
         if [*map(_reason_and_field, as_sent)] == [*map(_reason_and_field, causes)]:

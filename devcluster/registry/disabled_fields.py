@@ -8,14 +8,12 @@ changed in place; they are the request's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.api.strategy import Drop, Strategy, strategy_of
+from kubeloop.devcluster.api.strategy import Drop, Strategy
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import Resource
 
 
 class _Drops(msgspec.Struct, frozen=True):
@@ -45,9 +43,8 @@ class DisabledFields:
             drops = self._by_strategy[strategy] = _Drops(objects, statuses, enabled_default)
         return drops
 
-    def drop(self, resource: Resource[Any], obj: JSON, old: JSON | None = None) -> None:
+    def drop(self, strategy: Strategy, obj: JSON, old: JSON | None = None) -> None:
         """Drop disabled fields from an object, and default the fields of enabled gates, in place. old: if stored."""
-        strategy = strategy_of(resource)
         drops = self._drops(strategy)
         for drop in drops.objects:
             drop(obj, old or {})
@@ -63,9 +60,9 @@ class DisabledFields:
             for drop in self._pod_spec:
                 drop(spec, old_spec)
 
-    def drop_status(self, resource: Resource[Any], obj: JSON, old: JSON) -> None:
+    def drop_status(self, strategy: Strategy, obj: JSON, old: JSON) -> None:
         """Drop disabled fields from the status of an object, which is replaced. old: the stored object."""
-        if drops := self._drops(strategy_of(resource)).statuses:
+        if drops := self._drops(strategy).statuses:
             status = obj["status"] = {**(obj.get("status") or {})}
             for drop in drops:
                 drop(status, old.get("status") or {})

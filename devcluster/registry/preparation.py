@@ -11,7 +11,7 @@ from functools import cache
 from typing import TypeAlias
 
 from kubeloop.devcluster.api.served_resources import ServedResource
-from kubeloop.devcluster.api.strategy import Write, strategy_of
+from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.registry.disabled_fields import DEFAULT_FIELDS, DisabledFields
 from kubeloop.devcluster.serializer.empty_values import restore_empty_values
 from kubeloop.kube import schema
@@ -19,11 +19,10 @@ from kubeloop.kube.json_object import JSON
 
 
 def prepare_for_create(
-    served: ServedResource, obj: JSON, write: Write, fields: DisabledFields = DEFAULT_FIELDS
+    served: ServedResource, strategy: Strategy, obj: JSON, write: Write, fields: DisabledFields = DEFAULT_FIELDS
 ) -> None:
     """Reset the fields that a client may not set, and set those of the server."""
-    strategy = strategy_of(served.resource)
-    fields.drop(served.resource, obj)
+    fields.drop(strategy, obj)
     if served.has_status and not strategy.sets_initial_status:
         obj["status"] = dict(served.empty_status)
     if strategy.prepare_create is not None:
@@ -37,7 +36,13 @@ _RETAINED_IF_ABSENT = ("uid", "deletionGracePeriodSeconds")
 
 
 def prepare_for_update(
-    served: ServedResource, obj: JSON, old: JSON, sent: JSON, write: Write, fields: DisabledFields = DEFAULT_FIELDS
+    served: ServedResource,
+    strategy: Strategy,
+    obj: JSON,
+    old: JSON,
+    sent: JSON,
+    write: Write,
+    fields: DisabledFields = DEFAULT_FIELDS,
 ) -> None:
     """Restore what a client may not change through the main resource: status, and the server's part of metadata.
 
@@ -59,8 +64,7 @@ def prepare_for_update(
             obj["status"] = old["status"]
         else:
             obj.pop("status", None)
-    strategy = strategy_of(served.resource)
-    fields.drop(served.resource, obj, old)
+    fields.drop(strategy, obj, old)
     if strategy.prepare_update is not None:
         strategy.prepare_update(obj, old, write)
     counted = served.generation_metadata
@@ -113,7 +117,7 @@ def _replace_empty_lists(obj: JSON, field_tree: _FieldTree) -> None:
 
 
 def prepare_for_subresource_update(
-    served: ServedResource,
+    strategy: Strategy,
     obj: JSON,
     old: JSON,
     subresource: str,
@@ -125,9 +129,9 @@ def prepare_for_subresource_update(
     Deployments, ReplicaSets and ReplicationControllers keep metadata.annotations (and labels) of the request, too, as
     v1.36 does; all others take the request's labels, annotations, owner references and finalizers as well.
     """
-    strategy, result = strategy_of(served.resource), dict(old)
     if (prepare := strategy.prepare_subresources.get(subresource)) is not None:
         return prepare(obj, old, write)
+    result = dict(old)
     written_field = "spec" if subresource == "finalize" else "status"
     if written_field in obj:
         result[written_field] = obj[written_field]
@@ -145,7 +149,7 @@ def prepare_for_subresource_update(
     if "deletionTimestamp" in obj["metadata"] and not retained:
         metadata["deletionTimestamp"] = obj["metadata"]["deletionTimestamp"]
     if written_field == "status":
-        fields.drop_status(served.resource, result, old)
+        fields.drop_status(strategy, result, old)
         if strategy.prepare_status is not None:
             strategy.prepare_status(result, old, write)
     return result

@@ -23,6 +23,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode, decode_named
 from kubeloop.kube import yaml
 from kubeloop.kube.errors import UserError
@@ -199,7 +200,7 @@ def _slice_problems(pool: DevicePool, content: JSON, place: str) -> Iterator[tup
         return
     for field in unknown:
         yield place, field
-    for cause in validate_create(RESOURCE_SLICES, obj):
+    for cause in validate_create(strategy_of(RESOURCE_SLICES), RESOURCE_SLICES, obj):
         yield cause["field"].removeprefix("spec.").replace("devices[0]", place), cause["message"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.devcluster.api.strategy import strategy_of
+from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import (
     path_segment,
@@ -20,10 +20,11 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
 
-def validate_create(resource: Resource[Any], obj: JSON, *, error_list: type[ErrorList] = ErrorList) -> list[JSON]:
+def validate_create(
+    strategy: Strategy, resource: Resource[Any], obj: JSON, *, error_list: type[ErrorList] = ErrorList
+) -> list[JSON]:
     """Return the causes against creating `obj`; an empty list if it is valid. error_list: with the feature gates."""
-    errors, strategy = error_list(), strategy_of(resource)
-    metadata = obj["metadata"]
+    errors, metadata = error_list(), obj["metadata"]
     if strategy.strategy_metadata:
         name_check = strategy.name_check
         if strategy.strict_name_check is not None and not errors.gates.enabled("RelaxedServiceNameValidation"):
@@ -43,6 +44,7 @@ def validate_create(resource: Resource[Any], obj: JSON, *, error_list: type[Erro
 
 
 def validate_update(
+    strategy: Strategy,
     resource: Resource[Any],
     obj: JSON,
     old: JSON,
@@ -54,7 +56,7 @@ def validate_update(
 
     Unchanged parts are not validated again: they were valid when they were stored.
     """
-    strategy, update_errors = strategy_of(resource), error_list()
+    update_errors = error_list()
     metadata, before = obj["metadata"], old["metadata"]
     if not subresource:
         strategy.validate_update(update_errors, obj, old)
@@ -90,9 +92,8 @@ def validate_update(
     return errors
 
 
-def write_warnings(resource: Resource[Any], obj: JSON, old: JSON | None = None, *, subresource: str = "") -> list[str]:
+def write_warnings(strategy: Strategy, obj: JSON, old: JSON | None = None, *, subresource: str = "") -> list[str]:
     """Return the warnings about a write of `obj`, through the object itself or one of its subresources."""
-    strategy = strategy_of(resource)
     if subresource == "status":
         return [warning for warning in strategy.status_warnings(obj, old) if warning]
     return [warning for warning in strategy.warnings(obj, old) if warning] if subresource in ("", "scale") else []

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -41,12 +42,12 @@ def validator_causes(validator: Callable[..., Any], *args: Any, **options: Any) 
 
 
 def create_causes(resource: Resource[Any], body: JSON) -> list[str]:
-    return cause_texts(validate_create(resource, defaulted(resource, body)))
+    return cause_texts(validate_create(strategy_of(resource), resource, defaulted(resource, body)))
 
 
 def update_causes(resource: Resource[Any], old: JSON, new: JSON, subresource: str = "") -> list[str]:
     new, old = defaulted(resource, new), defaulted(resource, old)
-    return cause_texts(validate_update(resource, new, old, subresource=subresource))
+    return cause_texts(validate_update(strategy_of(resource), resource, new, old, subresource=subresource))
 
 
 def pod(**spec: Any) -> JSON:

@@ -8,7 +8,7 @@ from kubeloop.devcluster.admission.policies.attributes import Attributes
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.storage.store import ObjectStore
-from kubeloop.devcluster.validation.common.field_checks import selector_matches
+from kubeloop.devcluster.validation.common.error_list import selector_matches
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES
 

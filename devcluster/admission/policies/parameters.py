@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.serializer.conversion import all_from_stored
 from kubeloop.devcluster.storage.store import ObjectStore
-from kubeloop.devcluster.validation.common.field_checks import selector_matches
+from kubeloop.devcluster.validation.common.error_list import selector_matches
 from kubeloop.kube.json_object import JSON
 
 

@@ -16,8 +16,8 @@ from kubeloop.devcluster.printers.formatting import (
     status_of,
 )
 from kubeloop.devcluster.serializer.defaulting import default_template
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import (
+from kubeloop.devcluster.validation.common.error_list import (
+    ErrorList,
     is_valid_selector,
     is_zero_int_or_percent,
     selector_matches,

@@ -17,8 +17,8 @@ from kubeloop.devcluster.printers.formatting import (
 )
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
 from kubeloop.devcluster.serializer.defaulting import default_template, fill_empty_replicas
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import (
+from kubeloop.devcluster.validation.common.error_list import (
+    ErrorList,
     is_zero_int_or_percent,
     validate_at_most_100_percent,
     validate_positive_int_or_percent,

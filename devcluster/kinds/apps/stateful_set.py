@@ -20,8 +20,8 @@ from kubeloop.devcluster.serializer.defaulting import (
     default_template,
     fill_empty_replicas,
 )
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import (
+from kubeloop.devcluster.validation.common.error_list import (
+    ErrorList,
     is_valid_selector,
     is_zero_int_or_percent,
     selector_matches,
@@ -36,8 +36,7 @@ from kubeloop.devcluster.validation.pod.workload_template import (
     SELECTOR_MISMATCH,
     validate_workload_selector,
 )
-from kubeloop.devcluster.validation.warnings.pod_warnings import workload_warnings
-from kubeloop.devcluster.validation.warnings.storage_warnings import claim_warnings
+from kubeloop.devcluster.validation.warnings.pod_warnings import claim_warnings, workload_warnings
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label
 

@@ -27,8 +27,8 @@ from kubeloop.devcluster.printers.formatting import (
 )
 from kubeloop.devcluster.serializer.defaulting import default_labels_of_template, default_template
 from kubeloop.devcluster.storage.store import ObjectStore
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import (
+from kubeloop.devcluster.validation.common.error_list import (
+    ErrorList,
     is_valid_selector,
     selector_matches,
     validate_label_selector,

@@ -8,8 +8,7 @@ from datetime import datetime
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.core.service import validate_reachable_ip
 from kubeloop.devcluster.printers.formatting import NONE, Cells, join_first, object_age, object_name
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS
+from kubeloop.devcluster.validation.common.error_list import PROTOCOLS, ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import ip_warning, validate_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, dns_subdomain, port_number, qualified_name

@@ -7,8 +7,7 @@ from datetime import datetime
 from kubeloop.devcluster.api.selectable_fields import METADATA, field_getter
 from kubeloop.devcluster.api.strategy import Getter, Strategy
 from kubeloop.devcluster.printers.formatting import Cells, age_since, object_name
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import validate_label_name
+from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_name
 from kubeloop.kube.json_object import JSON
 
 

@@ -15,8 +15,7 @@ from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.formatting import NONE, UNKNOWN, Cells, object_age, object_name, spec_of, status_of
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
-from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
-from kubeloop.devcluster.validation.common.field_checks import validate_label_name
+from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList, validate_label_name
 from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network, validate_cidr
 from kubeloop.devcluster.validation.pod.containers import validate_resource_quantity
 from kubeloop.devcluster.validation.pod.scheduling import TAINT_EFFECTS

@@ -33,8 +33,11 @@ from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
 )
 from kubeloop.devcluster.validation.pod.scheduling import validate_node_selector
 from kubeloop.devcluster.validation.pod.volumes import ERROR_PATH_NAMES, SHARED_SOURCES, validate_csi_driver_name
-from kubeloop.devcluster.validation.warnings.shared_warnings import node_term_warnings
-from kubeloop.devcluster.validation.warnings.storage_warnings import DEPRECATED_VOLUME_TYPES, class_annotation_warnings
+from kubeloop.devcluster.validation.warnings.pod_warnings import (
+    DEPRECATED_VOLUME_TYPES,
+    class_annotation_warnings,
+    node_term_warnings,
+)
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, dns_subdomain
 from kubeloop.kube.quantities import parse_quantity

@@ -30,7 +30,7 @@ from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
     validate_basic_quantity,
     validate_claim_spec,
 )
-from kubeloop.devcluster.validation.warnings.storage_warnings import claim_warnings, class_annotation_warnings
+from kubeloop.devcluster.validation.warnings.pod_warnings import claim_warnings, class_annotation_warnings
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import qualified_name
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES

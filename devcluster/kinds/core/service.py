@@ -31,10 +31,14 @@ from kubeloop.devcluster.printers.formatting import (
     object_name,
     spec_of,
 )
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_labels, validate_port_number_or_name
+from kubeloop.devcluster.validation.common.error_list import (
+    PROTOCOLS,
+    ErrorList,
+    validate_labels,
+    validate_port_number_or_name,
+)
 from kubeloop.devcluster.validation.common.ip_addresses import validate_cidr, validate_ip
-from kubeloop.devcluster.validation.warnings.shared_warnings import load_balancer_status_warnings
+from kubeloop.devcluster.validation.warnings.pod_warnings import load_balancer_status_warnings
 from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_1035_label, dns_label, dns_subdomain, port_number, qualified_name

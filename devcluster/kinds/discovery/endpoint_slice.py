@@ -11,8 +11,7 @@ from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.core.endpoints import _SLICE_MANAGED_BY
 from kubeloop.devcluster.kinds.core.service import validate_reachable_ip
 from kubeloop.devcluster.printers.formatting import UNSET, Cells, join_first, object_age, object_name
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_labels
+from kubeloop.devcluster.validation.common.error_list import PROTOCOLS, ErrorList, validate_labels
 from kubeloop.devcluster.validation.common.ip_addresses import ip_warning, validate_ip, validate_strict_ip
 from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON

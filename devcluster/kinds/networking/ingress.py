@@ -23,7 +23,7 @@ from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
 from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
-from kubeloop.devcluster.validation.warnings.shared_warnings import load_balancer_status_warnings
+from kubeloop.devcluster.validation.warnings.pod_warnings import load_balancer_status_warnings
 from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import (

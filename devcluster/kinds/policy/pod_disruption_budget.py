@@ -6,8 +6,8 @@ from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, spec_of, status_of
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import (
+from kubeloop.devcluster.validation.common.error_list import (
+    ErrorList,
     validate_at_most_100_percent,
     validate_label_selector,
     validate_positive_int_or_percent,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.kinds.rbac.role import validate_rules
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import is_valid_selector, validate_label_selector
+from kubeloop.devcluster.validation.common.error_list import ErrorList, is_valid_selector, validate_label_selector
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.kube.json_object import JSON
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import validate_label_selector
-from kubeloop.devcluster.validation.warnings.shared_warnings import DEPRECATED_NODE_LABELS
+from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_selector
+from kubeloop.devcluster.validation.warnings.pod_warnings import DEPRECATED_NODE_LABELS
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_subdomain
 from kubeloop.kube.quantities import parse_quantity

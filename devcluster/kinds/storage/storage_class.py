@@ -7,9 +7,8 @@ from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import validate_label_name
-from kubeloop.devcluster.validation.warnings.shared_warnings import DEPRECATED_NODE_LABELS
+from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_name
+from kubeloop.devcluster.validation.warnings.pod_warnings import DEPRECATED_NODE_LABELS
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import qualified_name
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.api.slow_work import HandlerTasks
-from kubeloop.devcluster.api.strategy import Write
+from kubeloop.devcluster.api.strategy import Write, strategy_of
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.kubelet.stages.files import ADD_TO, Apply, Finalizers, Patch, Stage, Step
 from kubeloop.devcluster.kubelet.stages.requests import Refused, StageRequests
@@ -213,11 +212,10 @@ class PodStages:
         if unknown:
             log.debug("stage %s: %s", pending.stage.name, ", ".join(unknown))
         if patch.subresource == "status":
-            served = get_served_resource(resource)
             return prepare_for_subresource_update(
-                served, decoded, obj, "status", Write(now=self._simulation.wall), self._fields
+                strategy_of(resource), decoded, obj, "status", Write(now=self._simulation.wall), self._fields
             )
-        self._fields.drop(resource, decoded, obj)
+        self._fields.drop(strategy_of(resource), decoded, obj)
         identity = {name: obj["metadata"][name] for name in _IDENTITY if name in obj["metadata"]}
         return {**decoded, "metadata": {**decoded["metadata"], **identity}, "status": obj.get("status") or {}}
 

@@ -1,4 +1,4 @@
-"""List of the field errors of one object: the causes of an Invalid status.
+"""List of the field errors of one object, the causes of an Invalid status, and checks of single fields.
 
 A cause is {"reason", "message", "field"}; paths are text: "spec.containers[0].name". Source: apimachinery
 pkg/util/validation/field/errors.go.
@@ -6,14 +6,17 @@ pkg/util/validation/field/errors.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
 from kubeloop.devcluster.validation.common.go_values import format_value
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.name_checks import label_value, port_name, port_number, qualified_name, regex_error
 
 
 class ErrorList(list[JSON]):
@@ -92,3 +95,116 @@ def error_list_type(gates: FeatureGates) -> type[ErrorList]:
 def enabling(error_list: type[ErrorList], gates: frozenset[str]) -> type[ErrorList]:
     """Return the class with these gates enabled as well."""
     return error_list_type(FeatureGates({**error_list.gates.values, **dict.fromkeys(gates, True)}))
+
+
+PROTOCOLS = ("SCTP", "TCP", "UDP")
+
+
+def validate_port_number_or_name(errors: ErrorList, path: str, value: int | str) -> None:
+    errors.invalid_each(path, value, port_name(value) if type(value) is str else port_number(int(value)))
+
+
+_PERCENT_ERROR = regex_error(
+    "a valid percent string must be a numeric string followed by an ending '%'", "[0-9]+%", "1%", "93%"
+)
+
+
+def validate_positive_int_or_percent(errors: ErrorList, path: str, value: int | str | None) -> None:
+    if type(value) is str:
+        if not re.fullmatch("[0-9]+%", value):
+            errors.invalid(path, value, _PERCENT_ERROR)
+    elif value is not None:
+        errors.not_negative(path, int(value))
+
+
+def validate_at_most_100_percent(errors: ErrorList, path: str, value: int | str | None) -> None:
+    if type(value) is str and re.fullmatch("[0-9]+%", value) and parse_integer(value[:-1]) > 100:
+        errors.invalid(path, value, "must not be greater than 100%")
+
+
+def validate_local_path(errors: ErrorList, path: str, value: str) -> None:
+    """Require a relative path without ".." segments."""
+    if value.startswith("/"):
+        errors.invalid(path, value, "must be a relative path")
+    if ".." in value.split("/"):
+        errors.invalid(path, value, "must not contain '..'")
+
+
+def validate_local_path_not_reserved(errors: ErrorList, path: str, value: str) -> None:
+    """Require a relative path that does not begin with "..": the kubelet reserves such names."""
+    validate_local_path(errors, path, value)
+    if value.startswith("..") and not value.startswith("../"):
+        errors.invalid(path, value, "must not start with '..'")
+
+
+_HEADER_ERROR = regex_error(
+    "a valid HTTP header must consist of alphanumeric characters or '-'", "[-A-Za-z0-9]+", "X-Header-Name"
+)
+
+
+def header_name(text: str) -> tuple[str, ...]:
+    return () if re.fullmatch("[-A-Za-z0-9]+", text) else (_HEADER_ERROR,)
+
+
+def validate_labels(errors: ErrorList, path: str, values: Mapping[str, str] | None) -> None:
+    for key, value in sorted(values.items()) if values else ():
+        errors.invalid_each(path, key, qualified_name(key))
+        errors.invalid_each(path, value, label_value(value))
+
+
+def validate_label_name(errors: ErrorList, path: str, key: str) -> None:
+    errors.invalid_each(path, key, qualified_name(key))
+
+
+def validate_label_selector(errors: ErrorList, path: str, selector: JSON | None) -> None:
+    """Validate a LabelSelector, without regard to the labels that it has to match."""
+    if not selector:
+        return
+    validate_labels(errors, f"{path}.matchLabels", selector.get("matchLabels"))
+    for i, requirement in enumerate(selector.get("matchExpressions", ())):
+        where, operator = f"{path}.matchExpressions[{i}]", requirement.get("operator", "")
+        values = requirement.get("values", ())
+        if operator in ("In", "NotIn"):
+            if not values:
+                errors.required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                errors.forbidden(
+                    f"{where}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                )
+        else:
+            errors.invalid(f"{where}.operator", operator, "not a valid selector operator")
+        validate_label_name(errors, f"{where}.key", requirement.get("key", ""))
+        for j, value in enumerate(values):
+            errors.invalid_each(f"{where}.values[{j}]", value, label_value(value))
+
+
+def is_valid_selector(selector: JSON | None) -> bool:
+    """Return True if LabelSelectorAsSelector accepts the selector."""
+    problems = ErrorList()
+    validate_label_selector(problems, "", selector)
+    return not problems
+
+
+def selector_matches(selector: JSON | None, values: Mapping[str, str]) -> bool:
+    """Return True if a valid selector selects these labels; None selects nothing."""
+    if selector is None:
+        return False
+    if any(values.get(key) != value for key, value in selector.get("matchLabels", {}).items()):
+        return False
+    for requirement in selector.get("matchExpressions", ()):
+        key, operator, allowed = requirement["key"], requirement["operator"], requirement.get("values", ())
+        if operator == "In" and values.get(key) not in allowed:
+            return False
+        if operator == "NotIn" and key in values and values[key] in allowed:
+            return False
+        if operator == "Exists" and key not in values:
+            return False
+        if operator == "DoesNotExist" and key in values:
+            return False
+    return True
+
+
+def is_zero_int_or_percent(value: int | str | None) -> bool:
+    """Return True for 0, None and "0%", and for text that is neither a percentage nor a number."""
+    return value in (0, None) or (type(value) is str and not re.fullmatch("0*[1-9][0-9]*%|[+-]?0*[1-9][0-9]*", value))

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import validate_labels
+from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_labels
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, prefix_of, qualified_name

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
-from kubeloop.devcluster.validation.common.field_checks import validate_label_selector
+from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList, validate_label_selector
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, dns_subdomain
 from kubeloop.kube.quantities import parse_quantity, value

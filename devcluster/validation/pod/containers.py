@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from kubeloop.devcluster.validation.common.error_list import NOT_NEGATIVE, ErrorList
-from kubeloop.devcluster.validation.common.field_checks import (
+from kubeloop.devcluster.validation.common.error_list import (
+    NOT_NEGATIVE,
     PROTOCOLS,
+    ErrorList,
     header_name,
     validate_local_path,
     validate_port_number_or_name,

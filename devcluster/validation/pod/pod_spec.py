@@ -9,8 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import validate_labels
+from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_labels
 from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
 from kubeloop.devcluster.validation.common.object_meta import validate_annotations
 from kubeloop.devcluster.validation.pod import containers, scheduling, security_context, volumes

@@ -8,8 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
-from kubeloop.devcluster.validation.common.field_checks import validate_label_name, validate_label_selector
+from kubeloop.devcluster.validation.common.error_list import (
+    NOT_POSITIVE,
+    ErrorList,
+    validate_label_name,
+    validate_label_selector,
+)
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import validate_local_path
+from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_local_path
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_subdomain
 
@@ -17,11 +16,13 @@ _ID_RANGE = f"must be between 0 and {0x7FFFFFFF}, inclusive"
 _WINDOWS_POD = "cannot be set for a windows pod"
 
 
-def every_container(path: str, spec: JSON) -> Iterator[tuple[str, JSON]]:
-    """Yield each container with its path, in the order of VisitContainersWithPath."""
-    for kind in ("initContainers", "containers", "ephemeralContainers"):
-        for i, container in enumerate(spec.get(kind) or ()):
-            yield f"{path}.{kind}[{i}]", container
+def every_container(path: str, spec: JSON) -> list[tuple[str, JSON]]:
+    """Return the containers with their paths, in the order of VisitContainersWithPath."""
+    return [
+        (f"{path}.{kind}[{i}]", container)
+        for kind in ("initContainers", "containers", "ephemeralContainers")
+        for i, container in enumerate(spec.get(kind) or ())
+    ]
 
 
 def _validate_ids(errors: ErrorList, path: str, context: JSON, names: tuple[str, ...]) -> None:

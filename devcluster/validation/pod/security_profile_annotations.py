@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import validate_local_path
+from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_local_path
 from kubeloop.devcluster.validation.pod.security_context import every_container, validate_app_armor
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON

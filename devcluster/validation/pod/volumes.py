@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import (
+from kubeloop.devcluster.validation.common.error_list import (
+    ErrorList,
     validate_local_path,
     validate_local_path_not_reserved,
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import (
+from kubeloop.devcluster.validation.common.error_list import (
+    ErrorList,
     is_valid_selector,
     selector_matches,
     validate_label_selector,

@@ -14,15 +14,10 @@ from kubeloop.devcluster.validation.pod.security_profile_annotations import (
     app_armor_profile,
 )
 from kubeloop.devcluster.validation.pod.token_source import is_token_volume
-from kubeloop.devcluster.validation.warnings.shared_warnings import (
-    DEPRECATED_NODE_LABELS,
-    fractional_bytes_warnings,
-    node_term_warnings,
-)
-from kubeloop.devcluster.validation.warnings.storage_warnings import DEPRECATED_VOLUME_TYPES, claim_warnings
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label
+from kubeloop.kube.name_checks import dns_label, label_value
+from kubeloop.kube.quantities import milli_value
 
 _DEPRECATED_ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',
@@ -270,3 +265,72 @@ def workload_warnings(obj: JSON, old: JSON | None, *, names_pods: bool = False) 
 def has_same_spec(obj: JSON, old: JSON | None) -> bool:
     """Return True for an update that does not increase the generation."""
     return old is not None and obj["metadata"].get("generation") == old["metadata"].get("generation")
+
+
+DEPRECATED_NODE_LABELS = {
+    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
+    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
+    "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
+    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
+    "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
+    "app.kubernetes.io/created-by": "deprecated since v1.9",
+    "scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22; use Taints and Tolerations instead",
+    "node-role.kubernetes.io/master": 'use "node-role.kubernetes.io/control-plane" instead',
+}
+"""Deprecated node labels, with the reason. Source: pkg/api/node/util.go."""
+
+
+def node_term_warnings(term: JSON, path: str, *, check_values: bool = False) -> Iterator[str]:
+    """Yield the warnings about a node selector term; check_values: values that no label can have are not rejected."""
+    for i, match_expression in enumerate(term.get("matchExpressions", ())):
+        where, key = f"{path}.matchExpressions[{i}]", match_expression.get("key", "")
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"{where}.key: {key} is {DEPRECATED_NODE_LABELS[key]}"
+        for j, value in enumerate(match_expression.get("values", ()) if check_values else ()):
+            for detail in label_value(value):
+                yield f"{where}.values[{j}]: {value} is invalid, {detail}"
+
+
+def fractional_bytes_warnings(amounts: JSON, path: str, names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        if name in amounts and milli_value(amounts[name]) % 1000:
+            yield f'{path}[{name}]: fractional byte value "{amounts[name]}" is invalid, must be an integer'
+
+
+def load_balancer_status_warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    for i, entry in enumerate(((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()):
+        if entry.get("ip"):
+            yield ip_warning(f"status.loadBalancer.ingress[{i}]", entry["ip"])
+
+
+DEPRECATED_VOLUME_TYPES = {
+    "photonPersistentDisk": "deprecated in v1.11, non-functional in v1.16+",
+    "gitRepo": "deprecated in v1.11, and disabled by default in v1.33+",
+    "scaleIO": "deprecated in v1.16, non-functional in v1.22+",
+    "flocker": "deprecated in v1.22, non-functional in v1.25+",
+    "storageos": "deprecated in v1.22, non-functional in v1.25+",
+    "quobyte": "deprecated in v1.22, non-functional in v1.25+",
+    "glusterfs": "deprecated in v1.25, non-functional in v1.26+",
+    "cephfs": "deprecated in v1.28, non-functional in v1.31+",
+    "rbd": "deprecated in v1.28, non-functional in v1.31+",
+}
+
+_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+
+
+def class_annotation_warnings(metadata: JSON) -> list[str]:
+    detail = 'deprecated since v1.8; use "storageClassName" attribute instead'
+    return (
+        [f"metadata.annotations[{_CLASS_ANNOTATION}]: {detail}"]
+        if _CLASS_ANNOTATION in metadata.get("annotations", {})
+        else []
+    )
+
+
+def claim_warnings(spec: JSON, path: str) -> list[str]:
+    resources = spec.get("resources", {})
+    return [
+        warning
+        for which in ("requests", "limits")
+        for warning in fractional_bytes_warnings(resources.get(which, {}), f"{path}.resources.{which}", ("storage",))
+    ]

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import validate_label_selector
+from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_selector
 from kubeloop.devcluster.validation.pod.scheduling import validate_tolerations
 from kubeloop.kube.node_selectors import NodeSelectorMatcher, PreferredNodeAffinity, RequiredNodeAffinity
 from kubeloop.kube.objects import api_types

@@ -62,22 +62,24 @@ def test_wrong_kind_or_version_is_an_error(fields: JSON, code: int):
 def test_status_is_written_through_its_subresource_only():
     version = served_version(subresources={"status": {}})
     created = gear(spec={"a": 1}, status={"b": 1})
-    prepare_for_create(version.served, created, Write())
+    prepare_for_create(version.served, strategy_of(version.served.resource), created, Write())
     assert created == gear(spec={"a": 1}) | {"metadata": {"name": "g", "uid": "u", "generation": 1}}
     update = gear(spec={"a": 2}, status={"b": 2})
-    prepare_for_update(version.served, update, {**created, "status": {"b": 1}}, {}, Write())
+    prepare_for_update(
+        version.served, strategy_of(version.served.resource), update, {**created, "status": {"b": 1}}, {}, Write()
+    )
     assert (update["status"], update["metadata"]["generation"]) == ({"b": 1}, 2)
     sent = gear(spec={"a": 3}, status={"b": 3})
-    written = prepare_for_subresource_update(version.served, sent, created, "status", Write())
+    written = prepare_for_subresource_update(strategy_of(version.served.resource), sent, created, "status", Write())
     assert written == {**created, "status": {"b": 3}}
 
 
 def test_warnings_name_finalizers_without_a_domain():
     obj = gear()
     obj["metadata"]["finalizers"] = ["example.com/a", "foregroundDeletion", "mine"]
-    (warning,) = write_warnings(served_version().served.resource, obj)
+    (warning,) = write_warnings(strategy_of(served_version().served.resource), obj)
     assert warning.startswith('metadata.finalizers: "mine": prefer a domain-qualified finalizer name ')
-    assert write_warnings(served_version().served.resource, obj, obj) == []
+    assert write_warnings(strategy_of(served_version().served.resource), obj, obj) == []
 
 
 def test_deprecation_names_the_newer_version():

@@ -14,6 +14,7 @@ from kubeloop.devcluster.api.served_resources import (
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.validation.validate import write_warnings
 from kubeloop.kube.objects.resources import (
     CONFIG_MAPS,
@@ -54,7 +55,7 @@ TERM = {"matchExpressions": [{"key": next(iter(OLD_LABEL)), "operator": "In", "v
     ],
 )  # fmt: skip
 def test_warnings_about_deprecated_labels_and_odd_values(resource: Resource[Any], body: JSON, warnings: list[str]):
-    assert write_warnings(resource, {"metadata": {"name": "a"}, **body}) == warnings
+    assert write_warnings(strategy_of(resource), {"metadata": {"name": "a"}, **body}) == warnings
 
 
 ADDRESS = 'IPv6 address "1::00" should be in RFC 5952 canonical format ("1::")'
@@ -72,17 +73,17 @@ ADDRESS = 'IPv6 address "1::00" should be in RFC 5952 canonical format ("1::")'
 )  # fmt: skip
 def test_status_warnings(resource: Resource[Any], status: JSON, warnings: list[str]):
     obj = {"metadata": {"name": "a"}, "spec": {"externalID": "x"}, "status": status}
-    assert write_warnings(resource, obj, obj, subresource="status") == warnings
+    assert write_warnings(strategy_of(resource), obj, obj, subresource="status") == warnings
 
 
 INGRESS_CLASS = {"metadata": {"annotations": {"kubernetes.io/ingress.class": "nginx"}}, "spec": {}}
 
 
 def test_ingress_class_annotation_warns_on_create_only():
-    assert write_warnings(INGRESSES, INGRESS_CLASS) == [
+    assert write_warnings(strategy_of(INGRESSES), INGRESS_CLASS) == [
         "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"
     ]
-    assert write_warnings(INGRESSES, INGRESS_CLASS, INGRESS_CLASS) == []
+    assert write_warnings(strategy_of(INGRESSES), INGRESS_CLASS, INGRESS_CLASS) == []
 
 
 @pytest.mark.parametrize(
@@ -96,13 +97,13 @@ def test_ingress_class_annotation_warns_on_create_only():
     ],
 )
 def test_tls_secret_without_pem_data_warns(data: JSON, warnings: list[str]):
-    assert write_warnings(SECRETS, {"type": "kubernetes.io/tls", "data": data}) == warnings
-    assert write_warnings(SECRETS, {"type": "Opaque", "data": data}) == []
+    assert write_warnings(strategy_of(SECRETS), {"type": "kubernetes.io/tls", "data": data}) == warnings
+    assert write_warnings(strategy_of(SECRETS), {"type": "Opaque", "data": data}) == []
 
 
 def test_kinds_without_rules_have_no_warnings():
-    assert write_warnings(CONFIG_MAPS, INGRESS_CLASS) == []
-    assert write_warnings(NODES, {"status": {"podIPs": [{"ip": "1::00"}]}}, subresource="status") == []
+    assert write_warnings(strategy_of(CONFIG_MAPS), INGRESS_CLASS) == []
+    assert write_warnings(strategy_of(NODES), {"status": {"podIPs": [{"ip": "1::00"}]}}, subresource="status") == []
 
 
 @pytest.mark.parametrize(
@@ -130,18 +131,20 @@ def test_kinds_without_rules_have_no_warnings():
     ],
 )
 def test_warning_about_a_new_object(resource: Resource[Any], obj: JSON, warning: str):
-    assert write_warnings(resource, obj) == [warning]
+    assert write_warnings(strategy_of(resource), obj) == [warning]
 
 
 def test_csi_tokens_warn_only_when_requests_change():
     obj = {"spec": {"tokenRequests": [{"audience": "a"}]}}
-    [warning] = write_warnings(CSI_DRIVERS, obj, {"spec": {}})
+    [warning] = write_warnings(strategy_of(CSI_DRIVERS), obj, {"spec": {}})
     assert warning.startswith("spec.serviceAccountTokenInSecrets is unset")
-    assert write_warnings(CSI_DRIVERS, obj, obj) == []
+    assert write_warnings(strategy_of(CSI_DRIVERS), obj, obj) == []
 
 
 @pytest.mark.parametrize("resource", [MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS])
 def test_new_webhook_configuration_warns(resource: Resource[Any]):
     obj = {"metadata": {"name": "a"}}
-    assert write_warnings(resource, obj) == ["this server stores webhook configurations and calls no webhooks"]
-    assert write_warnings(resource, obj, obj) == []
+    assert write_warnings(strategy_of(resource), obj) == [
+        "this server stores webhook configurations and calls no webhooks"
+    ]
+    assert write_warnings(strategy_of(resource), obj, obj) == []

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.served_resources import JOBS
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.validation.validate import write_warnings
 from kubeloop.kube.objects.resources import (
     DEPLOYMENTS,
@@ -21,7 +22,7 @@ from support.validation_causes import pod, workload
 
 
 def test_warnings_of_pods_templates_and_services():
-    assert write_warnings(DEPLOYMENTS, {**workload(), "metadata": {"name": "a.b"}})[0].startswith(
+    assert write_warnings(strategy_of(DEPLOYMENTS), {**workload(), "metadata": {"name": "a.b"}})[0].startswith(
         "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
         "a DNS label is recommended: [must not contain dots]"
     )
@@ -32,15 +33,15 @@ def test_warnings_of_pods_templates_and_services():
         volumes=[{"name": "v", "gitRepo": {}}],
     )
     body["metadata"] = {"name": "p"}
-    assert write_warnings(PODS, body) == [
+    assert write_warnings(strategy_of(PODS), body) == [
         "spec.topologySpreadConstraints[0].topologyKey: failure-domain.beta.kubernetes.io/zone is deprecated since "
         'v1.17; use "topology.kubernetes.io/zone" instead',
         "spec.topologySpreadConstraints[0].labelSelector: a null labelSelector results in matching no pod",
         "spec.volumes[0].gitRepo: deprecated in v1.11, and disabled by default in v1.33+",
         "spec.containers[1].ports[0]: duplicate port definition with spec.containers[0].ports[0]",
     ]
-    assert write_warnings(PODS, body, pod()) == []
-    assert write_warnings(SERVICES, {"spec": {"type": "ClusterIP", "externalName": "x"}}) == [
+    assert write_warnings(strategy_of(PODS), body, pod()) == []
+    assert write_warnings(strategy_of(SERVICES), {"spec": {"type": "ClusterIP", "externalName": "x"}}) == [
         'spec.externalName is ignored when spec.type is not "ExternalName"'
     ]
 
@@ -77,12 +78,19 @@ TEMPLATE_WARNING = f"spec.template.spec.containers[0].resources.limits[memory]: 
 def test_workload_warnings_are_about_the_new_template(
     resource: Resource[Any], old: JSON | None, new: JSON, warnings: list[str]
 ):
-    assert write_warnings(resource, new, old) == warnings
+    assert write_warnings(strategy_of(resource), new, old) == warnings
 
 
 def test_persistent_volume_warnings():
-    assert write_warnings(PERSISTENT_VOLUMES, {"spec": {"persistentVolumeReclaimPolicy": "Retain", "csi": {}}}) == []
-    assert write_warnings(PERSISTENT_VOLUMES, {"spec": {"persistentVolumeReclaimPolicy": "Recycle", "rbd": {}}}) == [
+    assert (
+        write_warnings(
+            strategy_of(PERSISTENT_VOLUMES), {"spec": {"persistentVolumeReclaimPolicy": "Retain", "csi": {}}}
+        )
+        == []
+    )
+    assert write_warnings(
+        strategy_of(PERSISTENT_VOLUMES), {"spec": {"persistentVolumeReclaimPolicy": "Recycle", "rbd": {}}}
+    ) == [
         "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended "
         "approach is to use dynamic provisioning.",
         "spec.rbd: deprecated in v1.28, non-functional in v1.31+",

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.registry.disabled_fields import DEFAULT_FIELDS, DisabledFields
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import POD_GROUPS, PODS, WORKLOADS, Resource
 from support.api_requests import InProcessApi
-from support.kinds import resource_named
+from support.kinds import strategy_named
 from support.validation_causes import pod
 
 JSON = dict[str, Any]
@@ -49,26 +50,26 @@ def test_stop_signal_is_dropped_from_pod_templates(kind: str, path: tuple[str, .
     obj: JSON = {"spec": {"containers": containers}}
     for name in reversed(path):
         obj = {name: obj}
-    DEFAULT_FIELDS.drop(resource_named(kind), obj)
+    DEFAULT_FIELDS.drop(strategy_named(kind), obj)
     assert containers == [{"lifecycle": {"preStop": {}}}, {}]
 
 
 def test_gated_fields_of_workload_templates_are_compared_by_index():
     gated: JSON = {"priority": 1, "resourceClaims": [{"name": "c"}], "schedulingConstraints": {"topology": []}}
     obj: JSON = {"spec": {"podGroupTemplates": [{"name": "a", **gated}, {"name": "b", **gated}]}}
-    DEFAULT_FIELDS.drop(WORKLOADS, obj, {"spec": {"podGroupTemplates": [{"name": "x", **gated}]}})
+    DEFAULT_FIELDS.drop(strategy_of(WORKLOADS), obj, {"spec": {"podGroupTemplates": [{"name": "x", **gated}]}})
     assert obj["spec"]["podGroupTemplates"] == [{"name": "a", **gated}, {"name": "b", "schedulingConstraints": None}]
 
 
 def test_gated_fields_of_pod_groups_are_retained_one_by_one():
     obj: JSON = {"spec": {"priority": 1, "disruptionMode": "Pod", "schedulingPolicy": {"basic": {}}}}
-    DEFAULT_FIELDS.drop(POD_GROUPS, obj, {"spec": {"disruptionMode": "Pod"}})
+    DEFAULT_FIELDS.drop(strategy_of(POD_GROUPS), obj, {"spec": {"disruptionMode": "Pod"}})
     assert obj == {"spec": {"disruptionMode": "Pod", "schedulingPolicy": {"basic": {}}}}
 
 
 def test_other_kinds_are_unchanged():
     obj = {"spec": {"schedulingGroup": {}}}
-    DEFAULT_FIELDS.drop(Resource("example.com", "v1", "Widget", "widgets", True, dict), obj)
+    DEFAULT_FIELDS.drop(strategy_of(Resource("example.com", "v1", "Widget", "widgets", True, dict)), obj)
     assert obj == {"spec": {"schedulingGroup": {}}}
 
 
@@ -79,7 +80,7 @@ def test_disabled_fields_of_a_pod_status_are_dropped():
         "containerStatuses": [{"volumeMounts": [{"name": "v", "volumeStatus": {}}]}],
     }
     pod: JSON = {"status": status}
-    DEFAULT_FIELDS.drop_status(PODS, pod, {})
+    DEFAULT_FIELDS.drop_status(strategy_of(PODS), pod, {})
     assert pod["status"] == {"phase": "Running", "containerStatuses": [{"volumeMounts": [{"name": "v"}]}]}
 
 
@@ -88,6 +89,6 @@ def test_observed_generation_of_a_definition_status_needs_its_gate(enabled: bool
     status: JSON = {"observedGeneration": 2, "conditions": [{"type": "Established", "observedGeneration": 2}]}
     fields = DisabledFields(FeatureGates({"CRDObservedGenerationTracking": enabled}))
     definition: JSON = {"status": status}
-    fields.drop_status(CUSTOM_RESOURCE_DEFINITIONS, definition, {})
+    fields.drop_status(strategy_of(CUSTOM_RESOURCE_DEFINITIONS), definition, {})
     status = definition["status"]
     assert ("observedGeneration" in status, "observedGeneration" in status["conditions"][0]) == (enabled, enabled)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.served_resources import BY_PATH, RUNTIME_CLASSES
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.validation.validate import validate_create, validate_update
 from kubeloop.kube.objects.resources import (
     CSI_NODES,
@@ -24,7 +25,7 @@ from support.validation_causes import cause_texts, defaulted, update_causes, wor
 def test_every_kind_requires_a_name(resource: Resource[Any]) -> None:
     obj = {"metadata": {"namespace": "default"} if resource.namespaced else {}, "spec": {}}
     assert "metadata.name: Required value: name or generateName is required" in cause_texts(
-        validate_create(resource, obj)
+        validate_create(strategy_of(resource), resource, obj)
     )
 
 
@@ -32,7 +33,7 @@ def test_error_found_by_store_and_strategy_is_listed_twice() -> None:
     old, new = defaulted(DEPLOYMENTS, workload()), defaulted(DEPLOYMENTS, workload())
     new["metadata"]["uid"] = "other"
     assert (
-        cause_texts(validate_update(DEPLOYMENTS, new, old))
+        cause_texts(validate_update(strategy_of(DEPLOYMENTS), DEPLOYMENTS, new, old))
         == ['metadata.uid: Invalid value: "other": field is immutable'] * 2
     )
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.strategy import Write
+from kubeloop.devcluster.api.strategy import Write, strategy_of
 from kubeloop.devcluster.kinds.resource.resource_claim import STRATEGY
 from kubeloop.devcluster.registry.disabled_fields import DEFAULT_FIELDS, DisabledFields
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
-from support.kinds import resource_named
+from support.kinds import strategy_named
 
 JSON = dict[str, Any]
 
@@ -75,21 +75,21 @@ def without(obj: Any, *names: str) -> Any:
 def test_fields_of_disabled_gate_are_dropped_unless_stored(kind: str, gate: str, dropped: tuple[str, ...]):
     name, fields = f"{kind}.resource.k8s.io", DisabledFields(FeatureGates({gate: False}))
     obj = deepcopy(OBJECTS[name])
-    fields.drop(resource_named(name), obj)
+    fields.drop(strategy_named(name), obj)
     assert obj == without(OBJECTS[name], *dropped) != OBJECTS[name]
-    fields.drop(resource_named(name), obj := deepcopy(OBJECTS[name]), OBJECTS[name])
+    fields.drop(strategy_named(name), obj := deepcopy(OBJECTS[name]), OBJECTS[name])
     assert obj == OBJECTS[name]
 
 
 @pytest.mark.parametrize("name", OBJECTS)
 def test_default_gates_drop_nothing(name: str):
-    DEFAULT_FIELDS.drop(resource_named(name), obj := deepcopy(OBJECTS[name]))
+    DEFAULT_FIELDS.drop(strategy_named(name), obj := deepcopy(OBJECTS[name]))
     assert obj == OBJECTS[name]
 
 
 def test_fields_of_alpha_gates_are_dropped_by_default():
     device = {"nodeAllocatableResourceMappings": {"cpu": {}}, "attributes": {"a": {"strings": ["s"]}}}
-    DEFAULT_FIELDS.drop(RESOURCE_SLICES, {"spec": {"devices": [device]}})
+    DEFAULT_FIELDS.drop(strategy_of(RESOURCE_SLICES), {"spec": {"devices": [device]}})
     assert device == {"attributes": {"a": {}}}
 
 
@@ -113,7 +113,7 @@ def test_device_statuses_need_their_gate():
 def status_after(fields: DisabledFields, stored: JSON) -> JSON:
     """Return the status of a claim that is stored after disabled fields are dropped from it."""
     claim: JSON = {"status": deepcopy(STATUS)}
-    fields.drop_status(RESOURCE_CLAIMS, claim, {"status": stored})
+    fields.drop_status(strategy_of(RESOURCE_CLAIMS), claim, {"status": stored})
     status: JSON = claim["status"]
     return status
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.validation.common.object_meta import (
     path_segment,
     validate_field_manager,
@@ -71,7 +72,7 @@ def test_finalizers_cannot_be_added_during_deletion() -> None:
         "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, "
         'found new finalizers []string{"a.b/\\"", "a.b/d"}'
     )
-    assert detail in cause_texts(validate_update(PODS, new, old))
+    assert detail in cause_texts(validate_update(strategy_of(PODS), PODS, new, old))
 
 
 @pytest.mark.parametrize(

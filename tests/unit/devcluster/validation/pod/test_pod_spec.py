@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.validation.pod.pod_spec import (
     validate_image_whitespace,
     validate_pod,
@@ -180,9 +181,9 @@ def test_new_pod_causes(body: JSON, causes: list[str]) -> None:
 
 def test_changed_spec_is_validated_again_despite_the_cache() -> None:
     valid = defaulted(PODS, pod())
-    assert validate_create(PODS, valid) == []
+    assert validate_create(strategy_of(PODS), PODS, valid) == []
     valid["spec"]["containers"][0]["name"] = "UPPER"
-    assert [cause["field"] for cause in validate_create(PODS, valid)] == [f"{C}.name"]
+    assert [cause["field"] for cause in validate_create(strategy_of(PODS), PODS, valid)] == [f"{C}.name"]
 
 
 SUBDOMAIN = (

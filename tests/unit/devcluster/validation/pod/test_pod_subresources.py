@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.kinds.core.pod import prepare_part
 from kubeloop.devcluster.validation.pod.pod_subresources import (
     is_write_refused,
@@ -26,9 +27,9 @@ def test_ephemeral_containers_can_only_be_added():
     stored = prepare_part(new, old, "ephemeralcontainers")
     assert stored["spec"]["nodeName"] == "n"
     assert stored["metadata"]["generation"] == 1
-    assert validate_update(PODS, stored, old, subresource="ephemeralcontainers") == []
+    assert validate_update(strategy_of(PODS), PODS, stored, old, subresource="ephemeralcontainers") == []
     without = prepare_part(defaulted(PODS, pod()), stored, "ephemeralcontainers")
-    causes = cause_texts(validate_update(PODS, without, stored, subresource="ephemeralcontainers"))
+    causes = cause_texts(validate_update(strategy_of(PODS), PODS, without, stored, subresource="ephemeralcontainers"))
     assert causes == ['spec.ephemeralContainers: Forbidden: existing ephemeral containers "debug" may not be removed\n']
 
 
@@ -38,9 +39,9 @@ def test_resize_changes_amounts_and_keeps_the_qos_class():
 
     old = pod_with_resources(requests={"cpu": "1"})
     increased = prepare_part(pod_with_resources(requests={"cpu": "2"}), old, "resize")
-    assert validate_update(PODS, increased, old, subresource="resize") == []
+    assert validate_update(strategy_of(PODS), PODS, increased, old, subresource="resize") == []
     removed = prepare_part(pod_with_resources(), old, "resize")
-    assert cause_texts(validate_update(PODS, removed, old, subresource="resize")) == [
+    assert cause_texts(validate_update(strategy_of(PODS), PODS, removed, old, subresource="resize")) == [
         'spec: Invalid value: "": Pod QOS Class may not change as a result of resizing',
         "spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed",
     ]

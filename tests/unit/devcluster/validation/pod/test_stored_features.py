@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList, error_list_type
 from kubeloop.devcluster.validation.pod.stored_features import error_list_for_update
 from kubeloop.devcluster.validation.validate import validate_create, validate_update
@@ -57,10 +58,10 @@ def deployment(spec: JSON, image: str = "i") -> JSON:
 def test_update_may_keep_what_a_new_object_may_not_have(gate: str):
     error_list = error_list_type(FeatureGates({gate: False}))
     old, new = (deployment(USERS[gate], image) for image in ("i", "j"))
-    assert validate_create(DEPLOYMENTS, new, error_list=error_list) != []
-    assert validate_update(DEPLOYMENTS, new, old, error_list=error_list) == []
+    assert validate_create(strategy_of(DEPLOYMENTS), DEPLOYMENTS, new, error_list=error_list) != []
+    assert validate_update(strategy_of(DEPLOYMENTS), DEPLOYMENTS, new, old, error_list=error_list) == []
     unused = deployment({"securityContext": {}})
-    assert validate_update(DEPLOYMENTS, new, unused, error_list=error_list) != []
+    assert validate_update(strategy_of(DEPLOYMENTS), DEPLOYMENTS, new, unused, error_list=error_list) != []
 
 
 @pytest.mark.parametrize("gate", USERS)

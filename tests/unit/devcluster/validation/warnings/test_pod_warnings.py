@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.validation.validate import write_warnings
 from kubeloop.devcluster.validation.warnings.pod_warnings import overlapping_path_warnings, pod_warnings
 from kubeloop.kube.objects.resources import PODS
@@ -20,7 +21,9 @@ TERM = {"matchExpressions": [{"key": next(iter(MASTER)), "operator": "In", "valu
 
 def test_warning_about_impossible_preferred_label_values():
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": TERM}]}
-    key, value = write_warnings(PODS, {"metadata": {"name": "a"}, "spec": {"affinity": {"nodeAffinity": preferred}}})
+    key, value = write_warnings(
+        strategy_of(PODS), {"metadata": {"name": "a"}, "spec": {"affinity": {"nodeAffinity": preferred}}}
+    )
     assert key.endswith(f"matchExpressions[0].key: {next(iter(MASTER))} is {USE}")
     assert ".values[0]: - is invalid, a valid label must be an empty string or consist of" in value
 
@@ -40,7 +43,7 @@ def test_warnings_about_addresses_and_port_names():
             for n, p in (("a", 80), ("b", 81))
         ],
     )
-    assert write_warnings(PODS, body) == [
+    assert write_warnings(strategy_of(PODS), body) == [
         'spec.containers[1].ports[0]: duplicate port name "http" with spec.containers[0].ports[0], services and probes '
         "that select ports by name will use spec.containers[0].ports[0]",
         'spec.hostAliases[0].ip: IPv6 address "FE80::1" should be in RFC 5952 canonical format ("fe80::1")',

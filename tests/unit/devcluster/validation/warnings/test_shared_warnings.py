@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.validation.warnings.shared_warnings import fractional_bytes_warnings, node_term_warnings
+from kubeloop.devcluster.validation.warnings.pod_warnings import fractional_bytes_warnings, node_term_warnings
 
 
 def test_node_term_warns_about_deprecated_labels():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.validation.warnings.storage_warnings import (
+from kubeloop.devcluster.validation.warnings.pod_warnings import (
     claim_warnings,
     class_annotation_warnings,
 )
