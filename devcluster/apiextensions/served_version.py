@@ -223,7 +223,7 @@ class ServedVersion:
         """Raise StatusError 500 or 429 for a request that reads objects of a removed version.
 
         in_pages: it is a list with a limit. 429 answers lists and watches that kube-apiserver serves from its cache,
-        which it cannot fill.
+        which it cannot fill; there the retry is after 1 s at first and after 30 s at last.
         """
         if not self.unreadable or method == "POST":
             return
@@ -238,7 +238,7 @@ class ServedVersion:
                     raise errors.internal(_unconverted(version))
             return
         raise errors.StatusError(
-            429, "TooManyRequests", self.list_problem, details={"retryAfterSeconds": 1}, headers=[("Retry-After", "30")]
+            429, "TooManyRequests", self.list_problem, details={"retryAfterSeconds": 1}, headers=[("Retry-After", "1")]
         )
 
     # --- strategy -----------------------------------------------------------------------------------------------------

@@ -157,6 +157,8 @@ def _masked(value: Any, field: str = "") -> Any:
         return sorted(inner, key=_sorted_text) if field in ("managedFields", "causes") else inner
     if field in ("resourceVersion", "continue") and value not in ("", "0"):
         return "(version)"
+    if field == "retryAfterSeconds":  # of a storage that is initialized, it grows with time
+        return "(seconds)"
     if field == "cell" and type(value) is str and _AGE.fullmatch(value):
         return "(age)"
     if type(value) is str:
