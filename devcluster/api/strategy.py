@@ -25,6 +25,7 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_subdomain
 from kubeloop.kube.objects.resources import Resource
 
+Convert = Callable[[JSON], JSON]
 Default = Callable[[JSON], None]
 Validate = Callable[[Any, JSON], None]
 """Adds the errors of a new object to the first argument, an ErrorList."""
@@ -110,6 +111,7 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     conditions of the row in a Table.
     """
 
+    converters: tuple[Convert, Convert] | None = None
     default: Default | None = None
     default_times: Callable[[JSON, Callable[[], str]], None] | None = None
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.autoscaling.version_conversion import autoscaler_from_v1, autoscaler_to_v1
 from kubeloop.devcluster.printers.formatting import (
     NONE,
     UNKNOWN,
@@ -314,4 +315,5 @@ STRATEGY = Strategy(
     validate_subresources={"status": validate_horizontal_pod_autoscaler_status_update},
     cells=_cells,
     gated_fields=(("HPAConfigurableTolerance", drop_fields((_scaling_rules, ("tolerance",)))),),
+    converters=(autoscaler_from_v1, autoscaler_to_v1),
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.core.event import event_cells, event_fields, validate_event_fields
+from kubeloop.devcluster.kinds.events.version_conversion import event_from_core, event_to_core
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import validate_object_meta
 from kubeloop.kube.json_object import JSON
@@ -82,4 +83,5 @@ STRATEGY = Strategy(
     strategy_metadata=False,
     cells=event_cells,
     selectable_fields=event_fields("regarding", "reportingController"),
+    converters=(event_to_core, event_from_core),
 )

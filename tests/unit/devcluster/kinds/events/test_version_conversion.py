@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.devcluster.serializer.events_conversion import event_from_core, event_to_core
+from kubeloop.devcluster.kinds.events.version_conversion import event_from_core, event_to_core
 
 CORE: dict[str, Any] = {
     "kind": "Event",
