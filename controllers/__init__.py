@@ -1,4 +1,4 @@
 """Controllers, one package per controller, and `runtime`, which holds the parts that they share.
 
-May import `kubeloop.tracing`, `kubeloop.informers` and `kubeloop.kube`; not the scheduler.
+May import `kubeloop.tracing`, `kubeloop.informers`, `kubeloop.kube` and `kubeloop.cel`; not the scheduler.
 """

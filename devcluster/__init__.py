@@ -1,8 +1,8 @@
 """The development cluster: API server, storage, admission, simulated nodes.
 
-May import `kubeloop.kube` only: a server does not depend on the clients it serves. Its packages are layers; each one
-imports only those below it (pyproject.toml, contract "devcluster"). The strategies in `kinds` use what is below them;
-what is below finds a strategy by the kind's name (api.strategy) and imports nothing of `kinds`:
+May import `kubeloop.kube` and `kubeloop.cel` only: a server does not depend on the clients it serves. Its packages are
+layers; each one imports only those below it (pyproject.toml, contract "devcluster"). The strategies in `kinds` use what
+is below them; what is below finds a strategy by the kind's name (api.strategy) and imports nothing of `kinds`:
 
     server           API server, HTTP, TLS, health, metrics, start-up objects
     kinds            behaviour of each kind: its strategy

@@ -1,4 +1,4 @@
-"""Kubernetes vocabulary: API objects, quantities, selectors, CEL, the API client, credentials, the event recorder.
+"""Kubernetes vocabulary: API objects, quantities, selectors, the API client, credentials, the event recorder.
 
 Layers, each importing only from lines below its own:
 
@@ -10,8 +10,8 @@ Layers, each importing only from lines below its own:
     errors                                   ApiError and its subclasses, UserError
     objects                                  API types as msgspec Structs, resources, QoS class, tolerations
     device_selectors | policy_cel            CEL selectors of devices; CEL environment of admission policies
-    cel                                      Common Expression Language
-    clock | field_errors | json_object | name_checks | quantities | regex | schema | string_formats | uids | yaml
+    cel_library                              CEL functions that Kubernetes adds
+    clock | field_errors | json_object | name_checks | quantities | schema | string_formats | uids | yaml
 
-Imports no other package of kubeloop.
+May import `kubeloop.cel` only.
 """

@@ -5,13 +5,15 @@ Source: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go of v1.36, 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from kubeloop.kube.cel.declarations import Overload
-from kubeloop.kube.cel.program import Library, Program
-from kubeloop.kube.cel.syntax import ExpressionError, InstantiationError
-from kubeloop.kube.cel.types import BOOL, DYN, QUANTITY, STRING, Type, map_of
-from kubeloop.kube.cel.values import CelError, equal, is_list
+from kubeloop.cel.declarations import Overload
+from kubeloop.cel.program import Program
+from kubeloop.cel.syntax import ExpressionError, InstantiationError
+from kubeloop.cel.types import BOOL, DYN, QUANTITY, STRING, Type, map_of
+from kubeloop.cel.values import CelError, equal, is_list
+from kubeloop.kube.cel_library import KUBERNETES_LIBRARY
 
 _ANY = Type("any", "any")
 _MAX_ATTRIBUTE_VALUES = 48  # of all lists of a device
@@ -40,9 +42,9 @@ def _equals(one: Any, other: Any) -> bool:
         return False
 
 
-_BINDINGS = Library({}, {}, bindings=True)
+_BINDINGS = replace(KUBERNETES_LIBRARY, bindings=True)
 _INCLUDES = Overload("dra_includes_dyn_dyn", (DYN, DYN), BOOL, True, frozenset())
-_BINDINGS_AND_INCLUDES = Library({"includes": [_INCLUDES]}, {"includes": _includes}, bindings=True)
+_BINDINGS_AND_INCLUDES = _BINDINGS.extended({"includes": [_INCLUDES]}, {"includes": _includes})
 
 
 def compile_device_selector(expression: str, *, consumable_capacity: bool, list_attributes: bool) -> Program:

@@ -1,7 +1,7 @@
 """Field errors with the API server's messages: "spec.replicas: Invalid value: -1: must be ...".
 
-Source: apimachinery pkg/util/validation (field/errors.go, validation.go) and pkg/api/validate/content. Imports the
-standard library and msgspec only.
+Source: apimachinery pkg/util/validation (field/errors.go, validation.go) and pkg/api/validate/content. `quoted`
+is exported for messages of other shapes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.cel.go_text import quoted as quoted  # noqa: PLC0414 # exported
 from kubeloop.kube.integers import parse_integer
 
 REQUIRED = "FieldValueRequired"
@@ -62,29 +63,6 @@ def format_value(value: Any) -> str:
     import json
 
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def quoted(text: str) -> str:
-    """Quote a text as Go's %q does."""
-    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    out = []
-    for char in text:
-        code = ord(char)
-        if char in _ESCAPES:
-            out.append(_ESCAPES[char])
-        elif char == "\v":
-            out.append("\\v")
-        elif char.isprintable():
-            out.append(char)
-        elif code < 0x80:
-            out.append(f"\\x{code:02x}")
-        else:
-            out.append(f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
-    return f'"{"".join(out)}"'
 
 
 # --- names and label values ------------------------------------------------------------------------------------------

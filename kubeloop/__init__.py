@@ -1,7 +1,7 @@
 """kubeloop: a Kubernetes controller manager and scheduler in one asyncio process.
 
-The packages `kube`, `informers`, `controllers`, `scheduler`, `tracing` and `devcluster` are symlinks to the top-level
-folders of the repository; none of them imports the modules below. The rest imports in one direction:
+The packages `cel`, `kube`, `informers`, `controllers`, `scheduler`, `tracing` and `devcluster` are symlinks to the
+top-level folders of the repository; none of them imports the modules below. The rest imports in one direction:
 
     __main__   entry point of the `kubeloop` command
     cli        command line: one module per command, and their options

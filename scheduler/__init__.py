@@ -1,7 +1,7 @@
 """kube-scheduler: scheduling queue, cache, plugin framework, in-tree plugins and the scheduling loop.
 
-May import `kubeloop.tracing`, `kubeloop.informers` and `kubeloop.kube`; not the controllers. Inside, each layer imports
-only layers below it:
+May import `kubeloop.tracing`, `kubeloop.informers`, `kubeloop.kube` and `kubeloop.cel`; not the controllers. Inside,
+each layer imports only layers below it:
 
 - explain: why a pod is pending, and the cache debugger
 - scheduler: the composition root and the scheduling loop

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from kubeloop.cel.types import DYN, Type
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.validatingadmissionpolicystatus.type_checking import (
@@ -20,7 +21,6 @@ from kubeloop.controllers.validatingadmissionpolicystatus.type_checking import (
     params_kind,
 )
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.cel.types import DYN, Type
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import NotFound

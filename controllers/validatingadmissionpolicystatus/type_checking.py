@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kubeloop.kube.cel.types import DYN, Schema, Type, schema_decl_type
+from kubeloop.cel.types import DYN, Schema, Type, schema_decl_type
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.policy_cel.environment import ANY_RESULT, Environment

@@ -3,8 +3,8 @@
 A server has one `Definitions`, which watches the definitions in its store: it accepts their names, establishes and
 serves them, and deletes the objects of a deleted definition. Each served version has a `ServedVersion` with the rules
 of its kind; the rest of the server uses it as a `ServedResource` whose `crd_version` is that version. Two servers in
-one process share nothing of it. May import `devcluster` and `kube`. Source: apiextensions-apiserver of Kubernetes
-v1.36.
+one process share nothing of it. May import `devcluster`, `kube` and `cel`. Source: apiextensions-apiserver of
+Kubernetes v1.36.
 
     definitions.py            conditions, names, serving and finalization of definitions
     served_version.py         rules of one served version: decoding, conversion, validation, scale, columns

@@ -13,6 +13,20 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.cel.cost_estimates import MAX_ESTIMATE, estimate_cost
+from kubeloop.cel.program import COST_LIMIT_EXCEEDED, Program
+from kubeloop.cel.schema_values import SchemaView
+from kubeloop.cel.syntax import ExpressionError, InstantiationError
+from kubeloop.cel.types import (
+    BOOL,
+    MAX_REQUEST_BYTES,
+    STRING,
+    DeclType,
+    Type,
+    optional_of,
+    schema_decl_type,
+)
+from kubeloop.cel.values import NONE, CelError, Optional
 from kubeloop.devcluster.api.slow_work import LoopBudget
 from kubeloop.devcluster.apiextensions.structural_schema import (
     EMBEDDED,
@@ -24,20 +38,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
 )
 from kubeloop.devcluster.apiextensions.value_validation import Correlation
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.kube.cel.cost_estimates import MAX_ESTIMATE, estimate_cost
-from kubeloop.kube.cel.program import COST_LIMIT_EXCEEDED, Program
-from kubeloop.kube.cel.schema_values import SchemaView
-from kubeloop.kube.cel.syntax import ExpressionError, InstantiationError
-from kubeloop.kube.cel.types import (
-    BOOL,
-    MAX_REQUEST_BYTES,
-    STRING,
-    DeclType,
-    Type,
-    optional_of,
-    schema_decl_type,
-)
-from kubeloop.kube.cel.values import NONE, CelError, Optional
+from kubeloop.kube.cel_library import KUBERNETES_LIBRARY
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 
@@ -80,7 +81,7 @@ class Rule:
             "oldSelf": optional_of(decl_type.type) if self.optional else decl_type.type,
         }
         try:
-            program = Program(spec["rule"], types)
+            program = Program(spec["rule"], types, KUBERNETES_LIBRARY)
         except ExpressionError as error:
             self.error = f"compilation failed: {error}"
             return
@@ -97,7 +98,7 @@ class Rule:
 
     def _compile_message(self, text: str, types: dict[str, Type], roots: dict[str, DeclType]) -> None:
         try:
-            message = Program(text, types)
+            message = Program(text, types, KUBERNETES_LIBRARY)
         except ExpressionError as error:
             self.message_error = f"messageExpression compilation failed: {error}"
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubeloop.cel.regex import PatternError, compile_pattern
 from kubeloop.devcluster.apiextensions.structural_schema import (
     EMBEDDED,
     INT_OR_STRING,
@@ -27,7 +28,6 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
 from kubeloop.devcluster.apiextensions.value_validation import same, validate
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.regex import PatternError, compile_pattern
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _UNSUPPORTED = ("id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions")

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.cel.regex import matches
 from kubeloop.devcluster.apiextensions.structural_schema import (
     INT_OR_STRING,
     LIST_KEYS,
@@ -24,7 +25,6 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.regex import matches
 from kubeloop.kube.string_formats import NUMBER_FORMATS, has_format, is_known_format
 
 MISSING: Any = object()

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kubeloop.kube.cel.parser import parse
-from kubeloop.kube.cel.syntax import (
+from kubeloop.cel.parser import parse
+from kubeloop.cel.syntax import (
     Call,
     Comprehension,
     ExpressionError,

@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Any
 
-from kubeloop.kube.cel.declarations import Overload
-from kubeloop.kube.cel.program import Library
-from kubeloop.kube.cel.runtime_costs import STRING_TRAVERSAL_FACTOR, size_of
-from kubeloop.kube.cel.types import DYN, STRING, Type, list_of
-from kubeloop.kube.cel.values import ContainerValue, equal, is_list, is_map, lookup, no_overload
+from kubeloop.cel.declarations import Overload
+from kubeloop.cel.runtime_costs import STRING_TRAVERSAL_FACTOR, size_of
+from kubeloop.cel.types import DYN, STRING, Type, list_of
+from kubeloop.cel.values import ContainerValue, equal, is_list, is_map, lookup, no_overload
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.policy_cel.authorizer import AUTHORIZATION_LIBRARY
 
@@ -115,18 +114,14 @@ def _escape_key(_context: Any, key: Any) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-MUTATION_LIBRARY = Library(
+MUTATION_LIBRARY = AUTHORIZATION_LIBRARY.extended(
     {
-        **AUTHORIZATION_LIBRARY.overloads,
         "jsonpatch.escapeKey": [
             Overload("string_jsonpatch_escapeKey_string", (STRING,), STRING, False, frozenset()),
         ],
     },
-    {**AUTHORIZATION_LIBRARY.functions, "jsonpatch.escapeKey": _escape_key},
-    {
-        **AUTHORIZATION_LIBRARY.costs,
-        "jsonpatch.escapeKey": lambda args, _result: ceil(size_of(args[0]) * STRING_TRAVERSAL_FACTOR),
-    },
-    _struct_type,
-    CreatedObject,
+    {"jsonpatch.escapeKey": _escape_key},
+    {"jsonpatch.escapeKey": lambda args, _result: ceil(size_of(args[0]) * STRING_TRAVERSAL_FACTOR)},
+    structs=_struct_type,
+    create_struct=CreatedObject,
 )

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
-from kubeloop.kube.cel.declarations import Overload
-from kubeloop.kube.cel.program import Library
-from kubeloop.kube.cel.runtime_costs import (
+from kubeloop.cel.declarations import Overload
+from kubeloop.cel.runtime_costs import (
     LIST_CREATE_COST,
     STRING_TRAVERSAL_FACTOR,
     STRUCT_CREATE_COST,
     size_of,
 )
-from kubeloop.kube.cel.types import BOOL, STRING, Type
-from kubeloop.kube.cel.values import CelError, ContainerValue, Opaque, no_overload
+from kubeloop.cel.types import BOOL, STRING, Type
+from kubeloop.cel.values import CelError, ContainerValue, Opaque, no_overload
+from kubeloop.kube.cel_library import KUBERNETES_LIBRARY
 from kubeloop.kube.name_checks import dns_label, dns_subdomain
 
 _NAME = "kubernetes.authorization."
@@ -123,7 +123,7 @@ def _selector_cost(args: tuple[Any, ...], _result: Any) -> int:
     )
 
 
-AUTHORIZATION_LIBRARY = Library(
+AUTHORIZATION_LIBRARY = KUBERNETES_LIBRARY.extended(
     {
         "path": [_overload("authorizer_path", _PATH, AUTHORIZER, STRING)],
         "group": [_overload("authorizer_group", _GROUP, AUTHORIZER, STRING)],

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kubeloop.kube.cel.program import Library, Program
-from kubeloop.kube.cel.syntax import ExpressionError, InstantiationError
-from kubeloop.kube.cel.types import BOOL, DYN, INT, NULL, STRING, TIMESTAMP, Type, list_of, map_of
+from kubeloop.cel.program import Library, Program
+from kubeloop.cel.syntax import ExpressionError, InstantiationError
+from kubeloop.cel.types import BOOL, DYN, INT, NULL, STRING, TIMESTAMP, Type, list_of, map_of
 from kubeloop.kube.policy_cel.authorizer import AUTHORIZATION_LIBRARY, AUTHORIZER
 
 

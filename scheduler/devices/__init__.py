@@ -22,5 +22,6 @@ usage and claims:
     explanation.py          why no node has the requested devices
     errors.py               errors that end an attempt
 
-May import `kube`, `informers` and `scheduler.cache`. Source: staging/src/k8s.io/dynamic-resource-allocation of v1.36.
+May import `kube`, `cel`, `informers` and `scheduler.cache`. Source: staging/src/k8s.io/dynamic-resource-allocation
+of v1.36.
 """

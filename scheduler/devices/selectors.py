@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from kubeloop.kube.cel.functions.kubernetes_functions import QuantityValue, semver
-from kubeloop.kube.cel.program import Program
-from kubeloop.kube.cel.syntax import (
+from kubeloop.cel.program import Program
+from kubeloop.cel.syntax import (
     Call,
     Ident,
     Literal,
@@ -19,7 +18,8 @@ from kubeloop.kube.cel.syntax import (
     Select,
     children,
 )
-from kubeloop.kube.cel.values import CelError, ContainerValue, equal, type_name
+from kubeloop.cel.values import CelError, ContainerValue, equal, type_name
+from kubeloop.kube.cel_library import QuantityValue, semver
 from kubeloop.kube.device_selectors import DeviceSelectorError, compile_device_selector
 from kubeloop.kube.objects.device_types import Device, DeviceAttribute
 from kubeloop.kube.quantities import parse_quantity

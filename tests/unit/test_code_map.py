@@ -21,10 +21,10 @@ def test_named_files_exist(document: str) -> None:
 @pytest.mark.parametrize(
     "package",
     [
+        "cel",
         "controllers/runtime",
         "devcluster/admission/policies",
         "devcluster/apiextensions",
-        "kube/cel",
         "kubeloop/cli",
         "kubeloop/testing",
         "scheduler/devices",
@@ -40,7 +40,7 @@ def test_docstring_lists_all_modules(package: str) -> None:
 
 def test_contributing_names_existing_files_and_targets():
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    paths = re.findall(r"`((?:tests|controllers|scheduler|devcluster|kube|kubeloop|deploy|docs)/[\w/.-]*)`", text)
+    paths = re.findall(r"`((?:tests|cel|controllers|scheduler|devcluster|kube|kubeloop|deploy|docs)/[\w/.-]*)`", text)
     paths += re.findall(r"\]\(([\w/.-]+)", text)
     targets = re.findall(r"(?:^    |`)make (\w+)", text, re.MULTILINE)
     assert len(paths) > 15

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("kube", "informers", "controllers", "scheduler", "tracing", "devcluster")
+PACKAGES = ("cel", "kube", "informers", "controllers", "scheduler", "tracing", "devcluster")
 STATEMENT = re.compile(r"May import (.+?)(?:\.(?=\s|$)|: |$)", re.DOTALL)
 
 

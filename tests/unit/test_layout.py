@@ -16,12 +16,13 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
 
 MAY_IMPORT = {
-    "kube": set(),
+    "cel": set(),
+    "kube": {"cel"},
     "informers": {"kube"},
     "tracing": {"informers", "kube"},
-    "controllers": {"tracing", "informers", "kube"},
-    "scheduler": {"tracing", "informers", "kube"},
-    "devcluster": {"kube"},
+    "controllers": {"tracing", "informers", "kube", "cel"},
+    "scheduler": {"tracing", "informers", "kube", "cel"},
+    "devcluster": {"kube", "cel"},
 }
 
 # --- packages ---------------------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kubeloop.cel.types import unescape
+from kubeloop.cel.values import CelError, ContainerValue, no_overload
 from kubeloop.devcluster.api.slow_work import LoopBudget
-from kubeloop.kube.cel.types import unescape
-from kubeloop.kube.cel.values import CelError, ContainerValue, no_overload
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.policy_cel.environment import Expression
 

@@ -216,7 +216,7 @@ def _validate_match_conditions(
 
 
 def _validate_variables(errors: ErrorList, path: str, variables: Sequence[JSON], expressions: Expressions) -> None:
-    from kubeloop.kube.cel.types import RESERVED
+    from kubeloop.cel.types import RESERVED
 
     for index, variable in enumerate(variables):
         where, name, text = f"{path}[{index}]", variable.get("name", ""), variable.get("expression", "")

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kubeloop.kube.cel.declarations import Overload
-from kubeloop.kube.cel.functions.kubernetes_functions import QuantityValue
-from kubeloop.kube.cel.functions.kubernetes_functions import quantity as parse_amount
-from kubeloop.kube.cel.program import Library, Program
-from kubeloop.kube.cel.schema_values import parse_timestamp
-from kubeloop.kube.cel.syntax import ExpressionError, InstantiationError
-from kubeloop.kube.cel.types import DOUBLE, DYN, STRING, TIMESTAMP, Type
-from kubeloop.kube.cel.values import CelError, Duration, Timestamp, Uint, no_overload
+from kubeloop.cel.declarations import Overload
+from kubeloop.cel.program import Program
+from kubeloop.cel.schema_values import parse_timestamp
+from kubeloop.cel.syntax import ExpressionError, InstantiationError
+from kubeloop.cel.types import DOUBLE, DYN, STRING, TIMESTAMP, Type
+from kubeloop.cel.values import CelError, Duration, Timestamp, Uint, no_overload
+from kubeloop.kube.cel_library import KUBERNETES_LIBRARY, QuantityValue
+from kubeloop.kube.cel_library import quantity as parse_amount
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import Format, Quantity
 
@@ -92,7 +92,7 @@ def _declared(name: str, result: Type, *arguments: Type) -> list[Overload]:
     )
 
 
-_LIBRARY = Library(
+_LIBRARY = KUBERNETES_LIBRARY.extended(
     {
         "Now": _declared("Now", TIMESTAMP),
         "Rand": _declared("Rand", DOUBLE),

@@ -21,7 +21,7 @@ from kubeloop.devcluster.languages.gotemplate.values import FunctionError
 from kubeloop.kube.field_errors import quoted
 
 if TYPE_CHECKING:
-    from kubeloop.kube.regex import Pattern
+    from kubeloop.cel.regex import Pattern
 
 _SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
@@ -217,7 +217,7 @@ def _digest(algorithm: str) -> Callable[[str], str]:
 
 
 def _pattern(text: str) -> Pattern:
-    from kubeloop.kube.regex import PatternError, compile_pattern  # few templates need it
+    from kubeloop.cel.regex import PatternError, compile_pattern  # few templates need it
 
     try:
         return compile_pattern(text)

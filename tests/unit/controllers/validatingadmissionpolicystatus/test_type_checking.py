@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.cel.types import DYN, INT, STRING
 from kubeloop.controllers.validatingadmissionpolicystatus.type_checking import (
     Kind,
     TypedKind,
@@ -14,7 +15,6 @@ from kubeloop.controllers.validatingadmissionpolicystatus.type_checking import (
     object_type,
     params_kind,
 )
-from kubeloop.kube.cel.types import DYN, INT, STRING
 from kubeloop.kube.objects.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.kube.cel.types import INT
+from kubeloop.cel.types import INT
 from kubeloop.kube.policy_cel.authorizer import Authorizer
 from kubeloop.kube.policy_cel.environment import ANY_RESULT, BOOL_RESULT, Environment
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.kube.cel.parser import parse
+from kubeloop.cel.parser import parse
 from kubeloop.kube.device_selectors import DeviceSelectorError
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.device_types import Device

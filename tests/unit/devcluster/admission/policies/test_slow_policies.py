@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from kubeloop.cel.program import EvaluationResult, Program
 from kubeloop.devcluster.server.apiserver import ServingSettings
-from kubeloop.kube.cel.program import EvaluationResult, Program
 from kubeloop.kube.objects.resources import CONFIG_MAPS as CONFIG_MAP_KIND
 from kubeloop.kube.objects.resources import RESOURCE_QUOTAS, Resource
 from support.api_requests import InProcessApi, pending_of, request, response_of

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from kubeloop.cel.program import EvaluationResult, Program
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.kubelet.stages.objects import ObjectStages
 from kubeloop.devcluster.kubelet.stages.requests import StageRequests
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
-from kubeloop.kube.cel.program import EvaluationResult, Program
 from kubeloop.kube.clock import SystemClock
 from support.api_requests import InProcessApi
 from support.stages import stage_text
