@@ -23,6 +23,7 @@ _OPERATOR = re.compile(r"&&|\|\||;|\n")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)([smhd]?)")
 _DIRECTORIES = re.compile(r"/(usr/)?(local/)?s?bin/")
+_PAUSE_IMAGE = re.compile(r"(?:.*/)?pause(?::[^/]*)?(?:@.*)?")
 
 
 class CommandEnd(NamedTuple):
@@ -32,10 +33,19 @@ class CommandEnd(NamedTuple):
     exit_code: int
 
 
+_NEVER = CommandEnd(math.inf, 0)
+
+
 def container_end(container: JSON) -> CommandEnd | None:
-    """Return how the container's command and arguments end; None if this is unknown, or the image's command runs."""
-    command = container.get("command")
-    return command_end((*command, *(container.get("args") or ()))) if command else None
+    """Return how the container's command and arguments end; None if this is unknown, or the image's command runs.
+
+    Arguments alone are a command if they start with a path or a shell, as those of `kubectl run IMAGE -- sh -c TEXT`:
+    the image has no entrypoint, or one that runs them. Kubernetes' pause image never ends.
+    """
+    command, arguments = container.get("command"), container.get("args") or ()
+    if command or (arguments and (arguments[0].startswith("/") or arguments[0] in _SHELLS)):
+        return command_end((*(command or ()), *arguments))
+    return _NEVER if not arguments and _PAUSE_IMAGE.fullmatch(container.get("image") or "") else None
 
 
 @lru_cache(maxsize=4096)

@@ -320,8 +320,15 @@ class Kubelets:
         """Exit and restart the containers for which it is time; return True if there are any."""
         changed = False
         for run in pod.runs:
+            while run.probe_failures and now >= run.probe_failures[0].seconds:
+                failure, *others = run.probe_failures
+                run.probe_failures = tuple(others)
+                self._event(pod, "Warning", "Unhealthy", failure.message, run.name)
             if run.exit_at is not None and now >= run.exit_at:
                 self._exit(pod, run, now, wall)
+                changed = True
+            elif now >= run.killed_at:
+                self._kill(pod, run, now, wall)
                 changed = True
             if run.restart_at is not None and now >= run.restart_at:
                 if not self._is_refused(pod, run):
@@ -330,10 +337,24 @@ class Kubelets:
                 changed = True
         return changed
 
-    def _exit(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun, now: float, wall: str) -> None:
-        pod.exit(run, now, wall)
+    def _exit(
+        self,
+        pod: SimulatedPod,
+        run: simulated_pod_status.ContainerRun,
+        now: float,
+        wall: str,
+        code: int | None = None,
+    ) -> None:
+        pod.exit(run, now, wall, code)
         if run.restart_at is not None and run.restart_at > now:
             self._event(pod, "Warning", "BackOff", f"Back-off restarting failed container {run.name}", run.name)
+
+    def _kill(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun, now: float, wall: str) -> None:
+        """Stop a container whose startup or liveness probe has failed, and restart it by the pod's policy."""
+        restarts = (pod.object["spec"].get("restartPolicy") or "Always") != "Never"
+        message = f"Container {run.name} {run.kill_cause}{', will be restarted' if restarts else ''}"
+        self._event(pod, "Normal", "Killing", message, run.name)
+        self._exit(pod, run, now, wall, simulated_pod_status.TERMINATED)
 
     # --- ConfigMaps, Secrets and ResourceClaims -------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from kubeloop.devcluster.kubelet.pod_admission import (
     is_restricted,
     requested_amounts,
 )
+from kubeloop.devcluster.kubelet.probes import ProbeFailure, probe_plan
 from kubeloop.devcluster.kubelet.referenced_objects import Kind
 from kubeloop.devcluster.kubelet.resource_usage import invalid_usage
 from kubeloop.devcluster.kubelet.restart_policy import restarts_after
@@ -35,7 +36,6 @@ from kubeloop.devcluster.kubelet.simulated_pod_status import (
     Resize,
     container_runs,
     ephemeral_runs,
-    probe_seconds,
     terminated_state,
 )
 from kubeloop.devcluster.simulation.node_addresses import DEFAULT_MAX_PODS, host_ip, pod_cidr
@@ -413,6 +413,8 @@ class SimulatedPod:
                     times.append(run.started_at)
                 elif not run.ready and not self.is_held_unready:
                     times.append(run.ready_at)
+                times.append(run.killed_at)
+                times += (failure.seconds for failure in run.probe_failures)
         return min((time for time in times if time is not None and time < math.inf), default=None)
 
     @property
@@ -451,10 +453,16 @@ class SimulatedPod:
         if run.role not in _PROBED:
             run.started = True
             return
-        started, ready = probe_seconds(self.container(run.name)) if self._settings.probe_delays else (0.0, 0.0)
-        run.started_at, run.ready_at = now + started, now + ready
-        run.started = started == 0
-        run.ready = ready == 0 and not self.is_held_unready
+        settings = self._settings
+        plan = probe_plan(self.container(run.name), delays=settings.probe_delays, commands=settings.command_exits)
+        run.started_at, run.ready_at = now + plan.started, now + plan.ready
+        run.started = plan.started == 0
+        run.ready = plan.ready == 0 and not self.is_held_unready
+        if plan.failures:
+            run.probe_failures = tuple(
+                ProbeFailure(now + failure.seconds, failure.message) for failure in plan.failures
+            )
+            run.killed_at, run.kill_cause = now + plan.killed, plan.cause
 
     def _run_seconds(self, run: ContainerRun) -> float | None:
         """Return the seconds after which a started container exits; None if it does not exit.
@@ -520,9 +528,10 @@ class SimulatedPod:
         elapsed = seconds_between(parse_time(self.start_time), parse_time(wall))
         self.deadline_at = now + go_duration_seconds(deadline) - elapsed
 
-    def exit(self, run: ContainerRun, now: float, wall: str) -> None:
-        """Exit a container: for good, or to be restarted after the CrashLoopBackOff delay."""
-        code = self.exit_code(run)
+    def exit(self, run: ContainerRun, now: float, wall: str, code: int | None = None) -> None:
+        """Exit a container: for good, or to be restarted after the CrashLoopBackOff delay. code: None for its own."""
+        if code is None:
+            code = self.exit_code(run)
         run.end(wall, code)
         run.reason = ""
         if not self._restarts_after(run, code):

@@ -7,12 +7,14 @@ kubelet_pods.go (phase, conditions), kuberuntime (container statuses).
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from kubeloop.devcluster.kubelet.images import image_reference
+from kubeloop.devcluster.kubelet.probes import ProbeFailure
 from kubeloop.kube.json_object import JSON
 
 Role = Literal["init", "sidecar", "main", "ephemeral"]
@@ -63,6 +65,9 @@ class ContainerRun(msgspec.Struct):
     running_at: float = 0.0  # loop time of the start
     exit_at: float | None = None
     restart_at: float | None = None
+    probe_failures: tuple[ProbeFailure, ...] = ()  # that are not reported, in seconds of the loop
+    killed_at: float = math.inf  # loop time at which the kubelet stops it for a failed probe
+    kill_cause: str = ""
     backoff_restarts: int = 0  # restarts that count for the back-off
     last_state: JSON | None = None
     allocated: JSON | None = None
@@ -70,6 +75,7 @@ class ContainerRun(msgspec.Struct):
 
     def end(self, wall: str, exit_code: int) -> None:
         self.state, self.ready, self.started, self.exit_at = "terminated", False, False, None
+        self.probe_failures, self.killed_at = (), math.inf
         self.ended, self.exit_code = wall, exit_code
 
 
@@ -101,22 +107,6 @@ def _new_run(container: JSON, role: Role, reason: str) -> ContainerRun:
     return ContainerRun(
         container["name"], container.get("image", ""), role, reason=reason, allocated=resources, resources=resources
     )
-
-
-def probe_seconds(container: JSON) -> tuple[float, float]:
-    """Return the seconds from a container's start until it is started, and ready, if all probes succeed.
-
-    The first probe runs after initialDelaySeconds; successThreshold of them are needed, periodSeconds apart.
-    """
-
-    def delay(probe: JSON | None) -> float:
-        if not probe:
-            return 0.0
-        more = max(1, probe.get("successThreshold") or 1) - 1
-        return float((probe.get("initialDelaySeconds") or 0) + more * (probe.get("periodSeconds") or 10))
-
-    started = delay(container.get("startupProbe"))
-    return started, max(started, delay(container.get("readinessProbe")))
 
 
 def container_id(uid: str, run: ContainerRun, restarts: int) -> str:

@@ -253,7 +253,7 @@ class DevClusterOptions(msgspec.Struct, frozen=True):
             "Delay started and ready containers by the initialDelaySeconds of their probes.",
             "--probe-delays/--no-probe-delays",
         ),
-    ] = False
+    ] = True
     complete_bare_pods: Annotated[
         bool,
         option(

@@ -60,5 +60,18 @@ def test_end_of_other_command_is_unknown(command: tuple[str, ...]):
 
 
 def test_container_without_command_runs_that_of_its_image():
-    assert container_end({"args": ["sh", "-c", "exit 1"]}) is None
+    assert container_end({"image": "web:1"}) is None
+    assert container_end({"args": ["false"]}) is None
     assert container_end({"command": ["sh"], "args": ["-c", "exit 1"]}) == CommandEnd(0, 1)
+
+
+@pytest.mark.parametrize("args", [["sh", "-c", "exit 3"], ["/bin/sh", "-c", "exit 3"]])
+def test_arguments_that_start_a_shell_are_the_command(args: list[str]):
+    assert container_end({"image": "busybox", "args": args}) == CommandEnd(0, 3)
+
+
+@pytest.mark.parametrize("image", ["pause", "registry.k8s.io/pause:3.10", "localhost:5000/pause@sha256:0"])
+def test_pause_image_never_ends(image: str):
+    assert container_end({"image": image}) == CommandEnd(math.inf, 0)
+    assert container_end({"image": image, "args": ["-v"]}) is None
+    assert container_end({"image": image.replace("pause", "pauses")}) is None

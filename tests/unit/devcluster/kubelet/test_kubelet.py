@@ -90,6 +90,39 @@ async def test_pod_becomes_ready_after_probe_delays():
         assert cluster.ready()
 
 
+async def test_failing_liveness_probe_restarts_container():
+    probe = {"exec": {"command": ["/bin/false"]}, "initialDelaySeconds": 5, "periodSeconds": 2, "failureThreshold": 2}
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(containers=[container("web", livenessProbe=probe), container("log")])
+        await asyncio.sleep(7.5)
+        assert cluster.ready()
+        await asyncio.sleep(1)
+        web, log = cluster.status()["containerStatuses"]
+        assert (web["restartCount"], log["restartCount"]) == (1, 0)
+        assert web["lastState"]["terminated"]["exitCode"] == 143
+        assert ("Unhealthy", "Liveness probe failed: ") in cluster.events()
+        assert ("Killing", "Container web failed liveness probe, will be restarted") in cluster.events()
+
+
+async def test_failing_startup_probe_ends_pod_that_is_not_restarted():
+    probe = {"exec": {"command": ["/bin/false"]}, "failureThreshold": 1}
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(containers=[container("web", startupProbe=probe)], restartPolicy="Never")
+        await asyncio.sleep(2)
+        assert cluster.status()["phase"] == "Failed"
+        assert ("Killing", "Container web failed startup probe") in cluster.events()
+
+
+async def test_pod_with_failing_readiness_probe_is_never_ready():
+    probe = {"exec": {"command": ["/bin/false"]}}
+    async with SimulatedCluster(probe_delays=False).running() as cluster:
+        cluster.bind(containers=[container("web", readinessProbe=probe)])
+        await asyncio.sleep(100)
+        assert cluster.conditions()["Ready"] == ("False", "ContainersNotReady")
+        assert cluster.status()["containerStatuses"][0]["started"]
+        assert cluster.events().count(("Unhealthy", "Readiness probe failed: ")) == 1
+
+
 async def test_pod_is_ready_only_when_readiness_gates_are_true():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(readinessGates=[{"conditionType": "example.com/lb"}])

@@ -12,7 +12,6 @@ from kubeloop.devcluster.kubelet.simulated_pod_status import (
     container_runs,
     pod_phase,
     pod_status,
-    probe_seconds,
     rejected_status,
 )
 
@@ -47,20 +46,6 @@ def test_container_runs_have_roles_and_waiting_reasons():
         ("web", "main", "PodInitializing"),
     ]
     assert [run.reason for run in container_runs(pod())] == ["ContainerCreating"]
-
-
-@pytest.mark.parametrize(
-    ("probes", "seconds"),
-    [
-        pytest.param({}, (0, 0), id="no probes"),
-        pytest.param({"readinessProbe": {"initialDelaySeconds": 5}}, (0, 5), id="initial delay"),
-        pytest.param({"readinessProbe": {"successThreshold": 3, "periodSeconds": 2}}, (0, 4), id="success threshold"),
-        pytest.param({"readinessProbe": {"successThreshold": 2}}, (0, 10), id="default period"),
-        pytest.param({"startupProbe": {"initialDelaySeconds": 7}}, (7, 7), id="startup probe delays readiness"),
-    ],
-)
-def test_probe_seconds(probes, seconds):
-    assert probe_seconds(probes) == seconds
 
 
 @pytest.mark.parametrize(
