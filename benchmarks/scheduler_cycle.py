@@ -41,7 +41,8 @@ from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
+from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 from kubeloop.tracing.sampling.samplers import DISABLED_SAMPLER
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -69,7 +70,9 @@ class Bench:
         self.rng = random.Random(0)
         self.client: Any = None
         self.recorder: Any = None
-        self.traces = PodRecorder(clock=SystemClock(), rng=self.rng, sampler=DISABLED_SAMPLER)
+        self.traces = standalone_pod_recorder(
+            OpenPodRecords(clock=SystemClock()), rng=self.rng, sampler=DISABLED_SAMPLER
+        )
         self.extenders = ()
         self.metrics = None
         self.feature_gates = DEFAULT_FEATURE_GATES

@@ -8,11 +8,12 @@ run(): outbox --phases--> metrics
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -22,13 +23,17 @@ from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.times import epoch_ns
 from kubeloop.tracing.export.exporters import SHUTDOWN_SECONDS, TraceExporter, configured_exporters
-from kubeloop.tracing.journal.trace_journal import TraceJournal
+from kubeloop.tracing.journal.trace_journal import RecoveredRecords, TraceJournal
 from kubeloop.tracing.metrics_interface import LostReason, TracedPod, TraceMetrics
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
+from kubeloop.tracing.recording.observed_pod_recorder import ObservedPodRecorder
+from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
 from kubeloop.tracing.recording.pod_group_recorder import PodGroupRecorder
-from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.recording.pod_recorder import ALL_PODS, PodRecorder, PodScope
 from kubeloop.tracing.recording.recent_traces import RecentTraces
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
+from kubeloop.tracing.recording.restored_pod_records import RestoredPodRecords
+from kubeloop.tracing.recording.top_owner_lookup import FindTopOwner, TopOwnerLookup, controller_is_top_owner
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules, sampler_from_environment
 from kubeloop.tracing.sampling.tail_rules import UnsampledReconciles, matching_group_tail_rule, matching_tail_rule
 from kubeloop.tracing.spans.phase_times import phase_times
@@ -62,12 +67,14 @@ FinishedTrace = PodRecord | PodGroupRecord | ReconcileRecord | Trace
 class RecordingSettings(msgspec.Struct, frozen=True):
     """Which traces are recorded, and how far.
 
+    scope: the pods that are recorded.
     tail_rules: traces to export although the sampler rejected them. until_ready: pod traces end when the pod is ready,
     not when it is bound. annotates: workloads get the context of the request or reconcile that writes them as an
     annotation; pods always do. standby: what ends while another process is the leader is stored for STANDBY_SECONDS,
     and exported if this one becomes the leader: with the same IDs, if they derive from the pod.
     """
 
+    scope: PodScope = ALL_PODS
     tail_rules: TailRules = NO_TAIL_RULES
     until_ready: bool = False
     annotates: bool = False
@@ -83,6 +90,10 @@ class Tracing:
     `environ` holds the standard variables: OTEL_TRACES_SAMPLER(_ARG), OTEL_EXPORTER_OTLP_(TRACES_)ENDPOINT and the
     other OTEL_EXPORTER_OTLP_*, OTEL_BSP_*, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_SDK_DISABLED,
     OTEL_TRACES_EXPORTER.
+
+    pods, observed_pods  recorders: of pods that this process creates or schedules, and of pods of other control planes
+    open_pods            records of pods whose trace has not ended, of both
+    restored_pods        those of terminated processes, until the informer has synced
     """
 
     def __init__(
@@ -94,8 +105,15 @@ class Tracing:
         exporter: TraceExporter | None = None,
         settings: RecordingSettings = _DEFAULT_SETTINGS,
         metrics: TraceMetrics | None = None,
+        find_top_owner: FindTopOwner = controller_is_top_owner,
+        open_journal: Callable[[], TraceJournal] | None = None,
     ) -> None:
-        """`exporter` replaces the one that `environ` (default: os.environ) configures."""
+        """
+        exporter        replaces the one that `environ` (default: os.environ) configures
+        find_top_owner  returns the topmost owner of pods of Jobs that another process created; must not block
+        open_journal    opens the journal, if traces are exported: records are saved in it, and those of terminated
+                        processes restored; needs a running event loop
+        """
         environ = os.environ if environ is None else environ
         self.sampler = sampler_from_environment(environ, settings.tail_rules)
         self.until_ready = settings.until_ready
@@ -106,29 +124,13 @@ class Tracing:
         self._exporter = exporter
         if exporter is None and self.sampler.records_traces:
             self._exporter = configured_exporters(environ, self._metrics)
-        self._journal: TraceJournal | None = None
+        self._journal = open_journal() if open_journal is not None and self._exporter is not None else None
         self._outbox: deque[tuple[FinishedTrace, str]] = deque()
         self._standby: deque[PodRecord] | None = deque(maxlen=OUTBOX_LIMIT) if settings.standby else None
         self._unsampled = UnsampledReconciles()
         self._lost = 0
         self._enqueued = 0
         self.is_leader = True  # False: another process acts and exports; this one only records
-        self.pods = PodRecorder(
-            clock=clock,
-            rng=rng,
-            sampler=self.sampler,
-            on_finished=self._pod_finished,
-            on_evicted=lambda record: self._open_trace_evicted(),
-            until_ready=settings.until_ready,
-        )
-        self.groups = PodGroupRecorder(
-            clock=clock,
-            rng=rng,
-            pods=self.pods,
-            sampler=self.sampler,
-            on_finished=self._group_finished,
-            on_evicted=lambda record: self._open_trace_evicted(),
-        )
         self.reconciles = ReconcileRecorder(
             clock=clock,
             rng=rng,
@@ -136,9 +138,35 @@ class Tracing:
             annotates=settings.annotates,
             on_finished=self._reconcile_finished,
         )
-        self.recent = RecentTraces(
-            clock=clock, open_records=self.pods.open_records, open_groups=self.groups.open_records
-        )
+        with self._recovered() as recovered:
+            self.open_pods = OpenPodRecords(
+                clock=clock,
+                on_finished=self._pod_finished,
+                on_evicted=lambda record: self._open_trace_evicted(),
+                until_ready=settings.until_ready,
+                store=self._journal,
+            )
+            self.restored_pods = RestoredPodRecords(self.open_pods, recovered.open)
+            self._owners = TopOwnerLookup(find_top_owner)
+            self.pods = PodRecorder(
+                self.open_pods, self.restored_pods, self._owners, rng=rng, sampler=self.sampler, scope=settings.scope
+            )
+            self.observed_pods = ObservedPodRecorder(self.open_pods, self.restored_pods, sampler=self.sampler)
+            self.groups = PodGroupRecorder(
+                clock=clock,
+                rng=rng,
+                pods=self.pods,
+                sampler=self.sampler,
+                on_finished=self._group_finished,
+                on_evicted=lambda record: self._open_trace_evicted(),
+                store=self._journal,
+                recovered=recovered.open_groups,
+            )
+            self.recent = RecentTraces(
+                clock=clock, open_records=self.open_pods.all, open_groups=self.groups.open_records
+            )
+            if self._journal is not None:
+                self._save_recovered(recovered, self._journal)
 
     @property
     def exports(self) -> bool:
@@ -149,27 +177,27 @@ class Tracing:
         until = "ready" if self.until_ready else "bound"
         return {**self.sampler.document(), "until": until, "exports": self.exports}
 
-    def use_journal(self, journal: TraceJournal) -> None:
-        """Save records to `journal` from now on, and restore those of terminated processes. Call it before run()."""
-        with journal.recover(self._clock.time_ns()) as recovered:
-            self._journal = journal
-            self.pods.save_to(journal)
-            for record, until_ns in recovered.open:
-                journal.save(record)
-                self.pods.restore(record, until_ns)
-            for record in recovered.finished:
-                self.recent.add(record)
-                self._enqueue(record, journal.save_finished(record))
-            self.groups.save_to(journal)
-            for group, until_ns in recovered.open_groups:
-                journal.save_group(group)
-                self.groups.restore(group, until_ns)
-            for group in recovered.finished_groups:
-                self.recent.add_group(group)
-                self._enqueue(group, journal.save_group(group))
-            for reconcile in recovered.reconciles:
-                self.recent.add_reconcile(reconcile)
-                self._enqueue(reconcile, journal.save_reconcile(reconcile))
+    def _recovered(self) -> contextlib.AbstractContextManager[RecoveredRecords]:
+        """Return the records of terminated processes; their files are removed at the end of the context."""
+        if self._journal is None:
+            return contextlib.nullcontext(RecoveredRecords())
+        return self._journal.recover(self._clock.time_ns())
+
+    def _save_recovered(self, recovered: RecoveredRecords, journal: TraceJournal) -> None:
+        """Save the records of terminated processes in `journal`, and publish those that are finished."""
+        for record, _ in recovered.open:
+            journal.save(record)
+        for record in recovered.finished:
+            self.recent.add(record)
+            self._enqueue(record, journal.save_finished(record))
+        for group, _ in recovered.open_groups:
+            journal.save_group(group)
+        for group in recovered.finished_groups:
+            self.recent.add_group(group)
+            self._enqueue(group, journal.save_group(group))
+        for reconcile in recovered.reconciles:
+            self.recent.add_reconcile(reconcile)
+            self._enqueue(reconcile, journal.save_reconcile(reconcile))
 
     def apply(self) -> ApplyRecorder:
         """Start the trace of an apply command."""
@@ -185,7 +213,7 @@ class Tracing:
         """Start acting and exporting as the leader; until now another process did both."""
         self.is_leader = True
         if self._standby is None:
-            self.pods.start_leading()
+            self.open_pods.start_leading()
             self.groups.start_leading()
             return
         self._trim_standby(self._standby)
@@ -217,7 +245,8 @@ class Tracing:
                 self._journal.rotate()
 
     def _sweep(self) -> None:
-        self.pods.sweep()
+        self._owners.resolve()
+        self.open_pods.sweep()
         self.groups.sweep()
 
     async def _export_forever(self) -> None:
@@ -257,7 +286,7 @@ class Tracing:
 
     def trace_id(self, pod: Pod) -> str:
         """Return the trace ID of the pod in hexadecimal; "" if it is not traced."""
-        record = self.recent.finished(pod.metadata.uid) or self.pods.open_record(pod.metadata.uid)
+        record = self.recent.finished(pod.metadata.uid) or self.open_pods.get(pod.metadata.uid)
         if record is not None:
             context = record.context if record.tail_rule or record.context.sampled else None
         else:
@@ -370,7 +399,7 @@ class Tracing:
     def _export(self, limit: int) -> None:
         if self._journal is not None:
             self._journal.write_out()  # before the collector gets the trace: no other process may continue it then
-        self.pods.resolve_owners()
+        self._owners.resolve()
         for _ in range(min(limit, len(self._outbox))):
             finished, key = self._outbox.popleft()
             try:

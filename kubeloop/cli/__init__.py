@@ -22,6 +22,7 @@ Parts of several commands
     targets.py                 KIND/NAME, for trace and explain
     endpoint_client.py         client of a running process, for trace and explain
     process_endpoint.py        the endpoint of a process, for run and observe
+    journal_option.py          option --trace-journal, for run and observe
     replica_election.py        leader election, for run and observe
     control_plane_settings.py  settings from options, for run and up
     scheduler_options.py       configuration of the scheduler, for run, up and explain

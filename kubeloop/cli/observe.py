@@ -7,11 +7,11 @@ import contextlib
 import os
 import random
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from kubeloop.cli.journal_option import journal_opener
 from kubeloop.cli.process_endpoint import serve_endpoint
 from kubeloop.cli.replica_election import check_election, new_candidate
 from kubeloop.kube.allocator import map_large_blocks
@@ -29,9 +29,8 @@ from kubeloop.process.metrics.process_metrics import new_registry
 from kubeloop.process.observation.cluster_access import MISSING_DETAIL, check_access
 from kubeloop.process.observation.observation import Observation, ObservationSettings
 from kubeloop.process.observation.server_contact import ContactTransport
-from kubeloop.process.process_files import ProcessRecord, current_kubeconfig, runtime_directory
+from kubeloop.process.process_files import ProcessRecord, current_kubeconfig
 from kubeloop.process.signals import run_until_interrupted
-from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.sampling.samplers import parse_tail_rules
 
@@ -71,10 +70,15 @@ async def _observe(settings: ObservationSettings, options: ObserveOptions, elect
         )
         _report_missing(missing)
         settings = msgspec.structs.replace(settings, missing=missing)
-        observation = Observation(client, settings, clock=clock, rng=rng, registry=registry, skew=skew)
-        if observation.tracing.exports and options.trace_journal != "":
-            folder = Path(options.trace_journal) if options.trace_journal is not None else runtime_directory()
-            observation.tracing.use_journal(TraceJournal(folder, _journal_scope(transport.server, settings)))
+        observation = Observation(
+            client,
+            settings,
+            clock=clock,
+            rng=rng,
+            registry=registry,
+            skew=skew,
+            open_journal=journal_opener(options.trace_journal, _journal_scope(transport.server, settings)),
+        )
         endpoint = EndpointServer(registry, clock=clock)
         add_observation_pages(endpoint, observation)
         record = ProcessRecord(

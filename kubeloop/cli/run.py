@@ -17,6 +17,7 @@ from msgspec import structs
 
 from kubeloop.cli.control_plane_settings import control_plane_settings
 from kubeloop.cli.gate_warnings import log_gate_warnings
+from kubeloop.cli.journal_option import journal_opener
 from kubeloop.cli.process_endpoint import serve_endpoint
 from kubeloop.cli.replica_election import check_election, new_candidate, settings_within_lease
 from kubeloop.cli.scheduler_options import (
@@ -45,11 +46,10 @@ from kubeloop.process.endpoint.endpoint_listener import listener_url, open_liste
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
 from kubeloop.process.metrics.process_metrics import new_registry
-from kubeloop.process.process_files import ProcessRecord, current_kubeconfig, runtime_directory
+from kubeloop.process.process_files import ProcessRecord, current_kubeconfig
 from kubeloop.process.python_gc import importing
 from kubeloop.process.running_components import check_running_components
 from kubeloop.process.signals import on_signal, run_until_interrupted
-from kubeloop.tracing.journal.trace_journal import TraceJournal
 
 if TYPE_CHECKING:
     import msgspec
@@ -176,10 +176,8 @@ async def _run(
                 # the control plane imports these before the scheduler
                 needed_first = initial_components(settings.controllers - {SCHEDULER}, development=False)
                 group.create_task(asyncio.to_thread(import_components, needed_first), name="imports")
-        plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
-        if plane.tracing.exports and run_options.trace_journal != "":
-            folder = Path(run_options.trace_journal) if run_options.trace_journal is not None else runtime_directory()
-            plane.tracing.use_journal(TraceJournal(folder, transport.server))
+        open_journal = journal_opener(run_options.trace_journal, transport.server)
+        plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, open_journal=open_journal)
         stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_requested.set))
         async with asyncio.TaskGroup() as group:
             url = listener_url(listener)

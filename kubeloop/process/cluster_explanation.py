@@ -59,7 +59,8 @@ from kubeloop.scheduler.plugins.dynamic_resources import requests_extended_resou
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.plugins.volume_claims import claim_uses
 from kubeloop.scheduler.scheduler import Scheduler
-from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
+from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 
 _PROGRESS_SECONDS: Final = 2.0
 _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
@@ -230,7 +231,7 @@ class ClusterExplanation:
             clock=self._clock,
             rng=self._rng,
             recorder_for=events.for_component,
-            traces=PodRecorder(clock=self._clock, rng=self._rng),
+            traces=standalone_pod_recorder(OpenPodRecords(clock=self._clock), rng=self._rng),
             feature_gates=self._gates,
         )
 

@@ -44,7 +44,10 @@ from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
 from kubeloop.process.python_gc import importing
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.lister_resources import lister_resources
+from kubeloop.tracing.export.exporters import TraceExporter
+from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.provider import RecordingSettings, Tracing
+from kubeloop.tracing.recording.pod_recorder import PodScope
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 
 if TYPE_CHECKING:
@@ -168,14 +171,18 @@ class ControlPlane:
         clock: Clock,
         rng: random.Random,
         registry: Registerer,
+        exporter: TraceExporter | None = None,
+        open_journal: Callable[[], TraceJournal] | None = None,
     ) -> None:
+        """`exporter` replaces the one that the environment configures; `open_journal` opens the journal of traces, if
+        they are exported."""
         self.client = client
         unable = frozenset() if settings.sign_token is not None else {SERVICE_ACCOUNT_TOKEN}
         self.settings = settings = msgspec.structs.replace(
             settings, controllers=enabled_controllers(settings.controllers, settings.feature_gates) - unable
         )
         self.informers = InformerFactory(client, clock=clock, rng=rng)
-        self.tracing = self._new_tracing(clock, rng, registry)
+        self.tracing = self._new_tracing(clock, rng, registry, exporter, open_journal)
         self.lag = LoopLag(registry)
         self.components_created = asyncio.Event()
         self.synced = asyncio.Event()
@@ -242,7 +249,7 @@ class ControlPlane:
                         await self.informers.wait_synced()
                         for handler in self._trace_handlers:
                             await handler.wait_synced()
-                        self.tracing.pods.informer_synced()
+                        self.tracing.restored_pods.informer_synced()
                         self.tracing.groups.informer_synced()
                         if not import_in_background:
                             self.synced.set()
@@ -304,20 +311,38 @@ class ControlPlane:
         top_owner = self._top_owners.find(namespace, controller)
         return (top_owner.kind, top_owner.name) if top_owner is not None else None
 
-    def _new_tracing(self, clock: Clock, rng: random.Random, registry: Registerer) -> Tracing:
+    def _new_tracing(
+        self,
+        clock: Clock,
+        rng: random.Random,
+        registry: Registerer,
+        exporter: TraceExporter | None,
+        open_journal: Callable[[], TraceJournal] | None,
+    ) -> Tracing:
         settings = self.settings
         metrics = PrometheusTraceMetrics(registry)
         tracing = Tracing(
             clock=clock,
             rng=rng,
+            exporter=exporter,
             settings=RecordingSettings(
+                scope=PodScope(
+                    schedulers=self._scheduler_names(),
+                    creators=frozenset(
+                        descriptor.creates_pods_for
+                        for descriptor in CONTROLLER_TABLE
+                        if descriptor.name in settings.controllers and descriptor.creates_pods_for
+                    ),
+                ),
                 tail_rules=settings.trace_tail_rules,
                 until_ready=settings.trace_until_ready,
                 annotates=settings.trace_annotate,
             ),
             metrics=metrics,
+            find_top_owner=self._find_top_owner,
+            open_journal=open_journal,
         )
-        metrics.open.set_function(tracing.pods.open_count)
+        metrics.open.set_function(tracing.open_pods.count)
         return tracing
 
     def _create_component(self, name: str) -> Component:
@@ -378,21 +403,16 @@ class ControlPlane:
 
     def _record_pods(self) -> None:
         """Pass every pod event to the trace recorder, before any other handler receives it."""
-        traces, enabled = self.tracing.pods, self.settings.controllers
-        schedulers = {profile.scheduler_name for profile in self.settings.scheduler.profiles}
-        runs_scheduler = SCHEDULER in enabled
-        traces.limit_scope(
-            schedules=lambda name: runs_scheduler and name in schedulers,
-            creators=frozenset(
-                descriptor.creates_pods_for
-                for descriptor in CONTROLLER_TABLE
-                if descriptor.name in enabled and descriptor.creates_pods_for
-            ),
-        )
-        traces.look_up_owners(self._find_top_owner)
+        traces = self.tracing.pods
         self._record_events(PODS, traces.observed, traces.deleted)
-        if runs_scheduler and self.settings.feature_gates.enabled("GenericWorkload"):
-            self._record_pod_groups(schedulers)
+        if SCHEDULER in self.settings.controllers and self.settings.feature_gates.enabled("GenericWorkload"):
+            self._record_pod_groups(self._scheduler_names())
+
+    def _scheduler_names(self) -> frozenset[str]:
+        """Return the names of the schedulers that this process runs."""
+        if SCHEDULER not in self.settings.controllers:
+            return frozenset()
+        return frozenset(profile.scheduler_name for profile in self.settings.scheduler.profiles)
 
     def _record_pod_groups(self, schedulers: Set[str]) -> None:
         """Pass the events of pod groups, and of their pods that this process schedules, to the trace recorder."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from types import SimpleNamespace
 
 from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.observation.pod_observer import PodObserver, TopOwner
-from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.recording.observed_pod_recorder import ObservedPodRecorder
+from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
+from kubeloop.tracing.recording.restored_pod_records import RestoredPodRecords
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.pod_spans import pod_trace
 from support.observed_pods import START_NS
@@ -35,18 +36,13 @@ class ObservedTraces:
         self.ns = START_NS
         self.finished = []
         self.reconstructed = []
-        self.recorder = PodRecorder(
-            clock=SimpleNamespace(time_ns=lambda: self.ns),
-            rng=random.Random(0),
-            sampler=sampler or Sampler(),
-            on_finished=self.finished.append,
-            until_ready=until_ready,
-        )
-        for record, until_ns in restored:
-            self.recorder.restore(record, until_ns)
+        clock = SimpleNamespace(time_ns=lambda: self.ns)
+        self.records = OpenPodRecords(clock=clock, on_finished=self.finished.append, until_ready=until_ready)
+        restored = RestoredPodRecords(self.records, restored)
         self.skew = ClockSkew()
         self.observer = PodObserver(
-            self.recorder,
+            self.records,
+            ObservedPodRecorder(self.records, restored, sampler=sampler or Sampler()),
             until_ready=until_ready,
             skew=self.skew,
             has_events=has_events,
@@ -61,13 +57,13 @@ class ObservedTraces:
     def trace(self):
         """Return the trace of the only finished record."""
         self.observer.check()
-        self.recorder.check()
+        self.records.check()
         [record] = self.finished
         return check_trace(record)
 
     def open_trace(self, seconds):
         """Return the trace of the only open record, `seconds` after START."""
-        [record] = self.recorder.open_records()
+        [record] = self.records.all()
         return check_trace(record, START_NS + round(seconds * 1e9))
 
 

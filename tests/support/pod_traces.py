@@ -51,7 +51,7 @@ def covered_share(trace):
 
 async def finished(tracing, exporter):
     await tracing.flush()
-    tracing.pods.check()
+    tracing.open_pods.check()
     (trace,) = exporter.traces
     return trace
 

@@ -1,4 +1,4 @@
-"""Pod observer: turns watch events of pods, Events and nodes into records of pods, which PodRecorder publishes.
+"""Pod observer: turns watch events of pods, Events and nodes into records of pods, which ObservedPodRecorder opens.
 
     first state ----> followed ----ended, and its Events and owner have come or are overdue----> finished
                          |                                                                          ^
@@ -22,7 +22,8 @@ from kubeloop.kube.times import epoch_ns
 from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew
 from kubeloop.tracing.observation.pod_events import add_event
 from kubeloop.tracing.observation.pod_states import Skew, add_state, describe, since_last_state, was_ready
-from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.recording.observed_pod_recorder import ObservedPodRecorder
+from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
 from kubeloop.tracing.spans.observed_phases import TraceEnd, bound_edge, trace_end
 from kubeloop.tracing.spans.phase_times import start_sli_ns
 from kubeloop.tracing.spans.pod_milestones import (
@@ -57,7 +58,7 @@ class TopOwner(NamedTuple):
 class PodObserver:
     """Observes the pods of a cluster. Methods are synchronous, take some ten microseconds, and do not raise.
 
-    `arrival_ns`: when the watch event was read, by the clock of `recorder`. `late_since_ns`: the state may be as old as
+    `arrival_ns`: when the watch event was read, by the clock of `records`. `late_since_ns`: the state may be as old as
     this, because the watch was disconnected; 0: it was sent within a second. States and Events may come late, twice,
     in any order, or never.
 
@@ -72,7 +73,8 @@ class PodObserver:
 
     def __init__(
         self,
-        recorder: PodRecorder,
+        records: OpenPodRecords,
+        recorder: ObservedPodRecorder,
         *,
         until_ready: bool,
         skew: ClockSkew,
@@ -86,6 +88,7 @@ class PodObserver:
         has_events        Events are watched: a trace that has ended waits for those that are late
         on_reconstructed  receives records of pods that ended before the first list; for views, not for export
         """
+        self._records = records
         self._recorder = recorder
         self._until_ready = until_ready
         self._skew = skew
@@ -110,7 +113,7 @@ class PodObserver:
         uid = pod.metadata.uid
         if uid in self._done:
             return
-        record = self._recorder.open_record(uid)
+        record = self._records.get(uid)
         if record is None:
             record = self._follow(pod, arrival_ns, initial=initial)
             if record is None:
@@ -131,12 +134,12 @@ class PodObserver:
         if self._is_complete(record, milestones):
             self._finish(record)
         else:
-            self._ended[uid] = self._recorder.now_ns() + LATE_EVENTS_NS
+            self._ended[uid] = self._records.now_ns() + LATE_EVENTS_NS
 
     def pod_deleted(self, pod: ObservedPod, arrival_ns: int, late_since_ns: int = 0) -> None:
         """Record that a pod was deleted; `pod` is its last state, or has only metadata."""
         uid = pod.metadata.uid
-        record = self._recorder.open_record(uid)
+        record = self._records.get(uid)
         if record is not None and record.milestones is not None:
             milestones = record.milestones
             arrival = arrival_edge(arrival_ns, late_since_ns)
@@ -159,7 +162,7 @@ class PodObserver:
             if uid in self._reconstructed:
                 add_event(self._reconstructed[uid][1], event, arrival_ns, self._skew.certain_ns(event.source.host))
             return
-        record = self._recorder.open_record(uid)
+        record = self._records.get(uid)
         if record is not None and record.milestones is not None:
             if add_event(record.milestones, event, arrival_ns, self._skew.certain_ns(event.source.host)):
                 _changed(record)
@@ -211,7 +214,7 @@ class PodObserver:
         missed = MissedTime(since_ns, until_ns, f"the watch of {resource} was interrupted")
         if resource == "pods":
             self._last_missed = missed
-        for record in self._recorder.open_records():
+        for record in self._records.all():
             milestones = record.milestones
             if milestones is not None:
                 _add_missed(record, milestones, missed)
@@ -232,14 +235,14 @@ class PodObserver:
             add_state(milestones, pod, arrival_edge(arrival_ns), skew)
             self._reconstructed[uid] = pod, milestones
         self._newest = []
-        self._reconstructed_until_ns = self._recorder.now_ns() + (FIRST_EVENTS_NS if self._has_events else 0)
+        self._reconstructed_until_ns = self._records.now_ns() + (FIRST_EVENTS_NS if self._has_events else 0)
         self._recorder.informer_synced()
 
     def sweep(self) -> None:
         """Finish traces that have waited long enough for late Events and owners. Call it about every second."""
-        now_ns = self._recorder.now_ns()
+        now_ns = self._records.now_ns()
         for uid, until_ns in [*self._ended.items()]:
-            record = self._recorder.open_record(uid)
+            record = self._records.get(uid)
             if record is None or record.milestones is None:
                 del self._ended[uid]
             elif until_ns <= now_ns or self._is_complete(record, record.milestones):
@@ -258,7 +261,7 @@ class PodObserver:
                     log.exception("cannot reconstruct the trace of a pod", extra={"pod": pod.key})
 
     def check(self) -> None:
-        assert self._done.isdisjoint(record.uid for record in self._recorder.open_records())
+        assert self._done.isdisjoint(record.uid for record in self._records.all())
         assert len(self._early) <= MAX_EARLY
 
     # ---------------------------------------------------------------------------------------------------------------
@@ -271,10 +274,10 @@ class PodObserver:
             self._add_newest(pod, arrival_ns)
             return None
         milestones, _ = self._early.pop(uid, (PodMilestones(), 0))
-        dropped = self._recorder.make_room()
+        dropped = self._records.make_room()
         if dropped is not None:
             self._forget(dropped.uid, dropped.node)
-        record = self._recorder.follow_observed(pod, milestones)
+        record = self._recorder.follow(pod, milestones)
         if record is None:
             self._done.add(uid)
             return None
@@ -334,7 +337,7 @@ class PodObserver:
 
     def _followed_on(self, node: str) -> Iterator[tuple[PodRecord, PodMilestones]]:
         for uid in self._on_node.get(node, ()):
-            record = self._recorder.open_record(uid)
+            record = self._records.get(uid)
             if record is not None and record.milestones is not None:
                 yield record, record.milestones
 
@@ -359,7 +362,7 @@ class PodObserver:
         assert end is not None
         self._resolve_owner(record)
         record.start_sli_ns = 0 if record.reconstructed else start_sli_ns(milestones)
-        self._recorder.finish_observed(record, end.outcome, _close(record, milestones, end), end.reason)
+        self._records.finish(record.uid, record, end.outcome, _close(record, milestones, end), end.reason)
         self._forget(record.uid, milestones.node)
 
     def _finish_guarded(self, record: PodRecord) -> None:
@@ -368,7 +371,7 @@ class PodObserver:
             self._finish(record)
         except Exception:
             log.exception("cannot finish the trace of a pod", extra={"pod": f"{record.namespace}/{record.name}"})
-            self._recorder.drop(record)
+            self._records.drop(record)
             self._forget(record.uid, record.node)
 
     def _forget(self, uid: str, node: str) -> None:
@@ -394,7 +397,7 @@ class PodObserver:
 
     def _publish_reconstructed(self, pod: ObservedPod, milestones: PodMilestones) -> None:
         end = trace_end(milestones, until_ready=self._until_ready)
-        record = self._recorder.observed_record(pod, milestones)
+        record = self._recorder.new_record(pod, milestones)
         if end is None or record is None:  # was Ready before, and it is not known when
             return
         _set_start(record, milestones)

@@ -68,24 +68,27 @@ class PodGroupRecorder:
         sampler: Sampler = Sampler(),  # noqa: B008  # immutable
         on_finished: Callable[[PodGroupRecord], None] = lambda record: None,
         on_evicted: Callable[[PodGroupRecord], None] = lambda record: None,
+        store: OpenGroupStore | None = None,
+        recovered: Iterable[tuple[PodGroupRecord, int]] = (),
     ) -> None:
-        """`pods` has the traces of the groups' pods, which are linked with those of the groups."""
+        """
+        pods       has the traces of the groups' pods, which are linked with those of the groups
+        store      stores the open records
+        recovered  open records of a terminated process, and until when it followed the group (ns); call
+                   informer_synced() after all groups and pods have been observed
+        """
         self._time_ns = clock.time_ns
         self._rng = rng
         self._pods = pods
         self._sampler = sampler
         self._on_finished = on_finished
         self._on_evicted = on_evicted
-        self._store: OpenGroupStore | None = None
+        self._store = store
         self._groups: dict[str, _Group] = {}  # by key: of each PodGroup, and of each group that pods name
         self._open: dict[str, PodGroupRecord] = {}  # by traceparent, oldest first
-        self._restored: dict[str, tuple[PodGroupRecord, int]] = {}  # by UID; until when it was followed (ns)
+        self._restored = {record.uid: (record, until_ns) for record, until_ns in recovered}
         self._ended: dict[str, None] = {}  # UIDs, oldest first
-        self._is_synced = True  # False: the informers have not delivered all objects of restored groups
-
-    def save_to(self, store: OpenGroupStore) -> None:
-        """Save open records in `store` from now on."""
-        self._store = store
+        self._is_synced = not self._restored  # False: the informers have not delivered all objects of restored groups
 
     # --- informer events -------------------------------------------------------------------------------------------
 
@@ -210,14 +213,6 @@ class PodGroupRecorder:
         yield from self._open.values()
 
     # --- records of other processes --------------------------------------------------------------------------------
-
-    def restore(self, record: PodGroupRecord, until_ns: int) -> None:
-        """Restore an open record of a terminated process, which followed the group until `until_ns`.
-
-        Call it before the first event; call informer_synced() after all groups and pods have been observed.
-        """
-        self._restored[record.uid] = record, until_ns
-        self._is_synced = False
 
     def informer_synced(self) -> None:
         """Finish restored records of groups that the informer did not deliver: they were deleted."""

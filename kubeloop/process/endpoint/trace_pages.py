@@ -72,7 +72,7 @@ class TracePages:
         self._pods = pods
         self._deployments = deployments
         self._clock_skew = clock_skew
-        now_ns = tracing.pods.now_ns
+        now_ns = tracing.open_pods.now_ns
         self._feed = PodFeed(self._memory, self._pods, now_ns=now_ns, instance=f"{now_ns():x}")
 
     async def trace(self, query: Mapping[str, str]) -> Any:

@@ -1,6 +1,6 @@
 """Observation of a cluster in one process: watches of pods, Events and nodes, top owners, and tracing.
 
-    reflector (pods, nodes) ----> ObjectStream --> PodObserver --> PodRecorder --> sampling, journal, export, pages
+    reflector (pods, nodes) ----> ObjectStream --> PodObserver --> open records --> sampling, journal, export, pages
     reflector (events), when the pods are listed --^
 
 Nothing is stored but the records of pods whose trace has not ended. Only leader election writes to the API server.
@@ -36,10 +36,11 @@ from kubeloop.process.observation.cluster_access import (
 )
 from kubeloop.process.observation.object_stream import ObjectReceiver, ObjectStream
 from kubeloop.process.observation.top_owners import TopOwners
+from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.observation.pod_observer import PodObserver
 from kubeloop.tracing.provider import RecordingSettings, Tracing
-from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 from kubeloop.tracing.spans.pod_record import PodRecord
 
@@ -91,19 +92,22 @@ class Observation:
         rng: random.Random,
         registry: Registerer,
         skew: ClockSkew,
+        open_journal: Callable[[], TraceJournal] | None = None,
     ) -> None:
+        """`open_journal` opens the journal of traces, if they are exported."""
         self.settings = settings
         self.skew = skew
         self.synced = asyncio.Event()
         self.missing = set(settings.missing)
-        self.tracing = _new_tracing(settings, clock, rng, registry)
+        self.tracing = _new_tracing(settings, clock, rng, registry, open_journal)
         self._client = client
         self._clock = clock
         self._rng = rng
         self._lag = LoopLag(registry)
         self._owners = TopOwners(client)
         self._observer = PodObserver(
-            self.tracing.pods,
+            self.tracing.open_pods,
+            self.tracing.observed_pods,
             until_ready=settings.trace_until_ready,
             skew=skew,
             top_owner=self._owners.find,
@@ -124,7 +128,7 @@ class Observation:
             group.create_task(self.tracing.run(), name="tracing")
             group.create_task(self._sweep(), name="sweep")
             group.create_task(self._watch(OBSERVED_NODES, NodeReceiver(self._observer)), name="nodes")
-            pods = PodReceiver(self._observer, self.tracing.pods, self.synced)
+            pods = PodReceiver(self._observer, self.tracing.open_pods, self.synced)
             group.create_task(self._watch(OBSERVED_PODS, pods, self.settings.pod_selectors), name="pods")
             if elect is not None:
                 group.create_task(self._elect(elect), name="leader-election")
@@ -174,9 +178,9 @@ class Observation:
 class PodReceiver(ObjectReceiver[ObservedPod]):
     """Passes pods to the observer, and the end of those that a later list lacks."""
 
-    def __init__(self, observer: PodObserver, recorder: PodRecorder, synced: asyncio.Event) -> None:
+    def __init__(self, observer: PodObserver, records: OpenPodRecords, synced: asyncio.Event) -> None:
         self._observer = observer
-        self._recorder = recorder
+        self._records = records
         self._synced = synced
         self._listed_uids: set[str] | None = None  # None while no list arrives
 
@@ -207,7 +211,7 @@ class PodReceiver(ObjectReceiver[ObservedPod]):
 
     def _unlisted_records(self) -> list[PodRecord]:
         assert self._listed_uids is not None
-        return [record for record in self._recorder.open_records() if record.uid not in self._listed_uids]
+        return [record for record in self._records.all() if record.uid not in self._listed_uids]
 
     def listed(self, arrival_ns: int) -> None:
         assert self._listed_uids is not None
@@ -253,11 +257,17 @@ class NodeReceiver(ObjectReceiver[ObservedNode]):
         self._observer.interrupted("nodes", since_ns, until_ns)
 
 
-def _new_tracing(settings: ObservationSettings, clock: Clock, rng: random.Random, registry: Registerer) -> Tracing:
+def _new_tracing(
+    settings: ObservationSettings,
+    clock: Clock,
+    rng: random.Random,
+    registry: Registerer,
+    open_journal: Callable[[], TraceJournal] | None,
+) -> Tracing:
     metrics = PrometheusTraceMetrics(registry)
     recording = RecordingSettings(
         tail_rules=settings.trace_tail_rules, until_ready=settings.trace_until_ready, standby=True
     )
-    tracing = Tracing(clock=clock, rng=rng, settings=recording, metrics=metrics)
-    metrics.open.set_function(tracing.pods.open_count)
+    tracing = Tracing(clock=clock, rng=rng, settings=recording, metrics=metrics, open_journal=open_journal)
+    metrics.open.set_function(tracing.open_pods.count)
     return tracing

@@ -60,16 +60,21 @@ class ControlProcess:
         client = Client(self.connection, clock=clock, rng=rng)
         if elects:
             settings = settings_within_lease(settings, ElectionOptions())
-        self.plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=MetricsRegistry())
-        self.plane.tracing._exporter = self._exporter
+        self.plane = ControlPlane(
+            client,
+            settings,
+            clock=clock,
+            rng=rng,
+            registry=MetricsRegistry(),
+            exporter=self._exporter,
+            open_journal=(lambda: TraceJournal(journal, "memory://")) if journal is not None else None,
+        )
         self.plane.lag._INTERVAL_SECONDS = _NEVER_SECONDS  # sampling costs most of the time of a quiet process
         self._election = None
         self.identity = self.connection.identity
         if elects:
             election = ElectionSettings(identity=self.identity)
             self._election = LeaderElection(client, election, clock=clock, rng=rng)
-        if journal is not None:
-            self.plane.tracing.use_journal(TraceJournal(journal, "memory://"))
 
     @property
     def is_leading(self) -> bool:

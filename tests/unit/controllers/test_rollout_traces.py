@@ -10,7 +10,8 @@ import pytest
 
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
 from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
+from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.trace import Link, Trace
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
@@ -30,7 +31,7 @@ def traced_simulation(clock: VirtualClock, *, annotates: bool = False) -> tuple[
         annotates=annotates,
         on_finished=lambda record, sampled: finished.append(record.trace()),
     )
-    pods = PodRecorder(clock=clock, rng=random.Random(3))
+    pods = standalone_pod_recorder(OpenPodRecords(clock=clock), rng=random.Random(3))
     return RolloutSimulation(1, traces=reconciles, pod_traces=pods), finished
 
 

@@ -17,7 +17,8 @@ from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS, default_plugins
 from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
-from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
+from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 from kubeloop.tracing.spans.pod_spans import pod_trace
 from support.scheduler_cluster import SchedulerCluster
 
@@ -91,7 +92,7 @@ async def test_example_places_groups_in_the_half_with_fewer_pods(clock):
 
 async def test_example_span_is_part_of_the_trace_of_its_pod(cluster, scheduling, clock):
     records = []
-    traces = PodRecorder(clock=clock, rng=random.Random(1), on_finished=records.append)
+    traces = standalone_pod_recorder(OpenPodRecords(clock=clock, on_finished=records.append), rng=random.Random(1))
     multi_point = PluginSet((*DEFAULT_PLUGINS, PluginRef("my_plugins:RackPower")))
     cluster.node("n")
     async with scheduling(traces=traces, profiles=(Profile(multi_point=multi_point),)):

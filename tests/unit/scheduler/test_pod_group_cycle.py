@@ -15,7 +15,8 @@ from kubeloop.scheduler import pod_group_cycle
 from kubeloop.scheduler.cache.cache import CacheError
 from kubeloop.scheduler.config.types import default_configuration
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
-from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
+from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 from kubeloop.tracing.spans.pod_record import Phase, PodRecord, SchedulingAttempt
 from kubeloop.tracing.spans.pod_spans import pod_trace
 from support.scheduler_cluster import SchedulerCluster
@@ -497,7 +498,7 @@ async def test_pods_that_wait_too_long_on_permit_return_their_nodes(cluster: Any
 
 async def test_trace_facts_of_members(cluster: Any, scheduling: Any, clock: Any) -> None:
     finished: list[PodRecord] = []
-    traces = PodRecorder(clock=clock, rng=random.Random(1), on_finished=finished.append)
+    traces = standalone_pod_recorder(OpenPodRecords(clock=clock, on_finished=finished.append), rng=random.Random(1))
     cluster.node("n", cpu="2")
     cluster.pod_group("g", min_count=3)
     async with scheduling(**default_profiles(GANGS), traces=traces):

@@ -9,6 +9,7 @@ import pytest
 
 from kubeloop.kube.objects import api_types
 from kubeloop.tracing.provider import RecordingSettings, Tracing
+from kubeloop.tracing.recording.top_owner_lookup import controller_is_top_owner
 
 START = datetime(2026, 1, 1, 12, 0, 0, 400_000, tzinfo=UTC)
 
@@ -120,12 +121,14 @@ def make_exporter():
 @pytest.fixture(scope="session")
 def make_tracing():
     def make(clock, sink=None, **options):
-        environ, seed = options.pop("environ", {}), options.pop("seed", 7)
+        environ, seed, journal = options.pop("environ", {}), options.pop("seed", 7), options.pop("journal", None)
         return Tracing(
             clock=clock,
             rng=random.Random(seed),
             environ=environ,
             exporter=sink or RecordingExporter(),
+            find_top_owner=options.pop("find_top_owner", controller_is_top_owner),
+            open_journal=(lambda: journal) if journal is not None else None,
             settings=RecordingSettings(**options),
         )
 

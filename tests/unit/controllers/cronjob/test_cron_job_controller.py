@@ -13,7 +13,8 @@ from kubeloop.controllers.cronjob.cron_job_controller import CronJobController
 from kubeloop.controllers.job.job_controller import JobController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
-from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
+from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
@@ -266,7 +267,8 @@ async def test_traces_of_a_job_lead_to_its_cron_job(fake_apiserver, start):
         annotates=True,
         on_finished=lambda record, sampled: records.append(record),
     )
-    pods = PodRecorder(clock=fake_apiserver.clock, rng=random.Random(2))
+    open_pods = OpenPodRecords(clock=fake_apiserver.clock)
+    pods = standalone_pod_recorder(open_pods, rng=random.Random(2))
     context = replace(fake_apiserver.context, traces=traces, pod_traces=pods)
     await start(fake_apiserver.informers, CronJobController(context), JobController(context))
     create(fake_apiserver)
@@ -279,7 +281,7 @@ async def test_traces_of_a_job_lead_to_its_cron_job(fake_apiserver, start):
     assert [traceparent for traceparent, relation in started.links if relation == "cause"] == [
         created.context.traceparent
     ]
-    (pod,) = pods.open_records()
+    (pod,) = open_pods.all()
     assert pod.owners == ["cronjob/c", f"job/{job['metadata']['name']}"]
 
 

@@ -16,7 +16,8 @@ from kubeloop.controllers.runtime.controller import StaleCache
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
 from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
+from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.trace import Link, Trace
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
@@ -413,7 +414,9 @@ async def test_pods_are_linked_with_the_reconcile_that_created_them(clock):
     reconciles = ReconcileRecorder(
         clock=clock, rng=random.Random(2), on_finished=lambda record, sampled: finished.append(record.trace())
     )
-    cluster = DaemonSetSimulation(traces=reconciles, pod_traces=PodRecorder(clock=clock, rng=random.Random(3)))
+    cluster = DaemonSetSimulation(
+        traces=reconciles, pod_traces=standalone_pod_recorder(OpenPodRecords(clock=clock), rng=random.Random(3))
+    )
     cluster.add_node("node-0")
     cluster.start()
     await apply(cluster)

@@ -55,18 +55,16 @@ def fail_attempt(tracing, web, clock):
 
 
 async def test_open_record_is_continued_after_crash(make_tracing, pod, manual_clock, exporter, tmp_path, crash):
-    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER)
-    before.use_journal(journal)
+    before = make_tracing(manual_clock, journal=journal)
     web = create_pod(before, pod, manual_clock)
     fail_attempt(before, web, manual_clock)
     await before.flush()
     crash(journal)
     manual_clock.ns = max(manual_clock.ns, os.stat(next(tmp_path.glob("*"))).st_mtime_ns) + 10**9
-    after = make_tracing(manual_clock, exporter, seed=2)
-    after.use_journal(TraceJournal(tmp_path, SERVER))
+    after = make_tracing(manual_clock, exporter, seed=2, journal=TraceJournal(tmp_path, SERVER))
     after.pods.observed(web)
-    after.pods.informer_synced()
+    after.restored_pods.informer_synced()
     manual_clock.pass_ms(5)
     after.pods.observed(pod("web-5f-a", annotations=web.metadata.annotations, node="n1"))
     await after.flush()
@@ -81,19 +79,17 @@ async def test_open_record_is_continued_after_crash(make_tracing, pod, manual_cl
 
 
 async def test_trace_until_ready_is_continued_after_crash(make_tracing, pod, manual_clock, exporter, tmp_path, crash):
-    before = make_tracing(manual_clock, until_ready=True)
     journal = TraceJournal(tmp_path, SERVER)
-    before.use_journal(journal)
+    before = make_tracing(manual_clock, until_ready=True, journal=journal)
     annotations = create_pod(before, pod, manual_clock).metadata.annotations
     bound = pod("web-5f-a", annotations=annotations, node="n1")
     before.pods.observed(bound)
     await before.flush()
     crash(journal)
     manual_clock.ns = max(manual_clock.ns, os.stat(next(tmp_path.glob("*"))).st_mtime_ns) + 10**9
-    after = make_tracing(manual_clock, exporter, seed=2, until_ready=True)
-    after.use_journal(TraceJournal(tmp_path, SERVER))
+    after = make_tracing(manual_clock, exporter, seed=2, until_ready=True, journal=TraceJournal(tmp_path, SERVER))
     after.pods.observed(bound)
-    after.pods.informer_synced()
+    after.restored_pods.informer_synced()
     await after.flush()
     assert exporter.traces == []
     manual_clock.pass_ms(5000)
@@ -109,9 +105,8 @@ async def test_trace_until_ready_is_continued_after_crash(make_tracing, pod, man
 
 async def killed_group(make_tracing, pod, clock, folder, crash):
     """Record a failed attempt of a group of two pods, then kill the process."""
-    before = make_tracing(clock)
     journal = TraceJournal(folder, SERVER)
-    before.use_journal(journal)
+    before = make_tracing(clock, journal=journal)
     group = TracedGroup(before, pod, clock)
     before.groups.group_observed(pod_group())
     group.observe(0, 1)
@@ -125,8 +120,7 @@ async def killed_group(make_tracing, pod, clock, folder, crash):
 async def test_trace_of_a_group_is_continued_after_crash(make_tracing, pod, manual_clock, exporter, tmp_path, crash):
     group = await killed_group(make_tracing, pod, manual_clock, tmp_path, crash)
     (before,) = group.tracing.groups.open_records()
-    group.tracing = after = make_tracing(manual_clock, exporter, seed=2)
-    after.use_journal(TraceJournal(tmp_path, SERVER))
+    group.tracing = after = make_tracing(manual_clock, exporter, seed=2, journal=TraceJournal(tmp_path, SERVER))
     group.observe(0, 1)  # the pods may be listed before the PodGroup
     after.groups.group_observed(pod_group())
     after.groups.informer_synced()
@@ -146,8 +140,7 @@ async def test_trace_of_a_group_deleted_while_not_running_ends(
     make_tracing, pod, manual_clock, exporter, tmp_path, crash
 ):
     group = await killed_group(make_tracing, pod, manual_clock, tmp_path, crash)
-    group.tracing = after = make_tracing(manual_clock, exporter, seed=2)
-    after.use_journal(TraceJournal(tmp_path, SERVER))
+    group.tracing = after = make_tracing(manual_clock, exporter, seed=2, journal=TraceJournal(tmp_path, SERVER))
     assert await group.finished(exporter) == []
     after.groups.informer_synced()
     (trace,) = await group.finished(exporter)
@@ -160,17 +153,15 @@ async def test_undelivered_trace_of_a_group_is_exported_after_crash(
 ):
     undelivered, recovered = make_exporter(), make_exporter()
     undelivered.delivered = list  # the collector did not respond in time
-    before = make_tracing(manual_clock, undelivered)
     journal = TraceJournal(tmp_path, SERVER)
-    before.use_journal(journal)
+    before = make_tracing(manual_clock, undelivered, journal=journal)
     group = TracedGroup(before, pod, manual_clock)
     before.groups.group_observed(pod_group(min_count=1))
     group.observe(0)
     group.bind(0)
     (expected,) = await group.finished(undelivered)
     crash(journal)
-    group.tracing = make_tracing(manual_clock, recovered, seed=2)
-    group.tracing.use_journal(TraceJournal(tmp_path, SERVER))
+    group.tracing = make_tracing(manual_clock, recovered, seed=2, journal=TraceJournal(tmp_path, SERVER))
     assert await group.finished(recovered) == [expected]
 
 
@@ -179,16 +170,14 @@ async def test_undelivered_trace_is_exported_with_same_ids_after_crash(
 ):
     undelivered, recovered = make_exporter(), make_exporter()
     undelivered.delivered = list  # the collector did not respond in time
-    before = make_tracing(manual_clock, undelivered)
     journal = TraceJournal(tmp_path, SERVER)
-    before.use_journal(journal)
+    before = make_tracing(manual_clock, undelivered, journal=journal)
     web = create_pod(before, pod, manual_clock)
     before.pods.observed(pod("web-5f-a", annotations=web.metadata.annotations, node="n1"))
     before.reconciles.reconcile("replicaset", "shop/web-5f").finish(changed=True)
     await before.flush()
     crash(journal)
-    after = make_tracing(manual_clock, recovered, seed=2)
-    after.use_journal(TraceJournal(tmp_path, SERVER))
+    after = make_tracing(manual_clock, recovered, seed=2, journal=TraceJournal(tmp_path, SERVER))
     await after.flush()
     expected, exported = ({trace.trace_id: trace for trace in e.traces} for e in (undelivered, recovered))
     assert exported == expected
@@ -196,18 +185,16 @@ async def test_undelivered_trace_is_exported_with_same_ids_after_crash(
 
 
 async def test_delivered_trace_is_not_exported_again(make_tracing, pod, manual_clock, make_exporter, tmp_path, crash):
-    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER)
-    before.use_journal(journal)
+    before = make_tracing(manual_clock, journal=journal)
     web = create_pod(before, pod, manual_clock)
     before.pods.observed(pod("web-5f-a", annotations=web.metadata.annotations, node="n1"))
     await before.flush()
     crash(journal)
     recovered = make_exporter()
-    after = make_tracing(manual_clock, recovered)
-    after.use_journal(TraceJournal(tmp_path, SERVER))
+    after = make_tracing(manual_clock, recovered, journal=TraceJournal(tmp_path, SERVER))
     after.pods.observed(pod("web-5f-a", annotations=web.metadata.annotations, node="n1"))
-    after.pods.informer_synced()
+    after.restored_pods.informer_synced()
     await after.flush()
     assert recovered.traces == []
 
@@ -216,9 +203,8 @@ async def test_delivered_trace_is_not_exported_again(make_tracing, pod, manual_c
 async def test_pod_deleted_between_processes_has_trace(
     make_tracing, pod, manual_clock, exporter, tmp_path, crash, created
 ):
-    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER)
-    before.use_journal(journal)
+    before = make_tracing(manual_clock, journal=journal)
     if created:
         fail_attempt(before, create_pod(before, pod, manual_clock), manual_clock)
         await before.flush()
@@ -227,9 +213,8 @@ async def test_pod_deleted_between_processes_has_trace(
         before.pods.create_requested(**about)
     crash(journal)
     manual_clock.pass_ms(60_000)
-    after = make_tracing(manual_clock, exporter)
-    after.use_journal(TraceJournal(tmp_path, SERVER))
-    after.pods.informer_synced()
+    after = make_tracing(manual_clock, exporter, journal=TraceJournal(tmp_path, SERVER))
+    after.restored_pods.informer_synced()
     await after.flush()
     (trace,) = exporter.traces
     trace.check()
@@ -237,15 +222,13 @@ async def test_pod_deleted_between_processes_has_trace(
 
 
 async def test_pod_bound_during_crash_ends_at_binding_time(make_tracing, pod, manual_clock, exporter, tmp_path, crash):
-    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER)
-    before.use_journal(journal)
+    before = make_tracing(manual_clock, journal=journal)
     web = create_pod(before, pod, manual_clock)
     before.pods.bind_started(web, "n1")
     crash(journal)
     manual_clock.pass_ms(3_600_000)
-    after = make_tracing(manual_clock, exporter)
-    after.use_journal(TraceJournal(tmp_path, SERVER))
+    after = make_tracing(manual_clock, exporter, journal=TraceJournal(tmp_path, SERVER))
     scheduled = {"PodScheduled": "2026-01-01T12:00:01Z"}
     after.pods.observed(pod("web-5f-a", annotations=web.metadata.annotations, node="n1", conditions=scheduled))
     await after.flush()
@@ -257,18 +240,16 @@ async def test_pod_bound_during_crash_ends_at_binding_time(make_tracing, pod, ma
 async def test_journal_of_running_process_or_other_cluster_is_kept(
     make_tracing, pod, manual_clock, exporter, tmp_path, crash
 ):
-    alive, tracing = TraceJournal(tmp_path, SERVER), make_tracing(manual_clock)
-    create_pod(tracing, pod, manual_clock)
+    alive = TraceJournal(tmp_path, SERVER)
     (alive_path,) = tmp_path.glob("*.trace-journal")
     alive_path.rename(alive_path.with_name("77-1.trace-journal"))
     other_cluster = TraceJournal(tmp_path, "https://other_cluster")
-    tracing.use_journal(other_cluster)
+    tracing = make_tracing(manual_clock, journal=other_cluster)
     fail_attempt(tracing, create_pod(tracing, pod, manual_clock, "b"), manual_clock)
     crash(other_cluster)
     files = {path.name for path in tmp_path.glob("*.trace-journal")}
-    after = make_tracing(manual_clock, exporter)
-    after.use_journal(TraceJournal(tmp_path, SERVER))
-    after.pods.informer_synced()
+    after = make_tracing(manual_clock, exporter, journal=TraceJournal(tmp_path, SERVER))
+    after.restored_pods.informer_synced()
     await after.flush()
     assert exporter.traces == []
     assert files < {path.name for path in tmp_path.glob("*.trace-journal")}
@@ -276,9 +257,8 @@ async def test_journal_of_running_process_or_other_cluster_is_kept(
 
 
 async def test_rotation_loses_no_records(make_tracing, pod, manual_clock, make_exporter, tmp_path, crash):
-    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER, rotate_bytes=10_000)
-    before.use_journal(journal)
+    before = make_tracing(manual_clock, journal=journal)
     pending = [create_pod(before, pod, manual_clock, f"waits-{number}") for number in range(250)]
     sizes = []
     for number in range(100):
@@ -292,9 +272,8 @@ async def test_rotation_loses_no_records(make_tracing, pod, manual_clock, make_e
     if journal._old is not None:
         os.close(journal._old[1])
     recovered = make_exporter()
-    after = make_tracing(manual_clock, recovered)
-    after.use_journal(TraceJournal(tmp_path, SERVER))
-    after.pods.informer_synced()
+    after = make_tracing(manual_clock, recovered, journal=TraceJournal(tmp_path, SERVER))
+    after.restored_pods.informer_synced()
     await after.flush()
     assert {trace.root.attributes["k8s.pod.name"] for trace in recovered.traces} == {w.metadata.name for w in pending}
 
@@ -303,9 +282,8 @@ async def test_rotation_loses_no_records(make_tracing, pod, manual_clock, make_e
 async def test_full_disk_disables_journal_and_closes_files_once(
     make_tracing, pod, manual_clock, tmp_path, monkeypatch, writes
 ):
-    tracing = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER, rotate_bytes=100)
-    tracing.use_journal(journal)
+    tracing = make_tracing(manual_clock, journal=journal)
     write, left = os.write, writes
 
     def limited(descriptor, content):
@@ -330,9 +308,8 @@ async def test_full_disk_disables_journal_and_closes_files_once(
 
 @pytest.mark.parametrize("cut", [1, 7, 100])
 async def test_incomplete_last_entry_is_ignored(make_tracing, pod, manual_clock, exporter, tmp_path, crash, cut):
-    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER)
-    before.use_journal(journal)
+    before = make_tracing(manual_clock, journal=journal)
     create_pod(before, pod, manual_clock, "a")
     web = create_pod(before, pod, manual_clock, "b")
     await before.flush()
@@ -341,9 +318,8 @@ async def test_incomplete_last_entry_is_ignored(make_tracing, pod, manual_clock,
     crash(journal)
     (path,) = tmp_path.glob("*.trace-journal")
     path.write_bytes(path.read_bytes()[:-cut])
-    after = make_tracing(manual_clock, exporter)
-    after.use_journal(TraceJournal(tmp_path, SERVER))
-    after.pods.informer_synced()
+    after = make_tracing(manual_clock, exporter, journal=TraceJournal(tmp_path, SERVER))
+    after.restored_pods.informer_synced()
     await after.flush()
     assert len(exporter.traces) == 2
 
@@ -353,12 +329,12 @@ async def test_invalid_files_in_folder_are_ignored(make_tracing, manual_clock, t
     (tmp_path / "8-1.trace-journal").write_bytes(b"")
     os.mkfifo(tmp_path / "7-1.trace-journal")  # opening it for reading would wait for a writer
     (tmp_path / "6-1.trace-journal").symlink_to("/dev/zero")
-    make_tracing(manual_clock).use_journal(TraceJournal(tmp_path, SERVER))
+    make_tracing(manual_clock, journal=TraceJournal(tmp_path, SERVER))
 
 
 async def test_close_removes_empty_journal(make_tracing, pod, manual_clock, tmp_path):
     journal = TraceJournal(tmp_path, SERVER)
-    make_tracing(manual_clock).use_journal(journal)
+    make_tracing(manual_clock, journal=journal)
     journal.close()
     assert [*tmp_path.iterdir()] == []
 
@@ -381,25 +357,23 @@ def test_invalid_folder_is_user_error(tmp_path):
 
 
 async def test_later_writes_have_only_new_facts(make_tracing, pod, manual_clock, exporter, tmp_path, crash):
-    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER)
-    before.use_journal(journal)
+    before = make_tracing(manual_clock, journal=journal)
     web = create_pod(before, pod, manual_clock)
     (path,) = tmp_path.glob("*.trace-journal")
     sizes = []
     for _ in range(300):  # facts in the middle are dropped
         fail_attempt(before, web, manual_clock)
-        before.pods.sweep()
+        before.open_pods.sweep()
         journal.write_out()
         sizes.append(path.stat().st_size)
     steps = [after - earlier for earlier, after in itertools.pairwise(sizes)]
     assert sorted(steps)[len(steps) // 2] < 1_000 < sizes[-1] / 100
     before.pods.bind_started(web, "n1")
-    record = before.pods.open_record(web.metadata.uid)
+    record = before.open_pods.get(web.metadata.uid)
     crash(journal)
-    after = make_tracing(manual_clock, exporter, seed=2)
-    after.use_journal(TraceJournal(tmp_path, SERVER))
-    ((restored, _),) = after.pods._restored.values()
+    after = make_tracing(manual_clock, exporter, seed=2, journal=TraceJournal(tmp_path, SERVER))
+    ((restored, _),) = after.restored_pods._by_key.values()
     assert restored.facts == record.facts
     assert (restored.name, restored.uid, restored.observed_ns, restored.link) == (
         record.name,
@@ -410,24 +384,22 @@ async def test_later_writes_have_only_new_facts(make_tracing, pod, manual_clock,
 
 
 async def test_fact_that_ends_after_it_was_written_is_written_again(make_tracing, pod, manual_clock, tmp_path, crash):
-    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER)
-    before.use_journal(journal)
+    before = make_tracing(manual_clock, journal=journal)
     web = create_pod(before, pod, manual_clock)
     before.pods.attempt_started(web, 1)
     before.pods.queued(web, "active")
-    before.pods.sweep()
+    before.open_pods.sweep()
     journal.write_out()
     before.pods.attempt_finished(web, AttemptFacts("scheduled", node="n1"))
     before.pods.bind_started(web, "n1")
     journal.write_out()
     before.pods.bind_finished(web, "409 conflict")
-    before.pods.sweep()
-    record = before.pods.open_record(web.metadata.uid)
+    before.open_pods.sweep()
+    record = before.open_pods.get(web.metadata.uid)
     crash(journal)
-    after = make_tracing(manual_clock, seed=2)
-    after.use_journal(TraceJournal(tmp_path, SERVER))
-    ((restored, _),) = after.pods._restored.values()
+    after = make_tracing(manual_clock, seed=2, journal=TraceJournal(tmp_path, SERVER))
+    ((restored, _),) = after.restored_pods._by_key.values()
     assert restored.facts == record.facts
     assert restored.facts[0].result.node == "n1"
     assert restored.facts[-1].error == "409 conflict"
@@ -436,32 +408,28 @@ async def test_fact_that_ends_after_it_was_written_is_written_again(make_tracing
 async def test_journal_of_another_version_is_reported(
     make_tracing, pod, manual_clock, tmp_path, crash, caplog, monkeypatch
 ):
-    before = make_tracing(manual_clock)
     monkeypatch.setattr(journal_module, "_FORMAT", 3)
     journal = TraceJournal(tmp_path, SERVER)
-    before.use_journal(journal)
+    before = make_tracing(manual_clock, journal=journal)
     create_pod(before, pod, manual_clock)
     crash(journal)
     monkeypatch.undo()
-    after = make_tracing(manual_clock, seed=2)
-    after.use_journal(TraceJournal(tmp_path, SERVER))
-    assert not after.pods._restored
+    after = make_tracing(manual_clock, seed=2, journal=TraceJournal(tmp_path, SERVER))
+    assert not after.restored_pods._by_key
     (log_record,) = caplog.records
     assert "another version of kubeloop" in log_record.getMessage()
 
 
 async def test_spans_of_plugins_are_restored(make_tracing, pod, manual_clock, tmp_path, crash):
-    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER)
-    before.use_journal(journal)
+    before = make_tracing(manual_clock, journal=journal)
     web = create_pod(before, pod, manual_clock)
     journal.write_out()
     span = Span("check", "11" * 8, 1, 2, "", {"racks": ["a"], "free": [1, 2]}, events=(SpanEvent("answered", 2),))
-    record = before.pods.open_record(web.metadata.uid)
+    record = before.open_pods.get(web.metadata.uid)
     record.add_plugin_span(span)
-    before.pods.sweep()
+    before.open_pods.sweep()
     crash(journal)
-    after = make_tracing(manual_clock, seed=2)
-    after.use_journal(TraceJournal(tmp_path, SERVER))
-    ((restored, _),) = after.pods._restored.values()
+    after = make_tracing(manual_clock, seed=2, journal=TraceJournal(tmp_path, SERVER))
+    ((restored, _),) = after.restored_pods._by_key.values()
     assert restored.plugin_spans == [span]

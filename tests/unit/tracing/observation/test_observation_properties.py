@@ -87,7 +87,7 @@ def test_any_delivery_gives_at_most_one_trace_that_is_a_tree(delivery, until_rea
             traces.observer.pod_observed(obj, arrival_ns)
         else:
             traces.observer.event_observed(obj, arrival_ns)
-        for record in traces.recorder.open_records():
+        for record in traces.records.all():
             check_trace(record, last_ns)
         traces.observer.sweep()
     traces.observer.check()
@@ -96,7 +96,7 @@ def test_any_delivery_gives_at_most_one_trace_that_is_a_tree(delivery, until_rea
     traces.pass_seconds(200)
     was_observed = any(kind == "state" for _, kind, _ in delivered)
     assert len(traces.finished) == was_observed
-    assert traces.recorder.open_count() == 0
+    assert traces.records.count() == 0
     for record in traces.finished:
         trace = check_trace(record)
         assert trace.root.attributes["kubeloop.outcome"] in ("bound", "ready", "failed", "deleted")
@@ -111,7 +111,7 @@ def test_a_restart_at_any_time_gives_one_trace(delivery, killed_after, down_seco
     story, delivered = delivery
     before = ObservedTraces()
     deliver(before, delivered[:killed_after])
-    records = [*before.recorder.open_records()]
+    records = [*before.records.all()]
     journaled = [
         msgspec.convert(msgspec.msgpack.decode(msgspec.msgpack.encode(record)), PodRecord) for record in records
     ]

@@ -21,12 +21,11 @@ def start(make_tracing, make_exporter, manual_clock, tmp_path):
 
     def start(*, with_journal=True):
         exporter = make_exporter()
-        tracing = make_tracing(manual_clock, exporter, until_ready=True)
         journal = TraceJournal(tmp_path, SERVER) if with_journal else None
-        if journal is not None:
-            tracing.use_journal(journal)
+        tracing = make_tracing(manual_clock, exporter, until_ready=True, journal=journal)
         observer = PodObserver(
-            tracing.pods,
+            tracing.open_pods,
+            tracing.observed_pods,
             until_ready=True,
             skew=ClockSkew(),
             top_owner=lambda namespace, owner: TopOwner("Deployment", "web"),
@@ -71,7 +70,7 @@ async def test_open_trace_is_continued(start, kill, manual_clock):
     tracing, journal, observer, _ = start()
     story = begin(PodStory(observer))
     await tracing.flush()
-    before = next(iter(tracing.pods.open_records())).context
+    before = next(iter(tracing.open_pods.all())).context
     kill(journal, 2)
     story.after(10)
     manual_clock.ns = ns(story.at)
@@ -154,7 +153,7 @@ async def test_undelivered_trace_is_exported_again_with_the_same_ids(start, kill
 async def test_without_a_journal_the_trace_has_the_same_ids(start, manual_clock):
     tracing, _, observer, _ = start(with_journal=False)
     story = begin(PodStory(observer))
-    before = next(iter(tracing.pods.open_records())).context
+    before = next(iter(tracing.open_pods.all())).context
     manual_clock.ns = ns(30)
     tracing, _, observer, exporter = start(with_journal=False)
     list_pods(tracing, observer, story)

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.tracing.observation import pod_observer
 from kubeloop.tracing.observation.pod_observer import LATE_EVENTS_NS, TopOwner
-from kubeloop.tracing.recording import pod_recorder
+from kubeloop.tracing.recording import open_pod_records
 from kubeloop.tracing.sampling.samplers import Sampler, parse_tail_rules
 from kubeloop.tracing.sampling.tail_rules import matching_tail_rule
 from kubeloop.tracing.spans.trace import Link
@@ -465,7 +465,7 @@ def test_late_event_of_a_finished_pod_is_ignored(traces):
     story = PodStory(traces.observer).start_normally()
     story.after(60).event("Unhealthy", "Readiness probe failed", container="app").ready()
     traces.trace()
-    assert traces.recorder.open_count() == 0
+    assert traces.records.count() == 0
 
 
 def test_watch_that_was_interrupted(traces):
@@ -634,7 +634,7 @@ def test_pod_of_the_first_list_that_was_ready_before_is_not_followed(traces):
     traces.observer.pod_observed(story.states[-1][0], ns(100), initial=True)
     traces.observer.synced()
     traces.pass_seconds(16)
-    assert (traces.recorder.open_count(), traces.finished, traces.reconstructed) == (0, [], [])
+    assert (traces.records.count(), traces.finished, traces.reconstructed) == (0, [], [])
 
 
 def test_reconstructed_pods_are_limited_to_the_newest(traces, monkeypatch):
@@ -670,7 +670,7 @@ def test_two_observers_give_a_pod_the_same_trace():
 def test_pods_that_the_sampler_leaves_out_are_not_followed():
     traces = ObservedTraces(sampler=Sampler(ratio=0.0))
     PodStory(traces.observer).start_normally()
-    assert (traces.finished, traces.recorder.open_count()) == ([], 0)
+    assert (traces.finished, traces.records.count()) == ([], 0)
 
 
 def test_deleted_pod_that_was_never_observed_has_no_trace(traces):
@@ -709,14 +709,14 @@ def test_topmost_owner_is_resolved_at_the_end_at_the_latest():
 
 
 def test_oldest_open_pod_is_dropped(traces, monkeypatch):
-    monkeypatch.setattr(pod_recorder, "MAX_OPEN", 2)
+    monkeypatch.setattr(open_pod_records, "MAX_OPEN", 2)
     stories = [PodStory(traces.observer, name=f"web-{number}").create() for number in range(3)]
-    assert [record.name for record in traces.recorder.open_records()] == ["web-1", "web-2"]
+    assert [record.name for record in traces.records.all()] == ["web-1", "web-2"]
     stories[0].after(1).bind()
     stories[1].after(1).bind()
     PodStory(traces.observer, name="web-3").create()
     assert traces.observer._on_node == {}
-    assert [record.name for record in traces.recorder.open_records()] == ["web-2", "web-3"]
+    assert [record.name for record in traces.records.all()] == ["web-2", "web-3"]
     traces.observer.check()
 
 
@@ -745,7 +745,7 @@ def test_events_wait_for_their_pod_for_a_limited_time(traces):
     traces.pass_seconds(2)
     assert (traces.observer._early, traces.observer.events_dropped) == ({}, 0)
     story.bind()
-    assert traces.recorder.open_count() == 1
+    assert traces.records.count() == 1
 
 
 def test_finished_pods_that_a_list_lacks_are_forgotten(traces):
@@ -781,6 +781,6 @@ def test_a_long_history_is_limited(traces):
     rng = random.Random(1)
     for number in range(500):
         story.after(1).unschedulable(f"reason {number}", event=rng.random() < 0.5)
-    [record] = traces.recorder.open_records()
+    [record] = traces.records.all()
     assert len(record.milestones.scheduling) <= 60
     check_trace(record, START_NS + 501 * SECOND)

@@ -63,7 +63,7 @@ def followed(tracing: Any, pod: Any, clock: Any) -> Any:
     """Return the record of a pod whose attempt has started."""
     web, _ = request_pod(tracing, pod, clock)
     tracing.pods.attempt_started(web, 1)
-    return tracing.pods.open_record(web.metadata.uid)
+    return tracing.open_pods.get(web.metadata.uid)
 
 
 def test_exception_sets_error_and_adds_event(tracing: Any, pod: Any, manual_clock: Any, tracer: PluginTracer) -> None:

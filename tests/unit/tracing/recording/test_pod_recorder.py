@@ -7,8 +7,9 @@ import random
 import pytest
 
 from kubeloop.kube.client.current_span import current_span, log_traceparent, request_traceparent
-from kubeloop.tracing.recording import pod_recorder
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodCreateRequest, PodRecorder
+from kubeloop.tracing.recording import open_pod_records
+from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodCreateRequest, PodScope, standalone_pod_recorder
 from kubeloop.tracing.sampling.samplers import DISABLED_SAMPLER
 from kubeloop.tracing.spans.trace import Link
 from support.pod_traces import MS, attempt, bind, finished, request_pod
@@ -56,23 +57,13 @@ async def test_watch_event_may_come_before_bind_response(tracing, pod, manual_cl
     assert {"bind", "confirmation"} <= {span.name for span in trace.spans}
 
 
-async def test_missing_bind_response_ends_trace_after_timeout(tracing, pod, manual_clock, exporter):
-    web, traceparent = request_pod(tracing, pod, manual_clock)
-    tracing.pods.bind_started(web, "n1")
-    tracing.pods.observed(pod(traceparent=traceparent, node="n1"))
-    manual_clock.pass_ms(61_000)
-    trace = await finished(tracing, exporter)
-    assert trace.root.attributes["kubeloop.outcome"] == "bound"
-    assert (trace.root.end_ns - trace.root.start_ns) / MS < 100
-
-
 async def test_trace_continues_with_same_ids_after_restart(make_tracing, pod, manual_clock, exporter):
     before = make_tracing(manual_clock, seed=1)
     web, traceparent = request_pod(before, pod, manual_clock)
     after = make_tracing(manual_clock, exporter, seed=2)
     manual_clock.pass_ms(5000)
     after.pods.observed(web)
-    assert after.pods.open_record(web.metadata.uid).traceparent == traceparent
+    assert after.open_pods.get(web.metadata.uid).traceparent == traceparent
     after.pods.queued(web, "active", "PodAdd")
     attempt(after, web, manual_clock, 1, AttemptFacts("scheduled", nodes=1, feasible=1, node="n1"))
     bind(after, web, manual_clock, "n1")
@@ -89,7 +80,7 @@ async def test_trace_continues_with_same_ids_after_restart(make_tracing, pod, ma
 async def test_pod_of_another_creator_gets_its_own_trace(tracing, pod, manual_clock, exporter):
     bare = pod("bare", owner="")
     tracing.pods.observed(bare)
-    traceparent = tracing.pods.open_record(bare.metadata.uid).traceparent
+    traceparent = tracing.open_pods.get(bare.metadata.uid).traceparent
     assert traceparent.endswith("-01")
     tracing.pods.observed(pod("bare", owner="", node="n1"))
     trace = await finished(tracing, exporter)
@@ -97,30 +88,6 @@ async def test_pod_of_another_creator_gets_its_own_trace(tracing, pod, manual_cl
     assert trace.root.parent_span_id == ""
     assert "kubeloop.continued" not in trace.root.attributes
     assert tracing.trace_id(pod("bare", owner="", node="n1")) == trace.trace_id
-
-
-@pytest.mark.parametrize("known_after", ["at once", "the end of the trace"])
-async def test_pod_of_another_creators_job_has_the_top_owner(tracing, pod, exporter, known_after):
-    top_owners = {"web-5f": ("CronJob", "web")} if known_after == "at once" else {}
-    tracing.pods.look_up_owners(lambda namespace, job: top_owners.get(job.name))
-    tracing.pods.observed(pod(owner="Job"))
-    tracing.pods.observed(pod(owner="Job", node="n1"))
-    top_owners["web-5f"] = ("CronJob", "web")
-    trace = await finished(tracing, exporter)
-    names = [trace.root.attributes[f"k8s.{kind}.name"] for kind in ("job", "cronjob")]
-    assert names == ["web-5f", "web"]
-    (record,) = tracing.recent.records()
-    assert record.owners == ["cronjob/web", "job/web-5f"]
-
-
-async def test_job_without_an_owner_is_the_top_owner(tracing, pod, exporter):
-    tracing.pods.look_up_owners(lambda namespace, job: (job.kind, job.name))
-    tracing.pods.observed(pod(owner="Job"))
-    tracing.pods.observed(pod(owner="Job", node="n1"))
-    trace = await finished(tracing, exporter)
-    assert "kubeloop.owner.kind" not in trace.root.attributes
-    (record,) = tracing.recent.records()
-    assert record.owners == ["job/web-5f"]
 
 
 async def test_span_of_creator_is_parent_of_pod_span(tracing, pod, manual_clock, exporter):
@@ -143,27 +110,13 @@ async def test_unsampled_pod_has_no_trace(make_tracing, pod, manual_clock, expor
     tracing.pods.observed(pod("bare", owner=""))
     await tracing.flush()
     assert exporter.traces == []
-    assert [*tracing.pods.open_records()] == []
+    assert [*tracing.open_pods.all()] == []
 
 
 async def test_pods_first_observed_bound_or_ended_are_ignored(tracing, pod):
     tracing.pods.observed(pod("a", node="n1"))
     tracing.pods.observed(pod("b", phase="Succeeded"))
-    assert [*tracing.pods.open_records()] == []
-
-
-async def test_failed_create_ends_trace_after_delay(tracing, pod, manual_clock, exporter):
-    traces = tracing.pods
-    traceparent = traces.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f").traceparent
-    manual_clock.pass_ms(1)
-    traces.create_failed(traceparent, "403 quota")
-    await tracing.flush()
-    assert exporter.traces == []
-    manual_clock.pass_ms(11_000)
-    trace = await finished(tracing, exporter)
-    assert [span.name for span in trace.spans] == ["pod", "create"]
-    assert trace.root.error == "403 quota"
-    assert [*traces.open_records()] == []
+    assert [*tracing.open_pods.all()] == []
 
 
 async def test_lost_create_response_is_resolved_by_watch_event(tracing, pod, manual_clock, exporter):
@@ -179,26 +132,11 @@ async def test_lost_create_response_is_resolved_by_watch_event(tracing, pod, man
     assert trace.spans[1].error == "connection lost"
 
 
-async def test_number_of_open_records_is_bounded(tracing, pod, exporter, caplog, monkeypatch):
-    monkeypatch.setattr(pod_recorder, "MAX_OPEN", 10)
-    for number in range(25):
-        tracing.pods.observed(pod(f"p{number}"))
-    assert len([*tracing.pods.open_records()]) == 10
-    await tracing.flush()
-    assert exporter.traces == [], "an evicted pod gets its trace when it is observed again"
-    (log_record,) = caplog.records
-    assert "too many pending pods" in log_record.getMessage()
-
-
-async def test_number_of_requested_pods_is_bounded(tracing, monkeypatch):
-    monkeypatch.setattr(pod_recorder, "MAX_OPEN", 10)
-    for _ in range(25):
-        tracing.pods.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f")
-    assert tracing.pods.open_count() == 10
-
-
 def test_disabled_recorder_accepts_every_call(pod, manual_clock):
-    recorder = PodRecorder(clock=manual_clock, rng=random.Random(1), sampler=DISABLED_SAMPLER)
+    records = open_pod_records.OpenPodRecords(clock=manual_clock)
+    recorder = standalone_pod_recorder(
+        OpenPodRecords(clock=manual_clock), rng=random.Random(1), sampler=DISABLED_SAMPLER
+    )
     web = pod()
     request = recorder.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="x")
     assert request == PodCreateRequest()
@@ -211,7 +149,7 @@ def test_disabled_recorder_accepts_every_call(pod, manual_clock):
     recorder.bind_finished(web)
     recorder.deleted(web)
     assert current_span.get() is None
-    assert [*recorder.open_records()] == []
+    assert [*records.all()] == []
 
 
 async def test_template_traceparent_is_parent_of_pod_spans(tracing, pod, manual_clock, exporter):
@@ -243,19 +181,18 @@ async def test_restart_restores_parent_and_reconcile_link(make_tracing, pod, man
     assert trace.root.links == (Link(link, "reconcile"),)
 
 
-async def test_pods_outside_of_scope_are_ignored(tracing, pod):
-    tracing.pods.limit_scope(schedules=lambda name: name == "mine", creators=frozenset())
+async def test_pods_outside_of_scope_are_ignored(make_tracing, manual_clock, pod):
+    tracing = make_tracing(manual_clock, scope=PodScope(frozenset({"mine"}), creators=frozenset()))
     tracing.pods.observed(pod("other_traceparent"))
     tracing.pods.observed(pod("ours", scheduler="mine"))
-    assert [record.name for record in tracing.pods.open_records()] == ["ours"]
+    assert [record.name for record in tracing.open_pods.all()] == ["ours"]
 
 
 async def test_creator_ends_trace_and_other_scheduler_adds_child(make_tracing, pod, manual_clock, make_exporter):
     creating, scheduling = make_exporter(), make_exporter()
-    creator = make_tracing(manual_clock, creating, seed=1)
-    creator.pods.limit_scope(schedules=lambda name: False, creators=frozenset({"ReplicaSet"}))
-    scheduler = make_tracing(manual_clock, scheduling, seed=2)
-    scheduler.pods.limit_scope(schedules=lambda name: True, creators=frozenset())
+    creates, schedules = PodScope(frozenset(), frozenset({"ReplicaSet"})), PodScope(None, frozenset())
+    creator = make_tracing(manual_clock, creating, seed=1, scope=creates)
+    scheduler = make_tracing(manual_clock, scheduling, seed=2, scope=schedules)
     request = creator.pods.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f")
     traceparent, annotations = request.traceparent, request.annotations
     web = pod(annotations=annotations)
@@ -292,72 +229,12 @@ async def test_standby_exports_nothing_until_it_leads(tracing, pod, manual_clock
     assert lengths["queue active"] == 10
 
 
-async def test_new_leader_keeps_what_it_knows_of_bound_and_requested_pods(make_tracing, pod, manual_clock, exporter):
-    tracing = make_tracing(manual_clock, exporter, until_ready=True)
-    web, traceparent = request_pod(tracing, pod, manual_clock)
-    tracing.pods.queued(web, "active", "PodAdd")
-    manual_clock.pass_ms(5)
-    attempt(tracing, web, manual_clock, 1, AttemptFacts("scheduled", node="n1"))
-    tracing.pods.observed(pod(web.metadata.name, traceparent=traceparent, node="n1"))
-    requested = tracing.pods.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f")
-    tracing.start_leading()
-    manual_clock.pass_ms(5)
-    tracing.pods.observed(pod("other", traceparent=requested.traceparent))
-    tracing.pods.deleted(pod("other", traceparent=requested.traceparent))
-    tracing.pods.deleted(pod(web.metadata.name, traceparent=traceparent, node="n1"))
-    await tracing.flush()
-    names = {trace.root.attributes["k8s.pod.name"]: [span.name for span in trace.spans] for trace in exporter.traces}
-    assert "queue active" in names[web.metadata.name]
-    assert all("not followed" not in spans for spans in names.values())
-
-
 async def test_parentbased_sampler_follows_sampled_parent(make_tracing, pod, manual_clock, exporter):
     tracing = make_tracing(manual_clock, exporter, environ={"OTEL_TRACES_SAMPLER": "parentbased_always_off"})
     other_traceparent = "00-11111111111111111111111111111111-2222222222222222-01"
     tracing.pods.observed(pod("a", owner="", traceparent=other_traceparent))
     tracing.pods.observed(pod("b", owner=""))
-    assert [record.name for record in tracing.pods.open_records()] == ["a"]
-
-
-def test_total_number_of_facts_is_bounded(make_tracing, pod, manual_clock, monkeypatch):
-    monkeypatch.setattr(pod_recorder, "MAX_TOTAL_FACTS", 1_000)
-    tracing = make_tracing(manual_clock)
-    pods = [pod(f"p{number}") for number in range(20)]
-    for web in pods:
-        tracing.pods.observed(web)
-    tracing.pods.sweep()
-    for number in range(100):
-        for web in pods:
-            attempt(tracing, web, manual_clock, number, AttemptFacts("unschedulable"))
-    assert sum(len(record.facts) for record in tracing.pods.open_records()) <= 1_000
-
-
-def test_changed_records_are_saved_in_slices(tracing, pod, manual_clock, monkeypatch):
-    class Saved:
-        def __init__(self):
-            self.names = []
-
-        def save(self, record):
-            record.is_journaled, record.journaled_facts = True, len(record.facts)
-            self.names.append(record.name)
-
-        def delete(self, record):
-            self.names.append(f"not {record.name}")
-
-    monkeypatch.setattr(pod_recorder, "MAX_SAVED_PER_SWEEP", 3)
-    saved = Saved()
-    tracing.pods.save_to(saved)
-    pods = [pod(f"p{number}") for number in range(5)]
-    for web in pods:
-        tracing.pods.observed(web)
-    for expected in (3, 5, 5):
-        tracing.pods.sweep()
-        assert len(saved.names) == expected
-    manual_clock.pass_ms(1)
-    tracing.pods.queued(pods[4], "active", "x")
-    tracing.pods.sweep()
-    tracing.pods.sweep()
-    assert saved.names == ["p0", "p1", "p2", "p3", "p4", "p4"]
+    assert [record.name for record in tracing.open_pods.all()] == ["a"]
 
 
 def test_current_span_is_set_during_work_on_pod_and_reconcile(tracing, pod, manual_clock):
@@ -382,4 +259,4 @@ def test_current_span_of_unrecorded_pod_is_its_annotation(make_tracing, pod, man
     assert log_traceparent() == "", "nothing is recorded for it"
     tracing.pods.bind_started(pod("invalid", traceparent="00-1\r\nx: y"), "n1")
     assert request_traceparent() == ""
-    assert tracing.pods.open_count() == 0
+    assert tracing.open_pods.count() == 0

@@ -46,7 +46,7 @@ def test_phase_times_equal_sums_of_spans(tracing, pod, manual_clock):
 def test_wait_ends_at_gap_in_phase_times_and_spans(tracing, pod, manual_clock):
     web, traceparent = request_pod(tracing, pod, manual_clock)
     tracing.pods.queued(web, "unschedulable", "no room")
-    record = tracing.pods.open_record(web.metadata.uid)
+    record = tracing.open_pods.get(web.metadata.uid)
     for limit in (1_000, 24):
         for _ in range(30):
             manual_clock.pass_ms(10)

@@ -79,7 +79,7 @@ async def test_bound_pod_has_complete_span_tree(tracing, pod, manual_clock, expo
     assert by_name["score"].attributes["kubeloop.score.totals"] == [300, 250]
     assert by_name["queue active"].attributes == {"kubeloop.reason": "PodAdd"}
     assert by_name["bind"].attributes["k8s.node.name"] == "n1"
-    assert [*tracing.pods.open_records()] == []
+    assert [*tracing.open_pods.all()] == []
 
 
 async def test_attributes_of_plugins_are_those_of_the_attempt(tracing, pod, manual_clock, exporter):
@@ -128,7 +128,7 @@ async def test_long_history_has_first_and_last_attempts(tracing, pod, manual_clo
     for number in range(1, 2_001):
         tracing.pods.queued(web, "active", "NodeAdd")
         attempt(tracing, web, manual_clock, number, AttemptFacts("unschedulable", nodes=1))
-    (record,) = tracing.pods.open_records()
+    (record,) = tracing.open_pods.all()
     assert len(record.facts) <= MAX_FACTS
     tracing.pods.observed(pod(traceparent=traceparent, node="n1"))
     spans = (await finished(tracing, exporter)).spans
@@ -152,14 +152,15 @@ def test_any_order_of_calls_gives_one_nested_tree(script, make_tracing, make_clo
 
     def begin(seed):
         tracing = make_tracing(clock, seed=seed)
-        tracing.pods._on_finished = finished.append
-        return tracing.pods
+        tracing.open_pods.on_finished = finished.append
+        return tracing
 
-    traces = begin(1)
+    tracing = begin(1)
     traceparent = ""
     web = pod()
     for number, (call, milliseconds) in enumerate(script):
         clock.pass_ms(milliseconds)  # a clock may be set back
+        traces = tracing.pods
         if call == "create":
             request = traces.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f")
             traceparent = request.traceparent
@@ -197,11 +198,11 @@ def test_any_order_of_calls_gives_one_nested_tree(script, make_tracing, make_clo
         elif call == "bind-no":
             traces.bind_finished(web, "no")
         elif call == "sweep":
-            traces.sweep()
+            tracing.open_pods.sweep()
         elif call == "restart":
-            traces = begin(number)
-        traces.check()
-    for record in (*finished, *traces.open_records()):
+            tracing = begin(number)
+        tracing.open_pods.check()
+    for record in (*finished, *tracing.open_pods.all()):
         trace = pod_trace(record, now_ns=clock.ns)
         trace.check()
         assert trace == pod_trace(record, now_ns=clock.ns)

@@ -119,7 +119,7 @@ class RecordingObserver:
         self._open_uids = open_uids
         self.calls = []
 
-    def open_records(self):
+    def all(self):
         for uid in self._open_uids:
             record = PodRecord(TraceContext("1" * 32, "2" * 16, True), 1)
             record.namespace, record.name, record.uid = "ns", f"pod-{uid}", uid
