@@ -14,7 +14,7 @@ import aiohttp
 from yarl import URL
 
 from kubeloop.kube.client.endpoint import Endpoint
-from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
+from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError, join_headers
 
 _OUR_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _CONNECT_SECONDS = 10.0
@@ -76,7 +76,7 @@ class AiohttpTransport:
                 server_hostname=self._tls_name,
             ) as response:
                 content = await response.read()
-                return HttpResponse(response.status, content, _lower(response.headers))
+                return HttpResponse(response.status, content, join_headers(response.headers.items()))
         except _FAILURES as error:
             raise _transport_error(error, self._url) from error
 
@@ -100,7 +100,7 @@ class AiohttpTransport:
         except _FAILURES as error:
             raise _transport_error(error, self._url) from error
         try:
-            yield StreamedResponse(response.status, _lower(response.headers), _Body(response, self._url))
+            yield StreamedResponse(response.status, join_headers(response.headers.items()), _Body(response, self._url))
         finally:
             response.close()
 
@@ -132,10 +132,6 @@ class _Body:
         if not chunk:
             raise StopAsyncIteration
         return chunk
-
-
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
 
 
 def _transport_error(error: Exception, url: str) -> TransportError:

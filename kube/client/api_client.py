@@ -8,6 +8,7 @@ lanes, each with its own concurrency and rate limit, so that a binding never wai
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 import re
 from collections import deque
@@ -22,6 +23,7 @@ import msgspec
 from kubeloop.kube.client.current_span import TRACEPARENT_HEADER, request_traceparent
 from kubeloop.kube.client.rate_limit import TokenBucket
 from kubeloop.kube.client.retries import RetryPolicy, is_safe_to_retry, retry_wait_seconds
+from kubeloop.kube.client.server_warnings import parse_warnings
 from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, Transport, TransportError
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, Gone, ServerUnreachable, UnreadableResponse, from_response
@@ -140,12 +142,19 @@ class Client:
         self.clock = clock
         self._rng = rng
         self._retries = retries or RetryPolicy()
+        self._on_warning: Callable[[str], None] | None = None
         self._lanes = {name: _Lane(concurrency, qps, burst) for name, concurrency in LANES.items()}
         self._get_headers: dict[str, str] = {"accept": "application/json", "user-agent": user_agent}
         self._body_headers = {
             content_type: {**self._get_headers, "content-type": content_type}
             for content_type in ("application/json", *(kind.value for kind in PatchType))
         }
+
+    def with_warnings(self, on_warning: Callable[[str], None]) -> Client:
+        """Return a client on the same transport and limits that passes each warning of a response to `on_warning`."""
+        client = copy.copy(self)
+        client._on_warning = on_warning
+        return client
 
     async def close(self) -> None:
         await self.transport.close()
@@ -397,6 +406,9 @@ class Client:
                 except TransportError as transport_error:
                     error = transport_error
                 else:
+                    if self._on_warning is not None:
+                        for warning in parse_warnings(response.headers.get("warning", "")):
+                            self._on_warning(warning)
                     if response.status < 400:
                         return response
                     error = _error(response)

@@ -14,7 +14,7 @@ from typing import cast
 import httptools
 
 from kubeloop.kube.client.exchange import BODILESS, Exchange, LazyHeaders
-from kubeloop.kube.client.transport import TransportError
+from kubeloop.kube.client.transport import TransportError, join_headers
 from kubeloop.kube.shared_buffer import SharedBufferProtocol
 
 # Buffered bytes of a stream at which reading pauses and resumes.
@@ -166,4 +166,4 @@ class Http1Connection(Exchange, SharedBufferProtocol):
 
 
 def _decoded_headers(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
+    return join_headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in raw)

@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from typing import cast
 
 from kubeloop.kube.client.exchange import BODILESS, Exchange, LazyHeaders
-from kubeloop.kube.client.transport import TransportError
+from kubeloop.kube.client.transport import TransportError, join_headers
 from kubeloop.kube.shared_buffer import SharedBufferProtocol
 
 # Frame types, flags, settings and error codes.
@@ -477,7 +477,7 @@ def _decoded_headers(block: bytes) -> dict[str, str]:
         headers = Decoder().decode(block, raw=True)
     except HPACKError as error:
         raise ProtocolError(str(error)) from error
-    return {bytes(name).decode("latin-1"): bytes(value).decode("latin-1") for name, value in headers}
+    return join_headers((bytes(name).decode("latin-1"), bytes(value).decode("latin-1")) for name, value in headers)
 
 
 def _without_padding(content: bytes, flags: int) -> bytes:

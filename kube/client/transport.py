@@ -6,7 +6,7 @@ A Transport is bound to one server and its credentials. Implementations: `asynci
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -19,6 +19,15 @@ class HttpResponse(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+def join_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return headers by name in lower case; the values of repeated ones are joined with ", " (RFC 9110, 5.3)."""
+    joined: dict[str, str] = {}
+    for name, value in headers:
+        key = name.lower()
+        joined[key] = f"{joined[key]}, {value}" if key in joined else value
+    return joined
 
 
 class StreamedResponse(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ Commands; the module of one is imported when it runs
 
 Parts of several commands
 
+    terminal.py                width of the output
     targets.py                 KIND/NAME, for trace and explain
     endpoint_client.py         client of a running process, for trace and explain
     process_endpoint.py        the endpoint of a process, for run and observe

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kubeloop.cli import endpoint_client
 from kubeloop.cli.targets import parse_target
+from kubeloop.cli.terminal import output_console
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
 from kubeloop.process.endpoint.trace_targets import Target
@@ -60,9 +61,8 @@ def show(target: str, options: ExplainOptions, gates: FeatureGateOptions) -> int
     if options.as_json:
         sys.stdout.write(json.dumps(document) + "\n")
         return 0
-    from rich.console import Console
-
-    Console(highlight=False).print(render_explanation(printable(document)))
+    console = output_console()
+    console.print(render_explanation(printable(document), console.width))
     return 0
 
 
@@ -75,13 +75,14 @@ def _cluster_source(options: ExplainOptions, process: ProcessRecord | None) -> t
     return None, None
 
 
-def render_explanation(document: Mapping[str, Any]) -> RenderableType:
-    """Return the explanation for a terminal: rejections grouped by plugin and reason, with their nodes."""
+def render_explanation(document: Mapping[str, Any], width: int) -> RenderableType:
+    """Return the explanation for a terminal of `width` columns: rejections grouped by plugin and reason, with their
+    nodes."""
     from rich.console import Group
     from rich.text import Text
 
     if "podGroup" in document:
-        return _render_group(document)
+        return _render_group(document, width)
     parts: list[RenderableType] = []
     if owner := document.get("owner"):
         parts.append(Text.assemble((owner["name"], "bold"), f": {_owner_summary(owner)}"))
@@ -99,14 +100,14 @@ def render_explanation(document: Mapping[str, Any]) -> RenderableType:
         parts.append(Text(f"Result of the last attempt: {last}", style="dim"))
     rows = group_rejections(document["nodes"])
     if any(row.plugin for row in rows):
-        parts += [Text(), _table(rows)]
+        parts += [Text(), _table(rows, width)]
     parts += [Text(line) for line in ["", *help_lines(document)]] if help_lines(document) else []
     notes = document.get("notes", [])
     parts += [Text(), *(Text(note, style="dim") for note in notes)] if notes else []
     return Group(*parts)
 
 
-def _render_group(document: Mapping[str, Any]) -> RenderableType:
+def _render_group(document: Mapping[str, Any], width: int) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
@@ -128,7 +129,7 @@ def _render_group(document: Mapping[str, Any]) -> RenderableType:
                 ),
             ]
         else:
-            parts += [Text(), render_explanation(pod)]
+            parts += [Text(), render_explanation(pod, width)]
     notes = document.get("notes", [])
     parts += [Text(), *(Text(note, style="dim") for note in notes)] if notes else []
     return Group(*parts)
@@ -241,15 +242,28 @@ def _queue_text(document: Mapping[str, Any]) -> str:
     return f"{text}."
 
 
-def _table(rows: Sequence[Rejection]) -> RenderableType:
+def _table(rows: Sequence[Rejection], width: int) -> RenderableType:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
+    from kubeloop.tracing.views.columns import fitting_columns, text_width, word_width
+
+    headings = ("nodes", "plugin", "reason", "which")
+    cells = [(str(len(row.nodes)), row.plugin or "-", ", ".join(row.reasons), row.node_names) for row in rows]
+    columns = [[heading, *column] for heading, column in zip(headings, zip(*cells, strict=True), strict=True)]
+    widths = [*(text_width(column) for column in columns[:2]), *(word_width(column) for column in columns[2:])]
+    shown = fitting_columns(widths, (3, 1), width, gap=3)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("nodes", justify="right", no_wrap=True)
-    table.add_column("plugin", no_wrap=True)
-    table.add_column("reason", overflow="fold")
-    table.add_column("which", overflow="fold", style="dim")
-    for row in rows:
-        table.add_row(str(len(row.nodes)), row.plugin or "-", ", ".join(row.reasons), row.node_names)
+    for index in shown:
+        table.add_column(
+            headings[index],
+            justify="left" if index else "right",
+            no_wrap=index < 2,
+            min_width=widths[index],
+            overflow="fold",
+            style="dim" if index == 3 else "",
+        )
+    for row in cells:
+        table.add_row(*(Text(row[index]) for index in shown))
     return table

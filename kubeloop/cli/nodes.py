@@ -22,6 +22,7 @@ from urllib.parse import quote
 import msgspec
 
 from kubeloop.cli.options import NewNodes
+from kubeloop.cli.terminal import output_columns
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, ANNOTATION_NODE, is_simulated
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import Client, PatchType
@@ -33,10 +34,12 @@ from kubeloop.process.api_server_check import unreachable_error
 from kubeloop.process.node_options import node_capacity
 from kubeloop.process.process_files import list_processes
 from kubeloop.process.signals import run_until_interrupted
+from kubeloop.tracing.views.columns import fitting_columns, text_width
 
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _READY_SECONDS, _POLL_SECONDS = 5.0, 0.05
+_OPTIONAL_COLUMNS = (7, 3, 5, 4, 2)  # taints, zone, memory, cpu, fails: left out in this order on a narrow terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +376,8 @@ def _print_table(rows: Sequence[JSON]) -> None:
                 taints,
             )
         )
-    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    columns = range(len(table[0]))
+    widths = [text_width(line[column] for line in table) for column in columns]
+    shown = fitting_columns(widths, _OPTIONAL_COLUMNS, output_columns(), gap=3)
     for line in table:
-        print("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        print("   ".join(f"{line[column]:{widths[column]}}" for column in shown).rstrip())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kubeloop import __version__
 from kubeloop.cli.endpoint_client import print_choice
 from kubeloop.cli.targets import parse_target
+from kubeloop.cli.terminal import output_console
 from kubeloop.cli.trace_sources import FileTraces, RunningProcessTraces, Traces, group_trace
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.trace_targets import POD_GROUP_KIND, Target
@@ -69,13 +70,11 @@ def _print_json(traces: Traces, selected: Target) -> int:
 
 
 def _draw(traces: Traces, selected: Target) -> int:
-    from rich.console import Console
-
     from kubeloop.tracing.views.rollout import rollout
     from kubeloop.tracing.views.rollout_view import rollout_view
     from kubeloop.tracing.views.waterfall import waterfall
 
-    console = Console(highlight=False)
+    console = output_console()
     if selected.kind == "pod":
         console.print(waterfall(traces.trace(selected)))
         return 0

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.cli.terminal import output_console
 from kubeloop.cli.trace_sources import RunningProcessTraces, group_trace
 from kubeloop.process.endpoint.trace_targets import POD_GROUP_KIND, Target
 from kubeloop.tracing.views.pod_lines import pod_line, pod_span
@@ -139,11 +140,12 @@ def _screen(interactive: bool) -> Iterator[Callable[[Callable[[int], Any]], None
     if not interactive:
         yield None
         return
-    from rich.console import Console
     from rich.live import Live
 
-    console = Console(highlight=False)
-    with Live(console=console, auto_refresh=False, vertical_overflow="ellipsis") as screen:
+    console = output_console()
+    with Live(
+        console=console, auto_refresh=False, vertical_overflow="ellipsis", redirect_stderr=sys.stderr.isatty()
+    ) as screen:
 
         def draw(picture: Callable[[int], Any]) -> None:
             screen.update(picture(max(6, console.height - _MARGIN_ROWS)), refresh=True)

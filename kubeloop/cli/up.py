@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -44,6 +44,7 @@ from kubeloop.process.python_gc import importing
 from kubeloop.process.signals import on_signal, run_until_interrupted
 from kubeloop.process.workload_progress import WORKLOAD_PROGRESS, Progress
 from kubeloop.tracing.sampling.samplers import parse_tail_rules
+from kubeloop.tracing.views.printable import printable
 
 if TYPE_CHECKING:
     from kubeloop.cli.options import DevClusterOptions, DisplayOptions, FeatureGateOptions, ProcessOptions
@@ -195,8 +196,8 @@ class UpSession:
         self._nodes = plane.informers.informer(NODES).store
 
     async def run(self) -> int:
-        """Apply the manifests, show progress and a summary; with --once return the exit code, else run until
-        cancelled."""
+        """Apply the manifests, show progress and a summary; with --once return the exit code, else show the present
+        state until cancelled."""
         loop = asyncio.get_running_loop()
         await self._plane.synced.wait()
         self._print(
@@ -205,7 +206,9 @@ class UpSession:
         self._print(f"  export KUBECONFIG={self._cluster.ready.kubeconfig}")
         self._print(f"  in a browser: {self._url}{TRACES_PAGE_PATH}")
         started_at = loop.time()
-        outcomes = await apply(self._plane.client, self._manifests, trace=self._plane.tracing.apply())
+        outcomes = await apply(
+            self._plane.client, self._manifests, trace=self._plane.tracing.apply(), on_warning=_print_warning
+        )
         for title, outcome in outcomes:
             self._print(f"{title} {outcome}")
         complete = True
@@ -216,12 +219,9 @@ class UpSession:
         await self._finish(seconds, complete)
         if self._display_options.once:
             return 0 if complete else 1
-        if not self._measure().settled:
-            await self._wait_until_settled(started_at)
         self._print("runs until Ctrl-C; kubeloop trace pod/NAME shows the trace of a pod, and")
         self._print("kubeloop explain pod/NAME shows why it is pending")
-        await asyncio.get_running_loop().create_future()
-        return 0
+        await self._show_state(started_at)
 
     def _workload_count(self) -> int:
         """Return the number of workloads in the manifests. An object that several manifests describe counts once."""
@@ -278,23 +278,51 @@ class UpSession:
                     return False
                 await asyncio.sleep(_POLL_SECONDS)
 
-    async def _wait_until_settled(self, started_at: float) -> None:
-        """After the timeout, wait for all workloads, with a longer polling interval."""
-        while not (progress := self._measure()).settled:
-            await asyncio.sleep(_LINE_SECONDS)
-        seconds = asyncio.get_running_loop().time() - started_at
-        self._print(f"{'complete' if progress.complete else 'failed'} after {seconds:.1f} s: {progress.line()}")
-        for failure in progress.failures:
-            print(f"error: {failure}", file=sys.stderr)
+    async def _show_state(self, started_at: float) -> NoReturn:
+        """Show the present state of workloads and pods when it changes, and their failures, until cancelled.
+
+        Also reports once that all workloads are complete or failed if they were not at the time-out.
+        """
+        loop = asyncio.get_running_loop()
+        progress = self._measure()
+        settled = progress.settled
+        reported = set(progress.failures)
+        last: Progress | None = None if self._shows_table else progress  # the summary has its line
+        versions: list[int] = []
+        with self._progress_display(after_completion=True) as show:
+            while True:
+                if versions != (versions := self._versions()):
+                    progress = self._measure()
+                seconds = loop.time() - started_at
+                if not settled and progress.settled:
+                    settled = True
+                    outcome = "complete" if progress.complete else "failed"
+                    self._print(f"{outcome} after {seconds:.1f} s: {progress.line()}")
+                for failure in progress.failures:
+                    if failure not in reported:
+                        reported.add(failure)
+                        print(f"error: {failure}", file=sys.stderr)
+                if progress != last:
+                    last = progress
+                    show(progress, seconds, False)
+                await asyncio.sleep(_LINE_SECONDS)
+
+    def _versions(self) -> list[int]:
+        """Return numbers that change with every change of a workload or pod."""
+        return [store.version for store in (self._pods, *self._workloads.values())]
+
+    @property
+    def _shows_table(self) -> bool:
+        return not self._display_options.as_json and sys.stdout.isatty()
 
     @contextlib.contextmanager
-    def _progress_display(self) -> Any:
-        if self._display_options.as_json or not sys.stdout.isatty():
+    def _progress_display(self, *, after_completion: bool = False) -> Any:
+        if not self._shows_table:
             yield LogProgress(self._print)
             return
         from kubeloop.cli.progress_table import progress_table
 
-        with progress_table() as show:
+        with progress_table(rates=not after_completion) as show:
             yield show
 
     async def _finish(self, seconds: float, complete: bool) -> None:
@@ -363,16 +391,19 @@ class UpSession:
             self._print(f"  {reason}")
         slowest = self._plane.tracing.recent.slowest()
         if slowest is not None:
-            from rich.console import Console
-
+            from kubeloop.cli.terminal import output_console
             from kubeloop.tracing.views.waterfall import waterfall
 
             self._print("slowest pod:")
-            Console(file=sys.stdout).print(waterfall(slowest))
+            output_console().print(waterfall(slowest))
 
     def _print(self, text: str) -> None:
         """Print to stdout, or to stderr when stdout is reserved for the JSON document."""
         print(text, file=sys.stderr if self._display_options.as_json else sys.stdout, flush=True)
+
+
+def _print_warning(warning: str) -> None:
+    print(printable(f"Warning: {warning}"), file=sys.stderr)
 
 
 class LogProgress:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TextIO
 
 from kubeloop.kube.client.current_span import log_traceparent
 from kubeloop.tracing.spans.traceparent import parse_traceparent
@@ -19,13 +19,24 @@ _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"
 
 def configure_logging(verbosity: str, log_format: Literal["text", "json"] = "text") -> None:
     """Log kubeloop's records at `verbosity` ("error" to "debug") and above; other libraries' at warning and above."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StderrHandler()
     handler.addFilter(_add_trace)
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines(_TEXT))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("kubeloop").setLevel(verbosity.upper())
     # a dump that was requested with a signal is logged at any verbosity
     logging.getLogger("kubeloop.process.scheduler_dump").setLevel(logging.INFO)
+
+
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to the present sys.stderr, which a live display replaces so that records appear above it."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]  # as in logging's own handler of last resort
+        return sys.stderr
 
 
 class TextLines(logging.Formatter):

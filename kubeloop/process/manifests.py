@@ -6,8 +6,11 @@ half an application behind.
 
 from __future__ import annotations
 
+import json
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,6 +45,14 @@ _TRACED = frozenset(
 )
 _WRONG_TYPE = "failed to create typed patch object"
 _SUFFIXES = (".yaml", ".yml", ".json")
+_SPACE = re.compile(r"\s*")
+_URL = re.compile(r"(https?):/+(.+)")  # a Path has one slash after the scheme
+_RENDERED = {  # file names of folders that are rendered to manifests, and the command for it
+    "kustomization.yaml": "kubectl kustomize {}",
+    "kustomization.yml": "kubectl kustomize {}",
+    "Kustomization": "kubectl kustomize {}",
+    "Chart.yaml": "helm template {}",
+}
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -83,17 +94,20 @@ async def apply(
     default_namespace: str = "default",
     resources: ResourceMap | None = None,
     trace: ApplyRecorder | None = None,
+    on_warning: Callable[[str], None] | None = None,
 ) -> list[tuple[str, Outcome]]:
     """Apply the manifests as `kubectl apply` does, namespaces first.
 
     CustomResourceDefinitions precede namespaces if there are objects of the kinds that they define.
 
     resources: result of an earlier discovery; discovery is repeated if it lacks a kind. trace: records a span for each
-    request, and the reconciles of workloads link to it.
+    request, and the reconciles of workloads link to it. on_warning: called once for each warning of the server.
     Returns ("deployment.apps/web", "created") per object, in the order of application. Raises UserError with the
     server's message for the first object that is rejected.
     """
     manifests = list(manifests)
+    if on_warning is not None:
+        client = client.with_warnings(_once(on_warning))
     if resources is None or any(resources.find(manifest.api_version, manifest.kind) is None for manifest in manifests):
         resources = await ResourceMap.discover(client)
     outcomes: list[tuple[str, Outcome]] = []
@@ -115,6 +129,18 @@ async def apply(
         if trace is not None:
             trace.finish()
     return outcomes
+
+
+def _once(on_warning: Callable[[str], None]) -> Callable[[str], None]:
+    """Return `on_warning` without repeated warnings, as kubectl prints them."""
+    reported: set[str] = set()
+
+    def report(warning: str) -> None:
+        if warning not in reported:
+            reported.add(warning)
+            on_warning(warning)
+
+    return report
 
 
 _DEFINITION = "CustomResourceDefinition"
@@ -161,7 +187,7 @@ async def _apply_traced(
         failed = "refused" if isinstance(error, UserError) else "unknown"
         trace.end(traceparent, kind, namespace, name, failed, str(error))
         raise
-    trace.end(traceparent, kind, namespace, name, outcome)
+    trace.end(traceparent, kind, namespace, title.partition("/")[2], outcome)
     return title, outcome
 
 
@@ -181,11 +207,12 @@ async def _apply_one(
         # an annotation in the manifest takes precedence
         annotations = {TRACEPARENT_ANNOTATION: trace_annotation, **annotations}
     body = {**manifest.body, "metadata": {**metadata, "annotations": annotations}}
-    title = f"{resource.singular}{'.' + resource.group if resource.group else ''}/{manifest.name}"
+    prefix = f"{resource.singular}{'.' + resource.group if resource.group else ''}/"
+    title = f"{prefix}{manifest.name}"
     try:
         if not manifest.name:  # generateName: every apply creates another object
-            await client.create(resource, body, namespace, query=_FIELD_MANAGER)
-            return title, "created"
+            created = await client.create(resource, body, namespace, query=_FIELD_MANAGER)
+            return f"{prefix}{created['metadata']['name']}", "created"
         before = await _content_or_none(client, resource, manifest.name, namespace)
         query = {**_FIELD_MANAGER, "force": "true"}
         after = await client.patch(resource, manifest.name, body, PatchType.APPLY, namespace, query=query)
@@ -230,46 +257,102 @@ def _resource_of(manifest: Manifest, resources: ResourceMap) -> Resource[dict[st
 
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:
-    if str(path) == "-":
-        yield "stdin", sys.stdin.read()
-        return
+    if url := _URL.fullmatch(str(path)):
+        address = f"{url[1]}://{url[2]}"
+        raise UserError(
+            f"{address} is a URL; manifests are read from files",
+            hint=f"curl -fsSL {address} downloads it: pipe it into kubeloop up -f -, or save it to a file",
+        )
     try:
-        if path.is_dir():
-            for file in sorted(path.iterdir()):
+        if str(path) == "-":
+            yield "stdin", sys.stdin.buffer.read().decode("utf-8")
+        elif path.is_dir():
+            files = sorted(path.iterdir())
+            for file in files:
+                _check_is_manifest(file)
+            for file in files:
                 if file.suffix in _SUFFIXES and file.is_file():
-                    yield str(file), file.read_text()
+                    yield str(file), file.read_text("utf-8")
         else:
-            yield str(path), path.read_text()
+            _check_is_manifest(path)
+            yield str(path), path.read_text("utf-8")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", hint="check the path given to -f") from None
     except UnicodeDecodeError:
-        raise UserError(f"{path} is not text", hint="a manifest is YAML or JSON in UTF-8") from None
+        raise UserError(
+            f"{'stdin' if str(path) == '-' else path} is not text", hint="a manifest is YAML or JSON in UTF-8"
+        ) from None
+
+
+def _check_is_manifest(path: Path) -> None:
+    """Raise UserError for the main file of a kustomization or a Helm chart, which has to be rendered first."""
+    if path.name in _RENDERED and path.is_file():
+        command = _RENDERED[path.name].format(path.parent)
+        raise UserError(
+            f"{path} is not a manifest: its folder has to be rendered first",
+            hint=f"{command} writes the manifests: pipe them into kubeloop up -f -, or save them to a file",
+        )
 
 
 def parse_manifests(source: str, text: str) -> Iterator[Manifest]:
-    """Yield all objects of a YAML or JSON text. `source` identifies the text in errors. Raises UserError."""
+    """Yield all objects of a text in YAML or JSON, or of a stream of JSON objects.
+
+    `source` identifies the text in errors. Raises UserError.
+    """
     documents = _documents(source, text)
     for number, document in enumerate(documents, start=1):
         if document is None:
             continue
         place = source if len(documents) == 1 else f"{source}, document {number}"
-        yield from _objects(place, document)
+        yield from objects_of(place, document)
 
 
 def _documents(source: str, text: str) -> list[Any]:
     try:
         documents, repeated = yaml.read_all(text)
     except yaml.InvalidYaml as error:
-        try:
-            return [msgspec.json.decode(text)]  # "\ud83d\ude00" is valid JSON but not valid YAML
-        except msgspec.DecodeError:
+        # JSON that is not YAML: one object after the other, or "\ud83d\ude00"
+        documents, repeated, problem = _json_stream(text)
+        if problem and documents and isinstance(documents[0], dict):
+            raise UserError(f"{source}: {problem}", hint="this is not valid JSON") from None
+        if problem:
             raise UserError(f"{source}: {error.place}", hint="this is not valid YAML") from None
     if repeated:
         raise UserError(f"{source}: {repeated[0]}", hint="remove one of the two")
     return documents
 
 
-def _objects(source: str, document: Any) -> Iterator[Manifest]:
+def _json_stream(text: str) -> tuple[list[Any], list[str], str]:
+    """Return the values of a JSON text, which only space separates, messages about keys that are set twice, and the
+    error at which reading ended; "" for none."""
+    repeated: list[str] = []
+
+    def unique(pairs: list[tuple[str, Any]]) -> None:
+        counts = Counter(key for key, _ in pairs)
+        repeated.extend(f'key "{key}" already set in map' for key, count in counts.items() if count > 1)
+
+    documents: list[Any] = []
+    decoder = json.JSONDecoder(object_pairs_hook=unique)
+    start = _space_end(text, 0)
+    while start < len(text):
+        try:
+            end = decoder.raw_decode(text, start)[1]
+            documents.append(msgspec.json.decode(text[start:end]))
+        except json.JSONDecodeError as error:
+            return documents, repeated, f"line {error.lineno}, column {error.colno}: {error.msg}"
+        except (msgspec.DecodeError, RecursionError) as error:
+            return documents, repeated, f"line {text.count(chr(10), 0, start) + 1}: {error}"
+        start = _space_end(text, end)
+    return documents, repeated, ""
+
+
+def _space_end(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return match.end() if match is not None else position
+
+
+def objects_of(source: str, document: Any) -> Iterator[Manifest]:
+    """Yield the object, or those of a List. Raises UserError if it is not an object with a name."""
     if not isinstance(document, dict):
         raise UserError(
             f"{source}: not a Kubernetes object but a {type(document).__name__}", hint="see kubectl explain"
@@ -279,7 +362,7 @@ def _objects(source: str, document: Any) -> Iterator[Manifest]:
             raise UserError(f"{source}: {field} not set", hint=f"every manifest needs {field}")
     if document["kind"].endswith("List") and isinstance(document.get("items"), list):
         for number, item in enumerate(document["items"], start=1):
-            yield from _objects(f"{source}, item {number}", item)
+            yield from objects_of(f"{source}, item {number}", item)
         return
     metadata = document.get("metadata")
     if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from kubeloop.testing.cluster_options import Options
     from kubeloop.testing.host_process import ClusterEnded
     from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
-    from kubeloop.testing.operations import WaitFailed, WaitTimeout
+    from kubeloop.testing.operations import ServerWarning, WaitFailed, WaitTimeout
 
 __all__ = [
     "AsyncCluster",
@@ -52,6 +52,7 @@ __all__ = [
     "MemoryCluster",
     "Namespace",
     "Options",
+    "ServerWarning",
     "WaitFailed",
     "WaitTimeout",
     "memory_cluster",
@@ -65,6 +66,7 @@ _MODULES = {
     "MemoryCluster": "in_memory",
     "Namespace": "cluster",
     "Options": "cluster_options",
+    "ServerWarning": "operations",
     "WaitFailed": "operations",
     "WaitTimeout": "operations",
     "memory_cluster": "in_memory",

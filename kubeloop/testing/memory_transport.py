@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request import Response as ServerResponse
 from kubeloop.devcluster.server.faults import AnswerLost
-from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
+from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError, join_headers
 
 
 class MemoryTransport:
@@ -65,4 +65,4 @@ async def _single_chunk(body: bytes) -> AsyncIterator[bytes]:
 
 
 def _headers(response: ServerResponse) -> dict[str, str]:
-    return {"content-type": response.content_type, **{name.lower(): value for name, value in response.headers}}
+    return join_headers([("content-type", response.content_type), *response.headers])

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+import warnings
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,18 +20,25 @@ from kubeloop.kube.objects.api_types import Event, Pod
 from kubeloop.kube.objects.resources import BY_GROUP_KIND, EVENTS, NAMESPACES, PODS, Resource
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
 from kubeloop.process.endpoint.trace_targets import TRACES_PATH
-from kubeloop.process.manifests import Manifest, apply, parse_manifests, read_manifests
+from kubeloop.process.manifests import Manifest, apply, objects_of, parse_manifests, read_manifests
 from kubeloop.testing.description import unmet_reasons
 from kubeloop.testing.wait_conditions import WaitCondition, parse_condition
 
 ObjectTarget = str | Mapping[str, Any]
 """Target of an operation: "deployment/web", "po/web-1", "widgets.example.com/one", or an object (or manifest)."""
 
+Manifests = str | Path | Mapping[str, Any] | Iterable["Manifests"]
+"""Files, folders, YAML text and objects to apply."""
+
 GetPage = Callable[[str, Mapping[str, str]], Awaitable[Any]]
 """Path and query of a page of the cluster's endpoint -> its JSON. Raises LookupError with the page's message."""
 
 _RETRY_SECONDS = 0.05
 _NAME_LENGTH = 40
+
+
+class ServerWarning(UserWarning):
+    """A warning of the API server about an applied object, as `kubectl apply` prints it."""
 
 
 class WaitTimeout(TimeoutError):
@@ -77,23 +85,21 @@ class Operations:
         other._resource_map = self._resource_map
         return other
 
-    async def apply(self, *manifests: str | Path | Mapping[str, Any]) -> list[str]:
-        """Apply files, folders, YAML text or objects, as `kubectl apply` does; returns kubectl's output, a line per
-        object.
+    async def apply(self, *manifests: Manifests) -> list[str]:
+        """Apply files, folders, YAML text, objects, or sequences of these, as `kubectl apply` does; returns kubectl's
+        output, a line per object. Emits a ServerWarning for each warning of the server.
 
         Raises UserError for input that cannot be read or is rejected, with the server's message.
         """
         objects: list[Manifest] = []
         try:
-            for manifest in manifests:
-                if isinstance(manifest, Mapping):
-                    objects.append(Manifest("an object of the test", dict(manifest)))
-                elif isinstance(manifest, str) and "\n" in manifest:
-                    objects += parse_manifests("text of the test", manifest)
-                else:
-                    objects += read_manifests([Path(manifest)])
+            objects += _objects(manifests)
             outcomes = await apply(
-                self.client, objects, default_namespace=self.namespace, resources=await self._resources()
+                self.client,
+                objects,
+                default_namespace=self.namespace,
+                resources=await self._resources(),
+                on_warning=_emit_warning,
             )
         except UserError as error:
             raise _with_hint(error) from None
@@ -305,6 +311,28 @@ class Operations:
             name, within = metadata["name"], metadata.get("namespace") or within
         page: JSON = await self._get_page(path, {"namespace": within, "pod": name})
         return page
+
+
+def _objects(manifests: Manifests) -> Iterator[Manifest]:
+    """Yield the objects that `Operations.apply` takes. Raises UserError."""
+    if isinstance(manifests, Mapping):
+        yield from objects_of("an object of the test", dict(manifests))
+    elif isinstance(manifests, str) and "\n" in manifests:
+        yield from parse_manifests("text of the test", manifests)
+    elif isinstance(manifests, str | Path):
+        yield from read_manifests([Path(manifests)])
+    elif isinstance(manifests, Iterable):
+        for manifest in manifests:
+            yield from _objects(manifest)
+    else:
+        raise UserError(
+            f"cannot apply a {type(manifests).__name__}", hint="apply takes files, folders, YAML text and objects"
+        )
+
+
+def _emit_warning(warning: str) -> None:
+    # the test's own line is on the stack of another thread
+    warnings.warn_explicit(warning, ServerWarning, filename="apply", lineno=0)
 
 
 def _with_hint(error: UserError) -> UserError:

@@ -7,7 +7,7 @@
     rollout, feed_response       percentiles per phase of many pods; JSON response of the feed
     pod_lines                    one pod as a line of phases over time
     phases, span_titles
-    time_format
+    columns, time_format
 
 All but `pod_feed` work on trace documents (`Trace.document`), so that a trace from a file looks the same as one from
 the running process. May import rich, msgspec, `kubeloop.kube`, `kubeloop.informers` and other folders of `tracing`.

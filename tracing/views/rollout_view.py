@@ -12,6 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from kubeloop.tracing.views.columns import fitting_columns, text_width, word_width
 from kubeloop.tracing.views.phases import PHASES
 from kubeloop.tracing.views.pod_lines import PodLine
 from kubeloop.tracing.views.rollout import PhaseTimes, Rollout, phase_sums
@@ -19,7 +20,7 @@ from kubeloop.tracing.views.time_format import format_duration, format_time
 
 _MIN_BAR_COLUMNS = 20
 _MAX_BAR_COLUMNS = 100
-_NAME_COLUMNS = 40
+_MIN_DETAIL_COLUMNS = 20
 _COLORS = {phase.key: phase.color for phase in PHASES}
 _TITLES = {phase.key: phase.title for phase in PHASES} | {"total": "created to bound"}
 
@@ -38,14 +39,14 @@ class RolloutView:
         if not rollout.lines:
             return
         yield Text()
-        yield self._percentiles()
+        yield self._percentiles(options.max_width)
         yield from self._waiting()
         if self._max_lines:
             yield Text()
             yield from self._pods(options.max_width)
         if self._slowest and len(rollout.lines) > self._max_lines:
             yield Text()
-            yield from self._slowest_pods()
+            yield from self._slowest_pods(options.max_width)
 
     def _title(self) -> Text:
         rollout = self._rollout
@@ -56,26 +57,43 @@ class RolloutView:
             title.append(f", {_rate(rollout)}" if rollout.rate else "", style="green")
         return title
 
-    def _percentiles(self) -> Table:
+    def _percentiles(self, width: int) -> Table:
         rollout = self._rollout
-        rows: list[PhaseTimes] = [*rollout.phases, *([rollout.total] if rollout.total is not None else [])]
-        is_uncertain = any(times.uncertainty_us for times in rows)
+        times_of_phases: list[PhaseTimes] = [*rollout.phases, *([rollout.total] if rollout.total is not None else [])]
+        is_uncertain = any(times.uncertainty_us for times in times_of_phases)
         exact_to = ["exact to"] if is_uncertain else []
-        table = Table.grid(padding=(0, 1 if is_uncertain else 2))
-        for heading in ("phase", "pods", "p50", "p90", "p99", "max", *exact_to, "of all time"):
-            table.add_column(heading, justify="left" if heading == "phase" else "right", no_wrap=True)
-        table.add_row(*(Text(str(column.header), style="dim") for column in table.columns))
-        for times in rows:
+        rows = [("  phase", "pods", "p50", "p90", "p99", "max", *exact_to, "of all time")]
+        for times in times_of_phases:
             total = times.phase == "total"
-            mark = Text("  " if total else "■ ", style=_COLORS.get(times.phase, ""))
             uncertainty = f"±{format_duration(times.uncertainty_us)}" if times.uncertainty_us else ""
-            table.add_row(
-                mark + Text(_TITLES[times.phase], style="bold" if total else "none"),
-                str(times.pods),
-                *(format_duration(time_us) for time_us in (times.p50_us, times.p90_us, times.p99_us, times.max_us)),
-                *([uncertainty] if is_uncertain else []),
-                "" if total else f"{times.share:.0%}",
+            rows.append(
+                (
+                    f"{'  ' if total else '■ '}{_TITLES[times.phase]}",
+                    str(times.pods),
+                    *(format_duration(time_us) for time_us in (times.p50_us, times.p90_us, times.p99_us, times.max_us)),
+                    *([uncertainty] if is_uncertain else []),
+                    "" if total else f"{times.share:.0%}",
+                )
             )
+        gap = 1 if is_uncertain else 2
+        columns = range(len(rows[0]))
+        widths = [text_width(row[column] for row in rows) for column in columns]
+        optional = [*reversed(columns[6:]), 3, 4, 1, 2]  # phase and max stay
+        table = Table.grid(padding=(0, gap))
+        shown = fitting_columns(widths, optional, width, gap=gap)
+        widths[0] = max(1, min(widths[0], width - sum(widths[column] + gap for column in shown[1:])))
+        for column in shown:
+            table.add_column(justify="right" if column else "left", no_wrap=True, width=widths[column])
+        for number, row in enumerate(rows):
+            phase = Text(row[0])
+            if not number:
+                phase = Text("phase", style="dim")
+            elif row[0].startswith("■"):
+                phase.stylize(_COLORS.get(times_of_phases[number - 1].phase, ""), 0, 1)
+            else:
+                phase.stylize("bold")
+            style = "" if number else "dim"
+            table.add_row(phase, *(Text(row[column], style=style) for column in shown[1:]))
         return table
 
     def _waiting(self) -> Iterator[Text]:
@@ -88,26 +106,30 @@ class RolloutView:
         shown = _evenly(rollout.lines, self._max_lines)
         if len(shown) < len(rollout.lines):
             yield Text(f"{len(shown)} of {len(rollout.lines)} pods, evenly spread:", style="dim")
-        names = min(_NAME_COLUMNS, max(len(_label(line)) for line in shown), max(12, width // 3))
+        names = min(max(len(_label(line)) for line in shown), max(12, width // 3))
         durations = [format_duration(line.duration_us, line.uncertainty_us()) for line in shown]
-        columns = max(_MIN_BAR_COLUMNS, min(_MAX_BAR_COLUMNS, width - names - 3 - max(10, *map(len, durations))))
-        yield Text(f"{'':{names}} 0{format_duration(rollout.duration_us):>{columns - 1}}", style="dim")
+        columns = min(_MAX_BAR_COLUMNS, width - names - 3 - max(10, *map(len, durations)))
+        has_bars = columns >= _MIN_BAR_COLUMNS
+        if not has_bars:
+            names = max(1, min(max(len(_label(line)) for line in shown), width - max(map(len, durations)) - 1))
         table = Table.grid(padding=(0, 1))
         table.add_column(no_wrap=True, width=names, overflow="ellipsis")
-        table.add_column(no_wrap=True, width=columns)
+        if has_bars:
+            yield Text(f"{'':{names}} 0{format_duration(rollout.duration_us):>{columns - 1}}", style="dim")
+            table.add_column(no_wrap=True, width=columns)
         table.add_column(justify="right", no_wrap=True)
         for line, duration in zip(shown, durations, strict=True):
             style = "yellow" if line.is_open else "red" if line.stage in ("failed", "deleted") else ""
             table.add_row(
                 Text(_label(line), style=style),
-                _bar(line, rollout.start_us, max(1, rollout.duration_us), columns),
+                *([_bar(line, rollout.start_us, max(1, rollout.duration_us), columns)] if has_bars else []),
                 duration,
             )
         yield table
 
-    def _slowest_pods(self) -> RenderResult:
+    def _slowest_pods(self, width: int) -> RenderResult:
         yield Text("slowest:", style="dim")
-        table = Table.grid(padding=(0, 2))
+        rows = []
         for line in self._rollout.slowest(self._slowest):
             sums, _ = phase_sums(line)
             longest = max(sums)
@@ -115,7 +137,16 @@ class RolloutView:
             attempts = f"{line.attempts} attempts" if line.attempts > 1 else ""
             details = ", ".join(filter(None, (where, attempts, line.reason)))
             duration = format_duration(line.duration_us, line.uncertainty_us())
-            table.add_row(Text(f"  {_label(line)}"), duration, Text(details, style="dim"))
+            rows.append((f"  {_label(line)}", duration, details))
+        names, durations, details_width = (text_width(column) for column in zip(*rows, strict=True))
+        names = max(1, min(names, width - durations - 2))
+        readable = max(min(details_width, _MIN_DETAIL_COLUMNS), word_width(row[2] for row in rows))
+        shown = fitting_columns([names, durations, readable], [2], width, gap=2)
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True, width=names, overflow="ellipsis")
+        table.add_column(no_wrap=True, width=durations)
+        for name, duration, details in rows:
+            table.add_row(Text(name), duration, *([Text(details, style="dim")] if 2 in shown else []))
         yield table
 
 

@@ -51,25 +51,31 @@ class Waterfall:
         start = min(span["start"] for span in self._spans)
         end = max(span["end"] for span in self._spans)
         labels = [f"{'  ' * depth}{title(span)}" for span, depth in rows]
+        duration_columns = max(len(_duration(span)) for span, _ in rows)
         label_columns = min(max(map(len, labels)), max(20, options.max_width // 3))
-        bar_columns = options.max_width - label_columns - max(len(_duration(span)) for span, _ in rows) - 3
-        bar_columns = max(_MIN_BAR_COLUMNS, min(_MAX_BAR_COLUMNS, bar_columns))
+        bar_columns = min(_MAX_BAR_COLUMNS, options.max_width - label_columns - duration_columns - 3)
+        has_bars = bar_columns >= _MIN_BAR_COLUMNS
+        label_columns = max(1, min(label_columns, options.max_width - duration_columns - 2))
         table = Table.grid(padding=(0, 1))
         table.add_column(no_wrap=True, max_width=label_columns, overflow="ellipsis")
-        table.add_column(no_wrap=True, width=bar_columns)
+        if has_bars:
+            table.add_column(no_wrap=True, width=bar_columns)
         table.add_column(justify="right", no_wrap=True)
         for number, ((span, depth), label) in enumerate(zip(rows, labels, strict=True)):
             if left_out and number == _FIRST_ROWS:
-                table.add_row(Text(f"  ... {left_out} more", style="dim"), "", "")
+                table.add_row(Text(f"  ... {left_out} more", style="dim"))
             style = "bold" if depth == 0 else ("red" if _is_error(span) else "")
-            table.add_row(Text(label, style=style), _bar(span, start, end, bar_columns), Text(_duration(span)))
+            bar = [_bar(span, start, end, bar_columns)] if has_bars else []
+            table.add_row(Text(label, style=style), *bar, Text(_duration(span)))
         yield table
         details = [detail for span, _ in rows for detail in span_details(span)]
         if any(uncertainty_us(span, edge) for span, _ in rows for edge in ("start", "end")):
             details.append(
                 f"{_SHADED_BEFORE} and {_SHADED_END}: an edge lies in here; ±: the uncertainty of a duration"
             )
-        yield Group(*(Padding(Text(detail, style="dim"), (0, 0, 0, 2)) for detail in dict.fromkeys(details)))
+        yield Group(
+            *(Padding(Text(detail, style="dim"), (0, 0, 0, 2), expand=False) for detail in dict.fromkeys(details))
+        )
 
     def _title(self) -> Text:
         root = pod_span(self._document) or self._spans[0]

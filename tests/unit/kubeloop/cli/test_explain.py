@@ -44,10 +44,10 @@ def document(**fields: Any) -> dict[str, Any]:
     } | fields
 
 
-def text(explanation: dict[str, Any]) -> str:
-    console = Console(width=140, highlight=False)
+def text(explanation: dict[str, Any], width: int = 140) -> str:
+    console = Console(width=width, highlight=False)
     with console.capture() as captured:
-        console.print(render_explanation(explanation))
+        console.print(render_explanation(explanation, width))
     return captured.get()
 
 
@@ -308,3 +308,24 @@ def test_answer_of_one_of_several_processes_names_it(requests, capsys, schedules
         with process_file(other):
             assert show("pod/p", ExplainOptions(), FeatureGateOptions()) == 0
     assert capsys.readouterr().err.startswith(source)
+
+
+@pytest.mark.parametrize(
+    ("width", "heading"),
+    [
+        (200, ["nodes", "plugin", "reason", "which"]),
+        (55, ["nodes", "plugin", "reason"]),
+        (30, ["nodes", "reason"]),
+    ],
+)
+def test_narrow_table_drops_columns_and_cuts_no_word(width: int, heading: list[str]) -> None:
+    nodes = [
+        node(f"node-{number}.example.com", {"plugin": "NodeResourcesFit", "reasons": ["Insufficient cpu"]})
+        for number in range(1000, 1004)
+    ]
+    lines = text(document(summary="no room", nodes=nodes), width).splitlines()
+    (start,) = (number for number, line in enumerate(lines) if line.lstrip().startswith("nodes"))
+    assert lines[start].split() == heading
+    words = " ".join(lines[start + 2 :]).split()
+    assert {"4", "Insufficient", "cpu"} <= set(words)
+    assert ("node-1003.example.com" in words) == (width == 200)

@@ -8,7 +8,16 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from kubeloop.cli.nodes import NodeSelection, _choose_zone, _kubeconfig, _new_names, _taint, _template, fail
+from kubeloop.cli.nodes import (
+    NodeSelection,
+    _choose_zone,
+    _kubeconfig,
+    _new_names,
+    _print_table,
+    _taint,
+    _template,
+    fail,
+)
 from kubeloop.cli.options import NewNodes
 from kubeloop.kube.errors import UserError
 
@@ -130,3 +139,22 @@ def test_nodes_command_rejects_a_real_cluster(tmp_path):
         thread.join()
         server.server_close()
     assert requests == [("GET", "/version")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "heading"),
+    [
+        ("", ["NAME", "STATUS", "FAILS", "ZONE", "CPU", "MEMORY", "PODS", "TAINTS"]),
+        ("60", ["NAME", "STATUS", "FAILS", "ZONE", "CPU", "MEMORY", "PODS"]),
+        ("30", ["NAME", "STATUS", "PODS"]),
+    ],
+    ids=["pipe", "60 columns", "30 columns"],
+)
+def test_table_of_nodes_drops_columns_and_cuts_nothing(monkeypatch, capsys, columns, heading):
+    monkeypatch.setenv("COLUMNS", columns)
+    row = {"name": "node-0", "status": "Ready", "fails": "", "zone": "zone-a", "cpu": "8", "memory": "32Gi"}
+    _print_table([row | {"pods": 56, "podsAllowed": "110", "taints": ["key=value:NoSchedule"]}])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == heading
+    assert "56/110" in lines[1].split()
+    assert columns == "" or max(map(len, lines)) <= int(columns)

@@ -73,6 +73,23 @@ def test_table_shows_incomplete_workloads_first(capsys):
     assert "1 bound/s" in output
 
 
+@pytest.mark.parametrize(("columns", "has_bar"), [("", True), ("80", True), ("48", False), ("30", False)])
+def test_narrow_table_drops_the_bar_and_cuts_no_number(monkeypatch, capsys, columns: str, has_bar: bool):
+    monkeypatch.setenv("COLUMNS", columns)
+    many = WorkloadProgress("deployment.apps/web", "shop", "web", replicas=30000, available=12345, complete=False)
+    with progress_table() as show:
+        show(replace(progress(0), workloads=(many,)), 1.0, True)
+    output = capsys.readouterr().out
+    assert {"12345", "of", "30000", "available"} <= set(output.split())
+    assert ("━" in output) == has_bar
+
+
+def test_table_after_completion_has_no_rate(capsys):
+    with progress_table(rates=False) as show:
+        show(progress(2, workloads=1), 100.0, False)
+    assert capsys.readouterr().out.splitlines()[-1] == "0/1 workloads complete; 4 pods: 2 bound, 0 ready"
+
+
 @pytest.mark.parametrize(
     ("nodes", "seconds"), [(0, math.inf), (3, 50.0)], ids=["no simulated nodes", "simulated nodes"]
 )

@@ -97,3 +97,11 @@ def test_records_of_other_libraries_have_no_trace(logged):
     reconcile.finish(changed=False)
     assert "trace_id" not in json.loads(written.getvalue())
     assert tracing.recent.reconciles() == []
+
+
+def test_records_follow_a_replaced_stderr(logged, monkeypatch):
+    log, before = logged("text")
+    replaced = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", replaced)  # as a live display does on a terminal
+    log.warning("late")
+    assert (before.getvalue(), replaced.getvalue().split()[-1]) == ("", "late")

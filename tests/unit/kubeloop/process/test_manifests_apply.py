@@ -75,6 +75,26 @@ async def test_apply_continues_after_a_lost_response(server: FakeApiServer, carr
     assert server.names(CONFIG_MAPS) == ["app"]
 
 
+async def test_generated_name_is_in_the_outcome() -> None:
+    server = FakeApiServer()
+    ((title, outcome),) = await apply(server.client, [config_map(generateName="app-")])
+    assert (title, outcome) == (f"configmap/{server.names(CONFIG_MAPS)[0]}", "created")
+    assert len(title) == len("configmap/app-xxxxx")
+
+
+async def test_warnings_of_the_server_are_reported_once() -> None:
+    server, warnings = FakeApiServer(), list[str]()
+    spec = {"containers": [{"name": "c", "image": "i", "env": [{"name": 'A"', "value": "\u00e9"}] * 1}]}
+    metadata = {"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "runtime/default"}}
+    pods = [
+        Manifest("a.yaml", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata | {"name": name}, "spec": spec})
+        for name in ("a", "b")
+    ]
+    await apply(server.client, pods, on_warning=warnings.append)
+    assert len(warnings) == len(set(warnings)) == 1
+    assert "seccomp" in warnings[0]
+
+
 async def test_apply_does_not_retry_generate_name(server: FakeApiServer) -> None:
     with pytest.raises(ServerUnreachable):
         await apply(server.client, [config_map(generateName="app-")])

@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.kube.errors import UserError
 from kubeloop.testing import memory_cluster, virtual_time
-from kubeloop.testing.operations import WaitFailed, WaitTimeout
+from kubeloop.testing.operations import ServerWarning, WaitFailed, WaitTimeout
 from kubeloop.testing.virtual_time import VirtualClock
 
 POD: dict[str, Any] = {
@@ -122,3 +122,22 @@ def test_wait_for_a_failed_pod_ends_at_once():
     assert virtual_time.run(scenario()).startswith(
         "pod/one in default: will not be {.status.phase}=Succeeded: it has failed: container main exited with code 1"
     )
+
+
+def test_apply_takes_sequences_and_emits_the_warnings_of_the_server():
+    def pod(name: str, **annotations: str) -> dict:
+        metadata = {"name": name, "annotations": annotations}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": POD["spec"]}
+
+    async def scenario() -> list[str]:
+        async with memory_cluster(clock=VirtualClock(), nodes=1) as cluster:
+            old = pod("two", **{"seccomp.security.alpha.kubernetes.io/pod": "runtime/default"})
+            with pytest.warns(ServerWarning, match="seccomp"):
+                lines = await cluster.apply([pod("one"), old], (pod("three"),))
+            with pytest.raises(UserError, match="cannot apply a int"):
+                await cluster.apply([1])
+            with pytest.raises(UserError, match=r"an object of the test: metadata\.name not set"):
+                await cluster.apply({"apiVersion": "v1", "kind": "Pod"})
+            return lines
+
+    assert virtual_time.run(scenario()) == [f"pod/{name} created" for name in ("one", "two", "three")]

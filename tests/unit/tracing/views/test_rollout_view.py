@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from kubeloop.tracing.views.pod_lines import pod_line
@@ -36,6 +37,34 @@ def test_view_shows_lines_percentiles_and_slowest_at_any_width(width):
         assert "web-199" in text
         assert "25.9 ms" in text
         assert "█" in text
+
+
+@pytest.mark.parametrize("width", [24, 30, 40, 60])
+def test_narrow_view_drops_columns_and_cuts_no_number(width):
+    wide, narrow = (
+        rendered(rollout_view(rollout("deployment shop/web", pods()), max_lines=10), columns).splitlines()
+        for columns in (200, width)
+    )
+    heading = next(line.split() for line in narrow if line.startswith("phase"))
+    assert {"phase", "max"} <= set(heading) < {"phase", "pods", "p50", "p90", "p99", "max", "of", "all", "time"}
+    total, narrow_total = (next(line for line in lines if "created to" in line) for lines in (wide, narrow))
+    assert total.rstrip().endswith(narrow_total.rstrip()[-8:].lstrip())  # the maximum
+    for line in (line for line in narrow if line.startswith("web-")):
+        assert line.split()[-1] in ("ms", "µs", "s")
+
+
+def test_long_names_are_complete_in_a_wide_view():
+    (line,) = (msgspec.structs.replace(line, name="n" * 63) for line in pods(1))
+    assert "n" * 63 in rendered(rollout_view(rollout("all pods", [line])), 100_000)
+
+
+@pytest.mark.parametrize("width", [30, 60, 200])
+def test_slowest_pods_have_room_for_their_durations(width):
+    lines = [msgspec.structs.replace(line, name=f"{line.name}-{'n' * 40}") for line in pods(9)]
+    text = rendered(rollout_view(rollout("all pods", lines), max_lines=3), width)
+    slowest = text.partition("slowest:")[2].splitlines()[1]
+    assert "10.8 ms" in slowest
+    assert ("…" in slowest) == (width < 60)
 
 
 def test_small_rollout_shows_all_pods_without_slowest_list():

@@ -30,7 +30,7 @@ def test_waterfall_shows_spans_durations_and_details(tracing, pod, manual_clock,
         "queue active: PodAdd",
     ):
         assert expected in flat
-    assert "█" in text
+    assert ("█" in text) == (width >= 80)  # a narrow terminal has no room for bars; no duration is cut
     assert max(map(len, text.splitlines())) <= width
 
 
