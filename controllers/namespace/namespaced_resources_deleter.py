@@ -61,13 +61,14 @@ class NamespacedResourcesDeleter:
             self._served = await ResourceMap.discover(self._client)
         except (ApiError, ServerUnreachable, msgspec.DecodeError) as error:
             report.discovery_error = str(error)  # resources known from an earlier round are deleted all the same
-        resources = self._deletable_resources()
+        # rounds of other namespaces replace _served
+        resources = {} if self._served is None else _deletable_resources(self._served)
         seconds = 0
         pods = [resource for resource in resources if resource.group_resource == PODS.group_resource]
         others = [resource for resource in resources if resource.group_resource != PODS.group_resource]
         for step in (pods, others):
             for resource in step:
-                result = await self._delete_resource(resource, namespace, deleted_at)
+                result = await self._delete_resource(resource, resources[resource], namespace, deleted_at)
                 if result.error:
                     report.content_errors.append(result.error)
                 if result.count:
@@ -79,25 +80,18 @@ class NamespacedResourcesDeleter:
                 break
         return report, seconds
 
-    def _deletable_resources(self) -> list[Resource[PartialObjectMetadata]]:
-        """Return the namespaced resources that can be deleted, each in its preferred version."""
-        deletable: dict[str, Resource[PartialObjectMetadata]] = {}
-        for resource in self._served.resources if self._served is not None else ():
-            if resource.namespaced and resource.group_resource not in deletable and "delete" in self._verbs(resource):
-                deletable[resource.group_resource] = metadata_only(resource)
-        return list(deletable.values())
-
-    def _verbs(self, resource: Resource[Any]) -> frozenset[str]:
-        return self._served.verbs(resource) if self._served is not None else frozenset()
-
     async def _delete_resource(
-        self, resource: Resource[PartialObjectMetadata], namespace: str, deleted_at: datetime
+        self,
+        resource: Resource[PartialObjectMetadata],
+        verbs: frozenset[str],
+        namespace: str,
+        deleted_at: datetime,
     ) -> ResourceDeletionResult:
         result = ResourceDeletionResult()
         try:
             result.seconds = await self._remaining_grace_seconds(resource, namespace, deleted_at)
-            await self._delete_objects(resource, namespace)
-            items = await self._list(resource, namespace)
+            await self._delete_objects(resource, verbs, namespace)
+            items = await self._list(resource, verbs, namespace)
         except (ApiError, ServerUnreachable) as error:
             result.error = str(error)
             return result
@@ -117,26 +111,28 @@ class NamespacedResourcesDeleter:
                 result.error = f"unexpected items still remain in namespace: {namespace} for gvr: {kind}"
         return result
 
-    async def _delete_objects(self, resource: Resource[PartialObjectMetadata], namespace: str) -> None:
+    async def _delete_objects(
+        self, resource: Resource[PartialObjectMetadata], verbs: frozenset[str], namespace: str
+    ) -> None:
         """Delete all objects, with one request if supported. Background propagation: dependents are not orphaned."""
-        if "deletecollection" in self._verbs(resource):
+        if "deletecollection" in verbs:
             try:
                 await self._client.delete_collection(resource, namespace, propagation_policy="Background")
             except (MethodNotAllowed, NotFound):
                 pass  # not supported, although discovery lists it
             else:
                 return
-        for item in await self._list(resource, namespace) or ():
+        for item in await self._list(resource, verbs, namespace) or ():
             try:
                 await self._client.delete(resource, item.metadata.name, namespace, propagation_policy="Background")
             except (MethodNotAllowed, NotFound):
                 continue
 
     async def _list(
-        self, resource: Resource[PartialObjectMetadata], namespace: str
+        self, resource: Resource[PartialObjectMetadata], verbs: frozenset[str], namespace: str
     ) -> list[PartialObjectMetadata] | None:
         """Return the metadata of the objects; None if the resource cannot be listed."""
-        if "list" not in self._verbs(resource):
+        if "list" not in verbs:
             return None
         try:
             return (await self._client.list_all(resource, namespace)).items
@@ -152,3 +148,14 @@ class NamespacedResourcesDeleter:
             if not is_finished(pod):
                 longest = max(longest, pod.spec.termination_grace_period_seconds or 0)
         return 0 if seconds_between(deleted_at, self._clock.now()) >= go_duration_seconds(longest) else longest
+
+
+def _deletable_resources(served: ResourceMap) -> dict[Resource[PartialObjectMetadata], frozenset[str]]:
+    """Return the namespaced resources that can be deleted, each in its preferred version, with their verbs."""
+    deletable: dict[str, tuple[Resource[PartialObjectMetadata], frozenset[str]]] = {}
+    for resource in served.resources:
+        if resource.namespaced and resource.group_resource not in deletable:
+            verbs = served.verbs(resource)
+            if "delete" in verbs:
+                deletable[resource.group_resource] = metadata_only(resource), verbs
+    return dict(deletable.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from kubeloop.controllers.namespace.namespaced_resources_deleter import (
     NamespacedResourcesDeleter,
 )
 from kubeloop.devcluster.api import errors
+from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.objects.resources import CONFIG_MAPS, PODS
 
 pytestmark = pytest.mark.virtual_time
@@ -77,6 +79,25 @@ async def test_failed_discovery_uses_resources_of_earlier_round(fake_apiserver, 
     reject_path(fake_apiserver, "/apis")
     report, _ = await deleter.delete_all("ns", fake_apiserver.clock.now())
     assert "denied" in report.discovery_error
+    assert fake_apiserver.names(CONFIG_MAPS) == []
+
+
+async def test_concurrent_round_of_other_discovery_changes_no_verbs(fake_apiserver, deleter, monkeypatch):
+    """A definition may be deleted between the discoveries of two namespaces in deletion."""
+    fake_apiserver.add(CONFIG_MAPS, "a")
+    maps = [await ResourceMap.discover(fake_apiserver.client), ResourceMap([], {})]
+
+    async def discover(client: Any) -> ResourceMap:
+        return maps.pop(0)
+
+    monkeypatch.setattr(ResourceMap, "discover", discover)
+    async with asyncio.TaskGroup() as group:
+        rounds = [
+            group.create_task(deleter.delete_all(namespace, fake_apiserver.clock.now()))
+            for namespace in ("ns", "other")
+        ]
+    assert [round_.result()[0].content_errors for round_ in rounds] == [[], []]
+    assert not maps
     assert fake_apiserver.names(CONFIG_MAPS) == []
 
 
