@@ -364,7 +364,7 @@ class Tracing:
 
     def _reconcile_finished(self, reconcile: ReconcileRecord | Trace, sampled: bool) -> None:
         tail_rules = self.sampler.tail_rules
-        if sampled or (tail_rules.failed and reconcile.error is not None) or self._unsampled.is_linked(reconcile):
+        if sampled or (tail_rules.failed and reconcile.error is not None) or self._unsampled.pop_link(reconcile):
             self._publish_reconcile(reconcile)
         else:
             self._unsampled.add(reconcile)

@@ -151,21 +151,22 @@ class CronJobSync:
                     "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew"
                 )
                 self._event("Warning", "TooManyMissedTimes", message)
-            if self._may_start(times.latest):
-                await self._start(times.latest)
+            if not self._is_started(times.latest):
+                await self._start_unless_forbidden(times.latest)
         return seconds_to_next_schedule(replace(self.cron_job, status=self.status), schedule, now)
 
-    def _may_start(self, scheduled: datetime) -> bool:
-        """Return False if the Job of this time was started before, or must not run concurrently."""
-        spec, status = self.cron_job.spec, self.status
+    def _is_started(self, scheduled: datetime) -> bool:
+        """Return True if the Job of this time was started before."""
         name = job_name(self.cron_job, scheduled)
-        if status.last_schedule_time == scheduled or any(active.name == name for active in status.active):
-            return False
-        if spec.concurrency_policy == "Forbid" and status.active:
+        return self.status.last_schedule_time == scheduled or any(active.name == name for active in self.status.active)
+
+    async def _start_unless_forbidden(self, scheduled: datetime) -> None:
+        """Create the Job of a scheduled time; report it with an event if concurrencyPolicy forbids that."""
+        if self.cron_job.spec.concurrency_policy == "Forbid" and self.status.active:
             message = "Not starting job because prior execution is running and concurrency policy is Forbid"
             self._event("Normal", "JobAlreadyActive", message)
-            return False
-        return True
+        else:
+            await self._start(scheduled)
 
     async def _start(self, scheduled: datetime) -> None:
         """Create the Job of a scheduled time and record it in the status, unless another client has created it."""

@@ -10,8 +10,10 @@ import logging
 
 from msgspec.structs import replace
 
+from kubeloop.controllers.deployment.pending_status import PendingStatus
+from kubeloop.controllers.deployment.replica_sets import pods_by_replica_set
 from kubeloop.controllers.deployment.rolling_update import RECREATE
-from kubeloop.controllers.deployment.sync import DeploymentSync, PendingStatus, pods_by_replica_set
+from kubeloop.controllers.deployment.sync import DeploymentSync
 from kubeloop.controllers.runtime.adoption import Claim, claim_objects
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError, StaleCache

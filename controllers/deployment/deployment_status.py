@@ -54,6 +54,24 @@ def with_condition(status: DeploymentStatus, condition: Condition) -> Deployment
     return replace(status, conditions=(*others, condition))
 
 
+def with_progressing(deployment: Deployment, status: str, reason: str, message: str, now: datetime) -> Deployment:
+    """Return the Deployment with this Progressing condition; itself if it has no progress deadline."""
+    if not has_progress_deadline(deployment):
+        return deployment
+    condition = new_condition(PROGRESSING, status, reason, message, now)
+    return replace(deployment, status=with_condition(deployment.status, condition))
+
+
+def with_new_rs_found(deployment: Deployment, new_rs: ReplicaSet, now: datetime) -> Deployment:
+    """Return the Deployment with the Progressing condition that it lacks if progressDeadlineSeconds was added later.
+
+    Progress is measured from the first sync with a deadline. Returns itself if it has the condition or no deadline.
+    """
+    if condition_of(deployment.status.conditions, PROGRESSING) is not None:
+        return deployment
+    return with_progressing(deployment, "True", NEW_RS_FOUND, f'Found new replica set "{new_rs.metadata.name}"', now)
+
+
 def without_condition(status: DeploymentStatus, type_: str) -> DeploymentStatus:
     others = tuple(condition for condition in status.conditions if condition.type != type_)
     return status if len(others) == len(status.conditions) else replace(status, conditions=others)

@@ -1,17 +1,22 @@
-"""ReplicaSets of a Deployment: new and old ones, their order, revisions and annotations.
+"""ReplicaSets of a Deployment: new and old ones, their order, revisions and annotations, Pods and clean-up.
 
 Pure functions. Source: pkg/controller/deployment/util/deployment_util.go, pkg/controller/controller_utils.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from kubeloop.controllers.runtime.integers import InvalidInteger, parse_int
+from msgspec.structs import replace
+
+from kubeloop.controllers.runtime.integers import MAX_INT32, InvalidInteger, parse_int
+from kubeloop.controllers.runtime.owner_references import CONTROLLER_INDEX, controller_index_key
 from kubeloop.controllers.runtime.pod_template_hash import equal_ignore_hash
-from kubeloop.kube.objects.api_types import Deployment, Object, ReplicaSet
-from kubeloop.kube.objects.object_fields import replicas_of
+from kubeloop.informers.store import Store
+from kubeloop.kube.objects.api_types import Deployment, Object, Pod, ReplicaSet
+from kubeloop.kube.objects.object_fields import is_finished, replicas_of
+from kubeloop.kube.selectors import Selector
 
 REVISION = "deployment.kubernetes.io/revision"
 REVISION_HISTORY = "deployment.kubernetes.io/revision-history"
@@ -116,7 +121,63 @@ def find_old_replica_sets(new_rs: ReplicaSet | None, replica_sets: Iterable[Repl
     return [rs for rs in sort_by_creation(replica_sets) if rs.metadata.uid != new_uid]
 
 
+def all_replica_sets(new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet]) -> list[ReplicaSet]:
+    """Return the ReplicaSets of the Deployment, the new one last."""
+    return [*old_rss] if new_rs is None else [*old_rss, new_rs]
+
+
+def with_revision(deployment: Deployment, revision: str) -> Deployment:
+    """Return the Deployment with its revision annotation; itself if it has it, or if `revision` is empty."""
+    metadata = deployment.metadata
+    if metadata.annotations.get(REVISION, "") == revision:
+        return deployment
+    return replace(deployment, metadata=replace(metadata, annotations={**metadata.annotations, REVISION: revision}))
+
+
 def rolled_back_annotations(deployment: Mapping[str, str], rs: Mapping[str, str]) -> dict[str, str]:
     """Return the Deployment's annotations after a rollback: its own that are never copied, else the ReplicaSet's."""
     annotations = {name: value for name, value in deployment.items() if name in NOT_COPIED}
     return annotations | {name: value for name, value in rs.items() if name not in NOT_COPIED}
+
+
+def pods_by_replica_set(
+    pods: Store[Pod], selector: Selector, replica_sets: Iterable[ReplicaSet]
+) -> list[tuple[str, list[Pod]]]:
+    """Return the Pods per ReplicaSet UID: those that the Deployment selects, finished ones included."""
+    return [
+        (
+            rs.metadata.uid,
+            [
+                pod
+                for pod in pods.by_index(CONTROLLER_INDEX, controller_index_key(rs))
+                if selector.matches(pod.metadata.labels)
+            ],
+        )
+        for rs in replica_sets
+    ]
+
+
+def old_pods_running(
+    new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet], pods_by_rs: Iterable[tuple[str, Sequence[Pod]]]
+) -> bool:
+    """Return True if a Pod of an old template may still run; a Recreate then creates no new Pods yet."""
+    if any(rs.status.replicas > 0 for rs in old_rss):
+        return True
+    new_uid = None if new_rs is None else new_rs.metadata.uid
+    return any(not is_finished(pod) for uid, pods in pods_by_rs if uid != new_uid for pod in pods)
+
+
+def replica_sets_to_clean_up(deployment: Deployment, old_rss: Sequence[ReplicaSet]) -> list[ReplicaSet]:
+    """Return the old ReplicaSets beyond revisionHistoryLimit that have no Pods, lowest revision first."""
+    limit = deployment.spec.revision_history_limit
+    if limit is None or limit == MAX_INT32:
+        return []
+    candidates = [rs for rs in old_rss if rs.metadata.deletion_timestamp is None]
+    surplus = len(candidates) - limit
+    if surplus <= 0:
+        return []
+    return [
+        rs
+        for rs in sort_by_revision(candidates)[:surplus]
+        if rs.status.replicas == 0 and replicas_of(rs) == 0 and rs.metadata.generation <= rs.status.observed_generation
+    ]

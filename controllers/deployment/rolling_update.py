@@ -95,6 +95,15 @@ def new_rs_new_replicas(deployment: Deployment, all_rss: Sequence[ReplicaSet], n
     return new_rs_replicas + min(max_total - current, desired - new_rs_replicas)
 
 
+def plan_new_size(deployment: Deployment, all_rss: Sequence[ReplicaSet], new_rs: ReplicaSet) -> int:
+    """Return the next size of the new ReplicaSet in a rolling update: up as far as maxSurge allows, or down at once.
+
+    Raises InvalidIntOrPercent, UnsupportedStrategy.
+    """
+    size, desired = replicas_of(new_rs), replicas_of(deployment)
+    return desired if size >= desired else new_rs_new_replicas(deployment, all_rss, size)
+
+
 def filter_active(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
     """Return the ReplicaSets with spec.replicas greater than 0."""
     return [rs for rs in replica_sets if replicas_of(rs) > 0]

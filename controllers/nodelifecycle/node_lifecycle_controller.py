@@ -191,7 +191,7 @@ class NodeLifecycleController:
         for number, node in enumerate(nodes, 1):
             node_started_at = self._seconds()
             try:
-                is_healthy = self._is_healthy(node)
+                is_healthy = self._is_healthy(node, self._observe(node))
             except Exception:  # as in _guarded()
                 log.exception("could not check node %s", node.metadata.name)
                 continue
@@ -222,9 +222,8 @@ class NodeLifecycleController:
             self._health.pop(name, None)
             self._node_event(name, uid, "RemovingNode", f"event: Removing Node {name} from Controller")
 
-    def _is_healthy(self, node: Node) -> bool:
+    def _is_healthy(self, node: Node, health: NodeHealth) -> bool:
         """Return True if the node is ready, and there is nothing to write."""
-        health = self._observe(node)
         return (
             health.ready is not None
             and health.ready.status == "True"

@@ -104,7 +104,7 @@ class ManagedSlices:
             self._on_change(new)
 
     def _on_delete(self, endpoint_slice: JSONValue) -> None:
-        if self._is_managed(endpoint_slice) and self.tracker.is_unexpected_deletion(endpoint_slice):
+        if self._is_managed(endpoint_slice) and self.tracker.pop_foreign_deletion(endpoint_slice):
             self._enqueue_service_of(endpoint_slice)
 
     def _enqueue_service_of(self, endpoint_slice: JSONValue) -> None:

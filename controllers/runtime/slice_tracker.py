@@ -39,8 +39,8 @@ class EndpointSliceTracker:
         generation = self._generation(endpoint_slice)
         return generation is None or generation_of(endpoint_slice) > generation
 
-    def is_unexpected_deletion(self, endpoint_slice: JSONValue) -> bool:
-        """Forget a slice that no longer exists. Return True if another client has deleted it."""
+    def pop_foreign_deletion(self, endpoint_slice: JSONValue) -> bool:
+        """Forget a slice that no longer exists. Returns True if another client has deleted it."""
         generations = self._generations.get(service_key(endpoint_slice), {})
         return generations.pop(endpoint_slice["metadata"]["uid"], _DELETED) != _DELETED
 

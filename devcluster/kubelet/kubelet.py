@@ -216,7 +216,7 @@ class Kubelets:
         """Stop a running container and start it again, if it can be created. why: completes the event."""
         self._event(pod, "Normal", "Killing", f"Container {run.name} {why}", run.name)
         run.end(self._wall(), 0)
-        if self._is_refused(pod, run):
+        if self._refuse(pod, run):
             return
         pod.restart(run, run.image, self._now(), self._wall())
         self._started_events(pod, run)
@@ -265,7 +265,7 @@ class Kubelets:
             if pod.node.is_network_unavailable and not pod.object["spec"].get("hostNetwork"):
                 pod.start_at = math.inf  # until the node recovers
                 self._event(pod, "Warning", "NetworkNotReady", f"network is not ready: {NETWORK_NOT_READY}")
-            elif self._lacks_volumes(pod) or self._lacks_claim(pod):
+            elif self._wait_for_volumes(pod) or self._wait_for_claim(pod):
                 pod.start_at = math.inf  # until the objects are written
             else:
                 self._start(pod, now, wall)
@@ -308,7 +308,7 @@ class Kubelets:
         while runs := pod.startable():
             changed = True
             for run in runs:
-                if self._is_refused(pod, run):
+                if self._refuse(pod, run):
                     continue
                 pod.start(run, now, wall)
                 self._started_events(pod, run)
@@ -331,7 +331,7 @@ class Kubelets:
                 self._kill(pod, run, now, wall)
                 changed = True
             if run.restart_at is not None and now >= run.restart_at:
-                if not self._is_refused(pod, run):
+                if not self._refuse(pod, run):
                     pod.restart(run, run.image, now, wall)
                     self._started_events(pod, run)
                 changed = True
@@ -358,8 +358,8 @@ class Kubelets:
 
     # --- ConfigMaps, Secrets and ResourceClaims -------------------------------------------------------------------
 
-    def _lacks_volumes(self, pod: SimulatedPod) -> bool:
-        """Return True if the pod waits for an object of a volume."""
+    def _wait_for_volumes(self, pod: SimulatedPod) -> bool:
+        """Let the pod wait for the objects of its volumes that do not exist. Returns True if there are any."""
         if pod.address:
             return False  # mounted before
         lacks = False
@@ -370,8 +370,8 @@ class Kubelets:
             self._event(pod, "Warning", "FailedMount", message)
         return lacks
 
-    def _lacks_claim(self, pod: SimulatedPod) -> bool:
-        """Return True if the pod waits for a ResourceClaim that is allocated and reserved for it."""
+    def _wait_for_claim(self, pod: SimulatedPod) -> bool:
+        """Let the pod wait for a ResourceClaim that is allocated and reserved for it. Returns True if one is not."""
         missing = None if pod.address else unprepared_claim(pod.object, self._reader(pod))
         if missing is None:
             return False
@@ -380,8 +380,8 @@ class Kubelets:
         self._event(pod, "Warning", "FailedPrepareDynamicResources", message)
         return True
 
-    def _is_refused(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun) -> bool:
-        """Return True if the container has no image or cannot be configured; it then waits with the reason."""
+    def _refuse(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun) -> bool:
+        """Hold a container that has no image or cannot be configured, with the reason. Returns True if it is held."""
         problem = pod.image_problem(run)
         if problem is not None:
             pod.hold(run, problem.reason, problem.message)

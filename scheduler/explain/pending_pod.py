@@ -170,7 +170,7 @@ def _explain_bound(scheduler: Scheduler, pod: Pod, explanation: PodExplanation, 
 
 def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation) -> Iterator[None]:
     explanation.last_attempt = _last_attempt(pod)
-    if _is_explained_by_queue(scheduler, pod, explanation):
+    if _explain_queued(scheduler, pod, explanation):
         return
     yield from _update_snapshot(scheduler)
     framework, state = scheduler.frameworks[pod.spec.scheduler_name], CycleState()
@@ -220,7 +220,7 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
     _summarize(explanation, pod, nodes, reasons, plugins, scheduler.feature_gates)
 
 
-def _is_explained_by_queue(scheduler: Scheduler, pod: Pod, explanation: PodExplanation) -> bool:
+def _explain_queued(scheduler: Scheduler, pod: Pod, explanation: PodExplanation) -> bool:
     """Fill in the state of the pod in the queue. Returns True if it is gated or being bound: filters do not matter."""
     entry = scheduler.queue.get(pod.key)
     if entry is not None:

@@ -249,7 +249,7 @@ class ClaimBinding:
         pause = _POLL_SECONDS
         try:
             async with asyncio.timeout(self._binding_timeout_seconds):
-                while not self._is_pod_ready(devices):
+                while not self._refresh_claims(devices):
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _MAX_POLL_SECONDS)
         except TimeoutError:
@@ -268,8 +268,11 @@ class ClaimBinding:
                     if device.binding_conditions:
                         metrics.binding_conditions_allocated(profile, device.driver, result)
 
-    def _is_pod_ready(self, devices: PodDevices) -> bool:
-        """Return True if all claims are ready, as the informer shows them. Raises DeviceBindingFailed, _BindError."""
+    def _refresh_claims(self, devices: PodDevices) -> bool:
+        """Replace the claims by those of the informer, up to the first that is not ready. Returns True if all are.
+
+        Raises DeviceBindingFailed, _BindError.
+        """
         for number, old in enumerate(devices.claims):
             claim = self._devices.claims.get(old.key)
             if claim is None:

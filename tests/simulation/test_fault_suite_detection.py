@@ -18,7 +18,7 @@ import support
 from kubeloop.controllers.daemonset import rolling_update as daemon_set_update
 from kubeloop.controllers.deployment import rolling_update
 from kubeloop.controllers.deployment.deployment_status import with_condition
-from kubeloop.controllers.deployment.sync import PendingStatus
+from kubeloop.controllers.deployment.pending_status import PendingStatus
 from kubeloop.controllers.garbagecollector.garbage_collector import FOREGROUND, GarbageCollector
 from kubeloop.controllers.podgroupprotection import pod_group_protection_controller
 from kubeloop.controllers.replicaset import replica_set_controller

@@ -71,7 +71,7 @@ class UnsampledReconciles:
     def take_linked(self, traceparent: str) -> ReconcileRecord | Trace | None:
         """Remove and return the reconcile that a selected pod is linked to.
 
-        None: it was selected already, was dropped, or is unfinished; then is_linked() is True for it when it finishes.
+        None: it was selected already, was dropped, or is unfinished; then pop_link() is True for it when it finishes.
         """
         trace = self._traces.pop(traceparent, None)
         if trace is None:
@@ -80,7 +80,8 @@ class UnsampledReconciles:
                 del self._linked[next(iter(self._linked))]
         return trace
 
-    def is_linked(self, trace: ReconcileRecord | Trace) -> bool:
+    def pop_link(self, trace: ReconcileRecord | Trace) -> bool:
+        """Forget the link to a finished reconcile. Returns True if a selected pod is linked to it."""
         return bool(self._linked) and self._linked.pop(_traceparent(trace), "") is None
 
 

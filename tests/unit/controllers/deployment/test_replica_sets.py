@@ -1,9 +1,10 @@
-"""Revisions of a Deployment's ReplicaSets."""
+"""Revisions, order and clean-up of a Deployment's ReplicaSets."""
 
 from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,12 +13,23 @@ from hypothesis import strategies as st
 from kubeloop.controllers.deployment.replica_sets import (
     REVISION,
     max_revision,
+    old_pods_running,
+    replica_sets_to_clean_up,
     sort_by_creation,
     sort_by_revision,
     sort_by_size_newer,
     sort_by_size_older,
+    with_revision,
 )
-from kubeloop.kube.objects.api_types import ObjectMeta, ReplicaSet, ReplicaSetSpec
+from kubeloop.kube.objects.api_types import (
+    Deployment,
+    DeploymentSpec,
+    ObjectMeta,
+    Pod,
+    ReplicaSet,
+    ReplicaSetSpec,
+    convert,
+)
 
 
 @pytest.mark.parametrize(
@@ -72,3 +84,65 @@ def test_order_by_revision_with_a_cycle_keeps_the_order_of_numbers():
     replica_sets = [replica_set("a", "1", 1), replica_set("b", "x", 2), replica_set("c", "2", 3)]
     for order in itertools.permutations(replica_sets):
         assert [rs.metadata.name for rs in sort_by_revision(order)] == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("old_replicas", "pods", "running"),
+    [
+        pytest.param(0, [], False, id="no Pods"),
+        pytest.param(1, [], True, id="status of an old ReplicaSet"),
+        pytest.param(0, [("old", "Running")], True, id="Pod of an old ReplicaSet"),
+        pytest.param(0, [("old", "Succeeded"), ("old", "Failed")], False, id="finished Pods"),
+        pytest.param(0, [("rs-uid", "Running")], False, id="Pod of the new ReplicaSet"),
+    ],
+)
+def test_old_pods_running(old_replicas, pods, running):
+    new_rs = convert(ReplicaSet, {"metadata": {"uid": "rs-uid"}})
+    old_rss = [convert(ReplicaSet, {"metadata": {"uid": "old"}, "status": {"replicas": old_replicas}})]
+    pods_by_rs = [(uid, [convert(Pod, {"status": {"phase": phase}})]) for uid, phase in pods]
+    assert old_pods_running(new_rs, old_rss, pods_by_rs) is running
+
+
+@pytest.mark.parametrize(
+    ("limit", "names"),
+    [
+        pytest.param(None, [], id="no limit"),
+        pytest.param(4, [], id="within the limit"),
+        pytest.param(2, ["r1"], id="r2 of the two oldest has Pods"),
+        pytest.param(0, ["r1", "r3"], id="no history: all without Pods"),
+    ],
+)
+def test_clean_up_deletes_oldest_replica_sets_without_pods(limit, names):
+    def old(number: int, replicas: int = 0, **metadata: Any) -> ReplicaSet:
+        annotations = {REVISION: str(number)}
+        return convert(
+            ReplicaSet,
+            {
+                "metadata": {"name": f"r{number}", "annotations": annotations, **metadata},
+                "spec": {"replicas": replicas},
+                "status": {"replicas": replicas},
+            },
+        )
+
+    deleted = old(5, deletionTimestamp="2026-01-01T00:00:00Z")
+    not_observed = old(4, generation=2)
+    deployment = Deployment(spec=DeploymentSpec(revision_history_limit=limit))
+    cleaned = replica_sets_to_clean_up(deployment, [old(3), old(2, 1), deleted, old(1), not_observed])
+    assert [rs.metadata.name for rs in cleaned] == names
+
+
+@pytest.mark.parametrize(
+    ("annotations", "revision", "changed"),
+    [
+        ({}, "1", True),
+        ({REVISION: "1"}, "1", False),
+        ({REVISION: "1"}, "2", True),
+        ({REVISION: "1"}, "", True),
+        ({}, "", False),
+    ],
+)
+def test_with_revision_returns_itself_when_unchanged(annotations, revision, changed):
+    deployment = Deployment(metadata=ObjectMeta(annotations=annotations))
+    result = with_revision(deployment, revision)
+    assert (result is not deployment) == changed
+    assert result.metadata.annotations.get(REVISION, "") == revision

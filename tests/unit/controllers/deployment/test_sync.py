@@ -11,10 +11,13 @@ from kubeloop.controllers.deployment import deployment_status as status
 from kubeloop.controllers.deployment import replica_sets, rolling_update
 from kubeloop.controllers.deployment.deployment_controller import DeploymentController
 from kubeloop.controllers.deployment.new_replica_set import new_replica_set, replica_set_name
-from kubeloop.controllers.deployment.sync import old_pods_running, replica_sets_to_clean_up, rollback_revision
+from kubeloop.controllers.deployment.sync import DeploymentSync
+from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.pod_template_hash import pod_template_hash, with_hash_label
-from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, Pod, ReplicaSet, convert
+from kubeloop.controllers.runtime.status_delay import StatusDelay
+from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, ReplicaSet, convert
 from support import replay_server
+from support.disabled_recorders import DisabledReconcileRecorder
 from support.set_clock import SetClock
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -173,63 +176,6 @@ def test_replica_set_name_has_template_hash(deployment_name, expected):
     assert replica_set_name(deployment_name, "5d4f8c7b9") == expected
 
 
-@pytest.mark.parametrize(
-    ("annotations", "revision"),
-    [
-        pytest.param({}, None, id="no annotation"),
-        pytest.param({replica_sets.ROLLBACK_TO: "0"}, 0, id="previous revision"),
-        pytest.param({replica_sets.ROLLBACK_TO: "x"}, None, id="not a number"),
-    ],
-)
-def test_rollback_revision(annotations, revision):
-    assert rollback_revision(convert(Deployment, web(annotations=annotations))) == revision
-
-
-@pytest.mark.parametrize(
-    ("old_replicas", "pods", "running"),
-    [
-        pytest.param(0, [], False, id="no Pods"),
-        pytest.param(1, [], True, id="status of an old ReplicaSet"),
-        pytest.param(0, [("old", "Running")], True, id="Pod of an old ReplicaSet"),
-        pytest.param(0, [("old", "Succeeded"), ("old", "Failed")], False, id="finished Pods"),
-        pytest.param(0, [("rs-uid", "Running")], False, id="Pod of the new ReplicaSet"),
-    ],
-)
-def test_old_pods_running(old_replicas, pods, running):
-    new_rs = convert(ReplicaSet, owned_replica_set(1, {}))
-    old_rss = [convert(ReplicaSet, {"metadata": {"uid": "old"}, "status": {"replicas": old_replicas}})]
-    pods_by_rs = [(uid, [convert(Pod, {"status": {"phase": phase}})]) for uid, phase in pods]
-    assert old_pods_running(new_rs, old_rss, pods_by_rs) is running
-
-
-@pytest.mark.parametrize(
-    ("limit", "names"),
-    [
-        pytest.param(None, [], id="no limit"),
-        pytest.param(4, [], id="within the limit"),
-        pytest.param(2, ["r1"], id="r2 of the two oldest has Pods"),
-        pytest.param(0, ["r1", "r3"], id="no history: all without Pods"),
-    ],
-)
-def test_clean_up_deletes_oldest_replica_sets_without_pods(limit, names):
-    def old(number: int, replicas: int = 0, **metadata: Any) -> ReplicaSet:
-        annotations = {replica_sets.REVISION: str(number)}
-        return convert(
-            ReplicaSet,
-            {
-                "metadata": {"name": f"r{number}", "annotations": annotations, **metadata},
-                "spec": {"replicas": replicas},
-                "status": {"replicas": replicas},
-            },
-        )
-
-    deleted = old(5, deletionTimestamp="2026-01-01T00:00:00Z")
-    not_observed = old(4, generation=2)
-    deployment = convert(Deployment, web(revisionHistoryLimit=limit))
-    cleaned = replica_sets_to_clean_up(deployment, [old(3), old(2, 1), deleted, old(1), not_observed])
-    assert [rs.metadata.name for rs in cleaned] == names
-
-
 def test_new_replica_set_selects_its_template_hash():
     deployment = convert(Deployment, web(annotations={"team": "a"}, minReadySeconds=5))
     name, size, body = new_replica_set(deployment, [], "7")
@@ -256,3 +202,19 @@ def test_new_replica_set_has_its_size_annotations_without_a_revision():
         "deployment.kubernetes.io/desired-replicas": "3",
         "deployment.kubernetes.io/max-replicas": "4",
     }
+
+
+async def test_sync_of_unknown_strategy_fails():
+    deployment = convert(Deployment, web(strategy={"type": "Canary"}))
+    api, queue = replay_server.ReplayServer({"state": {"deployments": [web()]}}), replay_server.RecordingQueue()
+    sync = DeploymentSync(
+        deployment,
+        [],
+        context=replay_server.replay_context(api, SetClock(NOW), queue),
+        consistency=ConsistencyStore({}),
+        status_delay=StatusDelay(queue, 0.0),
+        reconcile=DisabledReconcileRecorder().reconcile("deployment", deployment.key),
+    )
+    with pytest.raises(rolling_update.UnsupportedStrategy, match="Canary"):
+        await sync.run()
+    assert api.calls == []

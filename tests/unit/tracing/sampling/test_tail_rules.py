@@ -86,5 +86,5 @@ def test_unsampled_reconcile_is_taken_once_or_expected_later():
     reconciles.add(trace)
     assert reconciles.take_linked(traceparent) is trace
     assert reconciles.take_linked(traceparent) is None
-    assert reconciles.is_linked(trace)
-    assert not reconciles.is_linked(trace)
+    assert reconciles.pop_link(trace)
+    assert not reconciles.pop_link(trace)
