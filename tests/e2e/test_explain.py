@@ -100,7 +100,7 @@ def test_pods_of_owners_are_explained(mixed):
     assert kubeloop.run("explain", "deploy", "apis").stderr.endswith("hint: did you mean api?\n")
     kubectl("apply", "-f", "-", stdin=HUGE_CRON_JOB)
     kubectl("create", "job", "huge-now", "--from=cronjob/huge")
-    kubectl("wait", "pods", "-l", "job-name=huge-now", "--for=create", "--timeout=90s")
+    kubectl("wait", "job/huge-now", "--for=jsonpath={.status.active}=1", "--timeout=90s")
     kubectl("wait", "pods", "-l", "job-name=huge-now", "--for=condition=PodScheduled=false", "--timeout=90s")
     for owner in ("job/huge-now", "cronjob/huge"):
         explanation = kubeloop.json("explain", owner, "--json")
