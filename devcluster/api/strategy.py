@@ -27,21 +27,18 @@ from kubeloop.kube.objects.resources import Resource
 
 Convert = Callable[[JSON], JSON]
 Default = Callable[[JSON], None]
+Drop = Callable[[JSON, JSON], None]
+"""Drops a field from the first argument unless the second, the stored one, uses it ({} if there is none)."""
 Validate = Callable[[Any, JSON], None]
 """Adds the errors of a new object to the first argument, an ErrorList."""
 ValidateUpdate = Callable[[Any, JSON, JSON], None]
 """Adds the errors of an update to the first argument, an ErrorList; last argument: the stored object."""
 Warn = Callable[[JSON, JSON | None], Iterable[str]]
 """Returns warnings about an object, "" for none; second argument: the stored object, None on create."""
-
-
 Getter = Callable[[JSON], str]
 """Returns the value of a field as text."""
 ComputedColumn = Callable[[JSON, datetime], Any]
-
-
-Drop = Callable[[JSON, JSON], None]
-"""Drops a field from the first argument unless the second, the stored one, uses it ({} if there is none)."""
+"""Returns a cell; second argument: the time."""
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -63,116 +60,131 @@ def _no_warnings(obj: JSON, old: JSON | None) -> Iterable[str]:
 
 
 class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """The behaviour of one kind. Functions change objects in place: they belong to the request.
+    """The behaviour of one kind, in the order in which a write uses it.
 
-    default: set unset fields. default_times: set unset times; second argument: returns the current time.
-    default_on_read: what kube-apiserver sets when it reads an object, after the object is validated.
-    is_defaulted_on_read: True for a new object whose fields kube-apiserver defaults on each read until the next write.
-
-    template_path: fields to the pod template, () for a pod. gated_fields: functions that drop a field unless this
-    feature gate is on; gated_status_fields: the same for the status; gated_default: default if this gate is on.
-
-    prepare_create, prepare_update, prepare_status: set the fields of the server before a write; second argument of an
-    update: the stored object. sets_initial_status: prepare_create sets the status of a new object, which is otherwise
-    that of the declaration. generation_as_sent: [] instead of null increases the generation, as with
-    reflect.DeepEqual. prepare_subresources: functions that return the object which a write to a subresource stores.
-    status_metadata: what a write of the status changes in metadata.
-
-    owns_spec, owns_status, owns_status_metadata: whether the fields sent in the spec, in the status through the object
-    itself, and in metadata with the status have owners; unowned_in_status: metadata without an owner in writes of the
-    status. Source: the strategies' GetResetFields.
-
-    validated_as_sent: absent and empty maps differ, which decoding does not preserve.
-
-    validate: None for kinds of which only metadata and required fields are checked. core_finalizers: unqualified
-    finalizers must be standard ones, as in kinds that use core's ValidateObjectMeta. strategy_metadata: on create, the
-    strategy validates metadata, too; otherwise only the store does. update_steps: steps of an update after the store's
-    own check of metadata, in order: "u", metadata against the stored version; "w", the new metadata alone; "s",
-    `validate_update`. subresource_steps: the same for writes to a subresource.
-
-    admit_create, admit_update: the mutating admission plugins; check_create, check_update: the validating ones, on a
-    valid object. First argument: the AdmissionChain; last one of an update: the stored object. Updates of subresources
-    are only checked. is_charged: True if an update (third argument: subresource) can change the usage of quotas;
-    check_quota: rules for an object that a quota (first argument) counts under these names; counts_devices: quotas
-    count its devices.
-
-    check_delete: raises StatusError 403 for a name that may not be deleted. grace_seconds: grace period of a deletion;
-    second argument: the requested one. mark_deleted: returns the object at its first deletion, with these finalizers,
-    at this time, if the kind's own steps follow; is_finalizing: True as long as it waits for them. deletion_warning:
-    about deletions without a propagation policy.
-
-    warnings: about a write of the object or its scale; status_warnings: about a write of its status; warnings_as_sent:
-    about a new object before the server sets fields from its annotations.
-
-    cells: a row of `kubectl get` at this time, in the order of printers/columns.json, wide columns included; the object
-    is decoded and defaulted as the server stores it. computed_columns: functions of the columns that the declaration
-    names without a path. selectable_fields: of field selectors, None for name and namespace only; unknown_field: error
-    for others. fill_empty_object: set fields of an empty object that Go encodes even if unset. row_conditions:
-    conditions of the row in a Table.
+    Functions change the request's own object in place, unless they return one; `old` is the stored object.
     """
 
+    # --- forms
+
     converters: tuple[Convert, Convert] | None = None
+    """To and from the stored version, for a kind with a second version."""
     default: Default | None = None
+    """Sets unset fields."""
     default_times: Callable[[JSON, Callable[[], str]], None] | None = None
-
-    name_check: Callable[[str], Sequence[str]] = dns_subdomain
-    strict_name_check: Callable[[str], Sequence[str]] | None = None
-    validate: Validate | None = None
-    validate_update: ValidateUpdate = _accept_update
-    validate_subresources: Mapping[str, ValidateUpdate] = {}
-    core_finalizers: bool = True
-    strategy_metadata: bool = True
-    update_steps: str = "us"
-    subresource_steps: str = "us"
-
+    """Sets unset times; second argument: returns the current time."""
     default_on_read: Default | None = None
+    """Sets what kube-apiserver sets whenever it reads an object; runs after validation."""
     is_defaulted_on_read: Callable[[JSON], bool] | None = None
+    """Returns True for a new object whose fields kube-apiserver defaults on each read until the next write."""
+    fill_empty_object: Default | None = None
+    """Sets the fields of an empty object, as bookmarks contain it, that Go encodes even if unset."""
 
-    template_path: tuple[str, ...] | None = None
-    gated_fields: Iterable[tuple[str, Drop]] = ()
-    gated_status_fields: Iterable[tuple[str, Drop]] = ()
-    gated_default: tuple[str, Default] | None = None
-
-    prepare_create: Callable[[JSON, Write], None] | None = None
-    sets_initial_status: bool = False
-    prepare_update: Callable[[JSON, JSON, Write], None] | None = None
-    generation_as_sent: bool = False
-    prepare_status: Callable[[JSON, JSON, Write], None] | None = None
-    prepare_subresources: Mapping[str, Callable[[JSON, JSON, Write], JSON]] = {}
-    status_metadata: tuple[str, ...] = ("labels", "annotations", "finalizers", "ownerReferences", "managedFields")
+    # --- field ownership: the strategies' GetResetFields
 
     owns_spec: bool = True
     owns_status: bool = False
+    """Fields of the status that are sent through the object itself have an owner, although they are not stored."""
     owns_status_metadata: bool = True
+    """Metadata that is written with the status has an owner, except `unowned_in_status`."""
     unowned_in_status: tuple[str, ...] = ()
 
+    # --- feature gates
+
+    template_path: tuple[str, ...] | None = None
+    """Fields to the pod template, () for a pod."""
+    gated_fields: Iterable[tuple[str, Drop]] = ()
+    """Functions that drop fields of an object unless this feature gate is on."""
+    gated_status_fields: Iterable[tuple[str, Drop]] = ()
+    """The same for fields of the status."""
+    gated_default: tuple[str, Default] | None = None
+    """Defaults if this feature gate is on."""
+
+    # --- fields of the server
+
+    prepare_create: Callable[[JSON, Write], None] | None = None
+    sets_initial_status: bool = False
+    """prepare_create sets the status of a new object, which is otherwise that of the declaration."""
+    prepare_update: Callable[[JSON, JSON, Write], None] | None = None
+    generation_as_sent: bool = False
+    """[] instead of null increases the generation, as with reflect.DeepEqual."""
+    prepare_status: Callable[[JSON, JSON, Write], None] | None = None
+    prepare_subresources: Mapping[str, Callable[[JSON, JSON, Write], JSON]] = {}
+    """Functions that return the object which a write to another subresource stores."""
+    status_metadata: tuple[str, ...] = ("labels", "annotations", "finalizers", "ownerReferences", "managedFields")
+    """What a write of the status changes in metadata."""
+
+    # --- validation
+
+    name_check: Callable[[str], Sequence[str]] = dns_subdomain
+    strict_name_check: Callable[[str], Sequence[str]] | None = None
+    """Instead of name_check unless RelaxedServiceNameValidation is on."""
+    validate: Validate | None = None
+    """None for kinds of which only metadata and required fields are checked."""
+    validate_update: ValidateUpdate = _accept_update
+    validate_subresources: Mapping[str, ValidateUpdate] = {}
+    core_finalizers: bool = True
+    """Unqualified finalizers must be standard ones, as in kinds that use core's ValidateObjectMeta."""
+    strategy_metadata: bool = True
+    """On create, the strategy validates metadata, too; otherwise only the store does."""
+    update_steps: str = "us"
+    """Steps of an update after the store's own check of metadata, in order: "u", metadata against the stored version;
+    "w", the new metadata alone; "s", `validate_update`."""
+    subresource_steps: str = "us"
+    """The same for writes to a subresource."""
     validated_as_sent: bool = False
+    """Absent and empty maps differ, which decoding does not preserve."""
 
-    admit_create: Callable[[Any, RequestContext, JSON], None] | None = None
-    admit_update: Callable[[Any, JSON, JSON], None] | None = None
-    check_create: Callable[[Any, RequestContext, JSON], None] | None = None
-    check_update: Callable[[Any, RequestContext, JSON, JSON], None] | None = None
-    is_charged: Callable[[JSON, JSON, str], bool] | None = None
-    check_quota: Callable[[JSON, Iterable[str], JSON], None] | None = None
-    counts_devices: bool = False
-
-    check_delete: Callable[[str], None] | None = None
-    grace_seconds: Callable[[JSON, int | None], int] | None = None
-    mark_deleted: Callable[[JSON, list[str], str], JSON] | None = None
-    is_finalizing: Callable[[JSON], bool] | None = None
-    deletion_warning: str = ""
+    # --- warnings
 
     warnings_as_sent: Callable[[JSON], Iterable[str]] | None = None
+    """About a new object before the server sets fields from its annotations."""
     warnings: Warn = _no_warnings
+    """About a write of the object or of its scale."""
     status_warnings: Warn = _no_warnings
+    deletion_warning: str = ""
+    """About a deletion without a propagation policy."""
+
+    # --- admission: the first argument is the AdmissionChain
+
+    admit_create: Callable[[Any, RequestContext, JSON], None] | None = None
+    """Runs the mutating plugins on a new object."""
+    admit_update: Callable[[Any, JSON, JSON], None] | None = None
+    """Runs the mutating plugins on an update of the object itself."""
+    check_create: Callable[[Any, RequestContext, JSON], None] | None = None
+    """Runs the validating plugins on a new, valid object. Those of pod templates run for all kinds with one."""
+    check_update: Callable[[Any, RequestContext, JSON, JSON], None] | None = None
+    """Runs the validating plugins on a valid update, also of a subresource."""
+    is_charged: Callable[[JSON, JSON, str], bool] | None = None
+    """Returns True if an update (third argument: subresource) can change the usage of quotas."""
+    check_quota: Callable[[JSON, Iterable[str], JSON], None] | None = None
+    """Checks the rules of a quota (first argument) for an object that it counts under these names."""
+    counts_devices: bool = False
+    """Quotas count the object's devices."""
+
+    # --- deletion
+
+    check_delete: Callable[[str], None] | None = None
+    """Raises StatusError 403 for a name that may not be deleted."""
+    grace_seconds: Callable[[JSON, int | None], int] | None = None
+    """Returns the grace period of a deletion; second argument: the requested one."""
+    mark_deleted: Callable[[JSON, list[str], str], JSON] | None = None
+    """Returns the object at its first deletion, with these finalizers at this time, if steps of the kind follow."""
+    is_finalizing: Callable[[JSON], bool] | None = None
+    """Returns True as long as those steps are not complete."""
+
+    # --- reading
 
     cells: Callable[[JSON, datetime], list[Any]] | None = None
-    selectable_fields: Mapping[str, Getter] | None = None
-    unknown_field: str = "field label not supported: {field}"
-    fill_empty_object: Default | None = None
-    column_definitions: Callable[[list[JSON]], list[JSON]] | None = None
+    """Returns a row of `kubectl get`, in the order of printers/columns.json, wide columns included."""
     computed_columns: Mapping[str, ComputedColumn] = {}
+    """Columns that the declaration names without a path."""
+    column_definitions: Callable[[list[JSON]], list[JSON]] | None = None
+    """Returns the definitions of a custom resource's columns; argument: those of name and age."""
     row_conditions: Callable[[JSON], list[JSON]] | None = None
+    selectable_fields: Mapping[str, Getter] | None = None
+    """Fields of field selectors; None: name and namespace."""
+    unknown_field: str = "field label not supported: {field}"
 
 
 NO_BEHAVIOUR = Strategy()

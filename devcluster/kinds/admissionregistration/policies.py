@@ -1,4 +1,4 @@
-"""Validation of admission policies and their bindings: match resources, parameters, expressions, mutations.
+"""Admission policies and their bindings: match resources, parameters, expressions, mutations.
 
 Expressions are compiled as they will be for requests; CEL is imported for the first of them only. Source:
 pkg/apis/admissionregistration/validation of Kubernetes v1.36.
@@ -233,9 +233,6 @@ def _validate_variables(errors: ErrorList, path: str, variables: Sequence[JSON],
 NOT_SPECIFIED = "expression is not specified"
 
 
-# --- kinds ------------------------------------------------------------------------------------------------------------
-
-
 def validate_policy_spec(
     errors: ErrorList,
     spec: JSON,
@@ -285,9 +282,6 @@ def validate_binding(errors: ErrorList, obj: JSON, operations: Sequence[str] = (
         validate_match_resources(errors, "spec.matchResources", spec["matchResources"])
         validate_rule_operations(errors, "spec.matchResources", spec["matchResources"], operations)
     return spec
-
-
-# --- mutations --------------------------------------------------------------------------------------------------------
 
 
 # --- defaults ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Validation of ControllerRevisions. Source: pkg/apis/apps/validation/validation.go of Kubernetes v1.36."""
+"""ControllerRevisions. Source: pkg/apis/apps/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of DaemonSets. Source: pkg/apis/apps/validation/validation.go of Kubernetes v1.36."""
+"""DaemonSets. Source: pkg/apis/apps/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of ReplicaSets. Source: pkg/apis/apps/validation/validation.go of Kubernetes v1.36."""
+"""ReplicaSets. Source: pkg/apis/apps/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

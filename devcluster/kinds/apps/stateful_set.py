@@ -1,4 +1,4 @@
-"""Validation of StatefulSets. Source: pkg/apis/apps/validation/validation.go of Kubernetes v1.36."""
+"""StatefulSets. Source: pkg/apis/apps/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of CronJobs. Source: pkg/apis/batch/validation/validation.go of Kubernetes v1.36."""
+"""CronJobs. Source: pkg/apis/batch/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

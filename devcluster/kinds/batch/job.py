@@ -1,4 +1,4 @@
-"""Validation of Jobs. Source: pkg/apis/batch/validation/validation.go of Kubernetes v1.36."""
+"""Jobs. Source: pkg/apis/batch/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of writes to a Job's status. Sources: batch/validation/validation.go, registry/batch/job/strategy.go.
+"""Writes to a Job's status. Sources: batch/validation/validation.go, registry/batch/job/strategy.go.
 
 Most rules apply to changed fields only, as in v1.36: invalid stored values may stay.
 """

@@ -1,4 +1,4 @@
-"""Validation of Leases. Source: pkg/apis/coordination/validation/validation.go of Kubernetes v1.36."""
+"""Leases. Source: pkg/apis/coordination/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

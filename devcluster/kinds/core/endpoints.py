@@ -1,4 +1,4 @@
-"""Validation of Endpoints. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+"""Endpoints. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _cells(obj: JSON, now: datetime) -> Cells:
     return [object_name(obj), addresses_text, object_age(obj, now)]
 
 
-_MANAGED_BY, _SLICE_MANAGED_BY = "endpoints.kubernetes.io/managed-by", "endpointslice.kubernetes.io/managed-by"
+_MANAGED_BY = "endpoints.kubernetes.io/managed-by"
 
 
 def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Validation of Events of the core group and of events.k8s.io. Source: pkg/apis/core/validation/events.go."""
+"""Events of the core group. Source: pkg/apis/core/validation/events.go."""
 
 from __future__ import annotations
 

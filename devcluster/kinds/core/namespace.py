@@ -1,4 +1,4 @@
-"""Validation of Namespaces. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+"""Namespaces. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

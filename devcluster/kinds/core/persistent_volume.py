@@ -1,4 +1,4 @@
-"""Validation of PersistentVolumes. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+"""PersistentVolumes. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of PersistentVolumeClaims. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+"""PersistentVolumeClaims. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

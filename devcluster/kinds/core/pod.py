@@ -382,9 +382,6 @@ def _resource_health(status: JSON) -> Iterator[JSON]:
             yield from resource_status.get("resources") or ()
 
 
-# --- statuses ---------------------------------------------------------------------------------------------------------
-
-
 def _admit_create(chain: AdmissionChain, context: RequestContext, pod: JSON) -> None:
     enabled, store, metadata, spec = chain.enabled, chain.store, pod["metadata"], pod["spec"]
     if "LimitRanger" in enabled:

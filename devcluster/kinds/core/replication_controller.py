@@ -1,4 +1,4 @@
-"""Validation of ReplicationControllers. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+"""ReplicationControllers. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

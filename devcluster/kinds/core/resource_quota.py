@@ -1,4 +1,4 @@
-"""Validation of ResourceQuotas. Sources: pkg/apis/core/validation/validation.go, pkg/apis/core/helper."""
+"""ResourceQuotas. Sources: pkg/apis/core/validation/validation.go, pkg/apis/core/helper."""
 
 from __future__ import annotations
 

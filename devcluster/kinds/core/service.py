@@ -1,4 +1,4 @@
-"""Validation of Services, for a cluster of one address family.
+"""Services, for a cluster of one address family.
 
 Sources: pkg/apis/core/validation/validation.go and pkg/registry/core/service/storage of Kubernetes v1.36.
 """
@@ -250,9 +250,6 @@ def _validate_traffic_policies(errors: ErrorList, spec: JSON) -> None:
     distribution, supported = spec.get("trafficDistribution"), ("PreferClose", "PreferSameZone", "PreferSameNode")
     if distribution is not None and distribution not in supported:
         errors.not_supported("spec.trafficDistribution", distribution, supported)
-
-
-# --- addresses --------------------------------------------------------------------------------------------------------
 
 
 def _validate_changed_addresses(errors: ErrorList, spec: JSON, before: JSON) -> None:

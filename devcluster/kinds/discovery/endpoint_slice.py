@@ -1,4 +1,4 @@
-"""Validation of EndpointSlices. Source: pkg/apis/discovery/validation/validation.go of Kubernetes v1.36."""
+"""EndpointSlices. Source: pkg/apis/discovery/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from kubeloop.devcluster.api.strategy import Strategy, Write
-from kubeloop.devcluster.kinds.core.endpoints import _SLICE_MANAGED_BY
 from kubeloop.devcluster.kinds.core.service import validate_reachable_ip
 from kubeloop.devcluster.printers.formatting import UNSET, Cells, join_first, object_age, object_name
 from kubeloop.devcluster.validation.common.error_list import PROTOCOLS, ErrorList, validate_labels
@@ -17,6 +16,7 @@ from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, dns_subdomain, label_value, qualified_name
 
+_MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 _ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 _MAX_PORTS, _MAX_ENDPOINTS, _MAX_ADDRESSES, _MAX_TOPOLOGY, _MAX_HINTS = 20_000, 1_000, 100, 16, 8
 
@@ -150,7 +150,7 @@ _SLICE_CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring
 def _warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
     if old is None and obj.get("addressType") == "FQDN":
         yield "spec.addressType: FQDN endpoints are deprecated"
-    if obj["metadata"].get("labels", {}).get(_SLICE_MANAGED_BY) in _SLICE_CONTROLLERS:
+    if obj["metadata"].get("labels", {}).get(_MANAGED_BY) in _SLICE_CONTROLLERS:
         return
     for i, endpoint in enumerate(obj.get("endpoints") or ()):
         for j, address in enumerate(endpoint.get("addresses") or ()):

@@ -1,4 +1,4 @@
-"""Validation of Ingresses and IngressClasses. Source: pkg/apis/networking/validation of Kubernetes v1.36."""
+"""Ingresses. Source: pkg/apis/networking/validation of Kubernetes v1.36."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of NetworkPolicies. Source: pkg/apis/networking/validation/validation.go of Kubernetes v1.36."""
+"""NetworkPolicies. Source: pkg/apis/networking/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of RuntimeClasses. Source: pkg/apis/node/validation/validation.go of Kubernetes v1.36."""
+"""RuntimeClasses. Source: pkg/apis/node/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

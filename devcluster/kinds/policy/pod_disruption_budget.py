@@ -1,4 +1,4 @@
-"""Validation of PodDisruptionBudgets. Source: pkg/apis/policy/validation/validation.go of Kubernetes v1.36."""
+"""PodDisruptionBudgets. Source: pkg/apis/policy/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles and their bindings. Source: pkg/apis/rbac/validation."""
+"""Roles. Source: pkg/apis/rbac/validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of DeviceTaintRules."""
+"""DeviceTaintRules. Source: pkg/apis/resource/validation of Kubernetes v1.36."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of Workloads and PodGroups.
+"""PodGroups, and the fields that a template in a Workload shares with them.
 
 Source: pkg/apis/scheduling/v1alpha2 (zz_generated.validations.go, from the markers of the types) and
 pkg/apis/scheduling/validation of Kubernetes v1.36. An update cannot change a valid part of a spec, so an update checks

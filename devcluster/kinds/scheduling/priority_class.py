@@ -1,4 +1,4 @@
-"""Validation of PriorityClasses. Source: pkg/apis/scheduling/validation/validation.go of Kubernetes v1.36."""
+"""PriorityClasses. Source: pkg/apis/scheduling/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of CSIDrivers. Source: pkg/apis/storage/validation/validation.go of Kubernetes v1.36."""
+"""CSIDrivers. Source: pkg/apis/storage/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of CSINodes. Source: pkg/apis/storage/validation/validation.go of Kubernetes v1.36."""
+"""CSINodes. Source: pkg/apis/storage/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of CSIStorageCapacities. Source: pkg/apis/storage/validation/validation.go of Kubernetes v1.36."""
+"""CSIStorageCapacities. Source: pkg/apis/storage/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 

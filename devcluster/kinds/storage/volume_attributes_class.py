@@ -1,4 +1,4 @@
-"""Validation of VolumeAttributesClasses. Source: pkg/apis/storage/validation/validation.go of Kubernetes v1.36."""
+"""VolumeAttributesClasses. Source: pkg/apis/storage/validation/validation.go of Kubernetes v1.36."""
 
 from __future__ import annotations
 
