@@ -30,7 +30,6 @@ class Pattern:
 
     def __init__(self, text: str) -> None:
         """Raises PatternError."""
-        self._text = text
         self._search = _compiled(text).search
 
     def occurs_in(self, text: str) -> bool:
@@ -39,69 +38,6 @@ class Pattern:
     def all_in(self, text: str) -> Iterator[str]:
         """Return non-overlapping matches from left to right; no empty match directly after another match."""
         return (match[0].decode() for match in _all_matches(self._search, text.encode()))
-
-    def split(self, text: str, limit: int) -> list[str]:
-        """Return the texts between matches, at most `limit` if it is not negative. Source: Regexp.Split."""
-        if limit == 0:
-            return []
-        if self._text and not text:
-            return [""]
-        content, parts, at, end = text.encode(), list[bytes](), 0, 0
-        for match in _all_matches(self._search, content):
-            if len(parts) == limit - 1:
-                break
-            end = match.start()
-            if match.end():
-                parts.append(content[at:end])
-            at = match.end()
-        if end != len(content):
-            parts.append(content[at:])
-        return [part.decode() for part in parts]
-
-    def replace(self, text: str, replacement: str) -> str:
-        """Replace all matches; $1 and ${name} are the texts of groups. Source: Regexp.ReplaceAllString, Expand."""
-        names = _group_names(self._text)
-
-        def expanded(match: Any) -> bytes:
-            def group(reference: re.Match[str]) -> str:
-                name = reference[2] or reference[3]
-                if reference[1]:
-                    return "$"
-                if re.fullmatch("0|[1-9][0-9]*", name):
-                    numbers = [int(name)] if int(name) < len(names) else []
-                else:
-                    numbers = [number for number, other in enumerate(names) if other == name]
-                return next((match[number].decode() for number in numbers if match[number] is not None), "")
-
-            return _REFERENCE.sub(group, replacement).encode()
-
-        return _replaced(_compiled(self._text, never_capture=False).search, text, expanded)
-
-    def replace_literally(self, text: str, replacement: str) -> str:
-        """Replace all matches by the same text."""
-        return _replaced(self._search, text, lambda _: replacement.encode())
-
-
-_REFERENCE = re.compile(r"\$(?:(\$)|\{(\w+)\}|(\w+))")
-
-
-def _replaced(search: Callable[..., Any], text: str, replacement: Callable[[Any], bytes]) -> str:
-    content, result, at = text.encode(), b"", 0
-    for match in _all_matches(search, content):
-        result += content[at : match.start()] + replacement(match)
-        at = match.end()
-    return (result + content[at:]).decode()
-
-
-def _group_names(text: str) -> list[str]:
-    """Return the names of the groups of a valid pattern by number; "" for a group without a name."""
-    names = [""]  # group 0 is the match
-    for token in _TOKEN.finditer(text):
-        if token.lastgroup == "name":
-            names.append(token[0].partition("<")[2][:-1])
-        elif token[0] == "(" and not text.startswith("?", token.end()):
-            names.append("")
-    return names
 
 
 def _all_matches(search: Callable[..., Any], content: bytes) -> Iterator[Any]:
@@ -163,16 +99,16 @@ _PROBLEMS = {
 """Errors of RE2 and those of Go; others have the same text."""
 
 
-def _compiled(text: str, **options: int) -> Any:
+def _compiled(text: str) -> Any:
     """Compile with RE2. Raises PatternError."""
     translation = _Translation(text)
     try:
         try:
-            compiled = _re2_compiled(translation.pattern, **options)
+            compiled = _re2_compiled(translation.pattern)
         except _re2().error as error:
             if _message(error) != _TOO_LARGE:
                 raise
-            compiled = _re2_compiled(translation.pattern, max_mem=_MAX_MEMORY, **options)
+            compiled = _re2_compiled(translation.pattern, max_mem=_MAX_MEMORY)
     except _re2().error as error:
         raise _pattern_error(translation, _message(error)) from None
     if text.count("(") > _MAX_DEPTH and _depth(text) > _MAX_DEPTH:

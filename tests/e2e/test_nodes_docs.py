@@ -250,9 +250,7 @@ def test_page_lists_all_failure_modes_and_functions(kubeloop):
     assert all(mode in help_text for mode in FAILURE_MODES)
     assert all(f"`{mode}`" in section("Node failures") for mode in FAILURE_MODES)
     stages = section("Stages")
-    refused = re.search(r"and Sprig, except `(.*?)`", stages, re.DOTALL)
-    assert refused is not None
-    assert set(refused[1].split()) == functions.REFUSED.keys()
+    assert all(f"`{name}`" in stages for name in (*functions.SPRIG, "call", "js"))
     refused_by_jq = re.search(r"end of the program: `(.*?)`", stages, re.DOTALL)
     assert refused_by_jq is not None
     jq_names = [function.partition("/")[0] for function in jq._REFUSED.split()]

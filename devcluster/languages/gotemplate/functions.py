@@ -1,4 +1,4 @@
-"""Functions of Go templates: text/template's own, those of KWOK that need no cluster, and Sprig's.
+"""Functions of Go templates: text/template's own, those of KWOK that need no cluster, some of Sprig's.
 
 FUNCTIONS has the supported functions, REFUSED those that KWOK has in addition. Sprig's `slice` replaces that of
 text/template, as in KWOK. Sources: text/template, KWOK's pkg/utils/gotpl, Sprig v3.3.
@@ -10,7 +10,6 @@ import re
 from typing import Any
 from urllib.parse import quote_plus
 
-from kubeloop.devcluster.languages.gotemplate import sprig_collections, sprig_numbers, sprig_strings, sprig_values
 from kubeloop.devcluster.languages.gotemplate.signature import Function
 from kubeloop.devcluster.languages.gotemplate.syntax import Arity
 from kubeloop.devcluster.languages.gotemplate.values import (
@@ -19,6 +18,7 @@ from kubeloop.devcluster.languages.gotemplate.values import (
     go_print,
     json_text,
     kind_of,
+    to_int,
     to_json,
     truth,
     type_of,
@@ -28,7 +28,7 @@ from kubeloop.kube.field_errors import quoted
 
 # --- text/template --------------------------------------------------------------------------------
 
-_BASIC_KINDS = {"bool": "bool", "int": "int", "int64": "int", "float64": "float", "string": "string"}
+_BASIC_KINDS = {"bool": "bool", "int": "int", "float64": "float", "string": "string"}
 
 
 def _eq(first: Any, *others: Any) -> bool:
@@ -74,7 +74,7 @@ def _index(value: Any, *keys: Any) -> Any:
                     raise FunctionError(f"value has type {type_of(key)}; should be string")
                 value = value.get(key)
             case list():
-                if kind_of(key) not in ("int", "int64"):
+                if kind_of(key) != "int":
                     raise FunctionError(f"cannot index slice/array with type {type_of(key)}")
                 if not 0 <= key < len(value):
                     raise FunctionError(f"index {key} is out of range (length {len(value)})")
@@ -183,6 +183,30 @@ def _node_conditions() -> list[dict[str, str]]:
     return [dict(zip(names, condition, strict=True)) for condition in _CONDITIONS]
 
 
+# --- Sprig ----------------------------------------------------------------------------------------
+
+
+def _default(fallback: Any, *values: Any) -> Any:
+    return values[0] if values and truth(values[0]) else fallback
+
+
+def _dict(*pairs: Any) -> dict[str, Any]:
+    values = [*pairs, *([""] if len(pairs) % 2 else [])]
+    return {go_print(values[at], inner=True): values[at + 1] for at in range(0, len(values), 2)}
+
+
+def _slice(value: Any, *bounds: Any) -> Any:
+    if not isinstance(value, list):
+        raise FunctionError(f"list should be type of slice or array but {kind_of(value)}")
+    if not value:
+        return None
+    start = to_int(bounds[0]) if bounds else 0
+    stop = to_int(bounds[1]) if len(bounds) > 1 else len(value)
+    if not 0 <= start <= stop <= len(value):
+        raise FunctionError(f"{start}:{stop} is out of range (length {len(value)})")
+    return value[start:stop]
+
+
 BUILT_IN: dict[str, Function] = {
     # `and` and `or` are the interpreter's, which stops at the argument that decides
     "and": Function(truth, "any ...any"),
@@ -211,28 +235,37 @@ KWOK: dict[str, Function] = {
 }
 
 SPRIG: dict[str, Function] = {
-    **sprig_values.FUNCTIONS,
-    **sprig_numbers.FUNCTIONS,
-    **sprig_strings.FUNCTIONS,
-    **sprig_collections.FUNCTIONS,
+    "default": Function(_default, "any ...any"),
+    "dict": Function(_dict, "...any"),
+    "int": Function(to_int, "any"),  # the numbers of an object are strings to comparisons
+    "slice": Function(_slice, "any ...any"),
 }
+"""Those of Sprig that KWOK's own stages use, and `int` and `slice`, without which an object cannot be compared."""
 
 FUNCTIONS: dict[str, Function] = {**BUILT_IN, **SPRIG, **KWOK}
 ARITIES: dict[str, Arity] = {name: function.arity for name, function in FUNCTIONS.items()}
 
-_REASONS = {
-    "its result would differ in each run": "randAlpha randAlphaNum randAscii randBytes randInt randNumeric shuffle "
-    "uuidv4 bcrypt htpasswd encryptAES genPrivateKey genCA genCAWithKey genSelfSignedCert genSelfSignedCertWithKey "
-    "genSignedCert genSignedCertWithKey",
-    "it reads the environment of the server": "env expandenv getHostByName",
-    "templates create no certificates and passwords": "buildCustomCert decryptAES derivePassword",
-    "templates do not compute with times; Now is the current one": "ago date dateInZone dateModify date_in_zone "
-    "date_modify duration durationRound htmlDate htmlDateInZone mustDateModify mustToDate must_date_modify now toDate "
-    "unixEpoch",
-    "versions are not compared": "semver semverCompare",
-    "URLs are not parsed": "urlJoin urlParse",
-    "no value is a function": "call",
-    "templates contain no scripts": "js",
+_REFUSED_OF_SPRIG = """
+abbrev abbrevboth add add1 add1f addf adler32sum ago all any append atoi b32dec b32enc b64dec b64enc base bcrypt
+biggest buildCustomCert camelcase cat ceil chunk clean coalesce compact concat contains date dateInZone dateModify
+date_in_zone date_modify decryptAES deepCopy deepEqual derivePassword dig dir div divf duration durationRound empty
+encryptAES env expandenv ext fail first float64 floor fromJson genCA genCAWithKey genPrivateKey genSelfSignedCert
+genSelfSignedCertWithKey genSignedCert genSignedCertWithKey get getHostByName has hasKey hasPrefix hasSuffix hello
+htmlDate htmlDateInZone htpasswd indent initial initials int64 isAbs join kebabcase keys kindIs kindOf last list lower
+max maxf merge mergeOverwrite min minf mod mul mulf mustAppend mustChunk mustCompact mustDateModify mustDeepCopy
+mustFirst mustFromJson mustHas mustInitial mustLast mustMerge mustMergeOverwrite mustPrepend mustPush mustRegexFind
+mustRegexFindAll mustRegexMatch mustRegexReplaceAll mustRegexReplaceAllLiteral mustRegexSplit mustRest mustReverse
+mustSlice mustToDate mustToJson mustToPrettyJson mustToRawJson mustUniq mustWithout must_date_modify nindent nospace
+now omit osBase osClean osDir osExt osIsAbs pick pluck plural prepend push quote randAlpha randAlphaNum randAscii
+randBytes randInt randNumeric regexFind regexFindAll regexMatch regexQuoteMeta regexReplaceAll regexReplaceAllLiteral
+regexSplit repeat replace rest reverse round semver semverCompare seq set sha1sum sha256sum sha512sum shuffle
+snakecase sortAlpha split splitList splitn squote sub subf substr swapcase ternary title toDate toDecimal toJson
+toPrettyJson toRawJson toString toStrings trim trimAll trimPrefix trimSuffix trimall trunc tuple typeIs typeIsLike
+typeOf uniq unixEpoch unset until untilStep untitle upper urlJoin urlParse uuidv4 values without wrap wrapWith
+"""
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(_REFUSED_OF_SPRIG.split(), f"of Sprig, there are only {', '.join(SPRIG)}"),
+    "call": "no value is a function",
+    "js": "templates contain no scripts",
 }
-REFUSED: dict[str, str] = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 """Functions that KWOK has and this server has not, with the reason."""

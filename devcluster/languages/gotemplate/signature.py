@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import NoneType
 from typing import Any
 
 from kubeloop.devcluster.languages.gotemplate.syntax import Arity
 from kubeloop.devcluster.languages.gotemplate.values import FunctionError, type_of
 
-_GO_TYPES = {"float": "float64", "map": "map[string]interface {}"}
-_ACCEPTED: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "int": (int,),
-    "float": (float, int),
-    "bool": (bool,),
-    "map": (dict, NoneType),
-}
+_ACCEPTED: dict[str, type] = {"string": str, "int": int}
 
 
 class Function:
-    """A function with its parameters, such as "int string" or "any ...any": any, string, int, float, bool, map."""
+    """A function with its parameters, such as "int string" or "any ...any": any, string, int."""
 
     __slots__ = ("_call", "_fixed", "_rest")
 
@@ -38,10 +30,10 @@ class Function:
         """Call the function. Raises FunctionError, also for arguments of another type."""
         for at, argument in enumerate(arguments):
             expected = self._fixed[at] if at < len(self._fixed) else self._rest
-            if expected != "any" and type(argument) not in _ACCEPTED[expected]:
+            if expected != "any" and type(argument) is not _ACCEPTED[expected]:
                 problem = "invalid value" if argument is None else "wrong type for value"
                 got = "" if argument is None else f"; got {type_of(argument)}"
-                raise FunctionError(f"{problem}; expected {_GO_TYPES.get(expected, expected)}{got}")
+                raise FunctionError(f"{problem}; expected {expected}{got}")
         try:
             return self._call(*arguments)
         except ArithmeticError as error:  # of Python's numbers, where Go has infinity or another number

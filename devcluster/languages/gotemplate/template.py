@@ -32,7 +32,7 @@ class Template:
         self._nodes = syntax.parse(text, {**ARITIES, **(context or {})}, REFUSED)
 
     def render(self, data: Any, context: Mapping[str, Callable[..., Any]] | None = None) -> str:
-        """Return the output; functions may change `data`. Raises TemplateError if the data does not fit."""
+        """Return the output. Raises TemplateError if the data does not fit."""
         run = _Rendering(data, context or {})
         run.nodes(self._nodes, data)
         return "".join(run.pieces)

@@ -1,7 +1,7 @@
-"""Values of Go templates: types, equality, printing, JSON, and conversion to numbers.
+"""Values of Go templates: types, printing, JSON, and conversion to integers.
 
-Go's nil, bool, int, float64, string, slice and map are None, bool, int, float, str, list and dict. Two further types
-differ from these in comparisons and as arguments: Int64 and JsonNumber. Sources: fmt, reflect, encoding/json,
+Go's nil, bool, int, float64, string, slice and map are None, bool, int, float, str, list and dict. A further
+type differs from these in comparisons and as an argument: JsonNumber. Sources: fmt, reflect, encoding/json,
 strconv; github.com/spf13/cast.
 """
 
@@ -19,10 +19,6 @@ class FunctionError(Exception):
     """The function does not accept these arguments."""
 
 
-class Int64(int):
-    """An int64, the result of Sprig's arithmetic; constants and lengths are of type int."""
-
-
 class JsonNumber(str):
     """A number of the object. KWOK decodes numbers as json.Number, a string type: 0 is true, and == needs a string."""
 
@@ -31,7 +27,6 @@ _KINDS_AND_TYPES = {
     NoneType: ("invalid", "<nil>"),
     bool: ("bool", "bool"),
     int: ("int", "int"),
-    Int64: ("int64", "int64"),
     float: ("float64", "float64"),
     str: ("string", "string"),
     JsonNumber: ("string", "json.Number"),
@@ -53,17 +48,6 @@ def type_of(value: Any) -> str:
 def truth(value: Any) -> bool:
     """Return Go's truth of a value: nil, false, 0 and empty values are false."""
     return bool(value)
-
-
-def deep_equal(left: Any, right: Any) -> bool:
-    """Return True if types and values are equal, as reflect.DeepEqual."""
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, list):
-        return len(left) == len(right) and all(map(deep_equal, left, right))
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(deep_equal(left[key], right[key]) for key in left)
-    return bool(left == right)
 
 
 # --- text ---------------------------------------------------------------------------------------------------------
@@ -122,11 +106,10 @@ def to_json(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e21 else value
 
 
-def json_text(value: Any, *, indent: int | None = None, escapes_html: bool = True) -> str:
+def json_text(value: Any) -> str:
     """Return the text of json.Marshal: sorted keys; <, > and & are escaped."""
-    separators = (",", ":") if indent is None else (",", ": ")
-    text = json.dumps(to_json(value), ensure_ascii=False, separators=separators, sort_keys=True, indent=indent)
-    for sign in "<>&\u2028\u2029" if escapes_html else "\u2028\u2029":
+    text = json.dumps(to_json(value), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
 
@@ -150,18 +133,3 @@ def to_int(value: Any) -> int:
     if isinstance(value, float):
         return int(value) if _MIN_INT64 <= value < -_MIN_INT64 else _MIN_INT64
     return int(value) if isinstance(value, int) else 0
-
-
-def to_int64(value: int) -> Int64:
-    """Return the int64 of a result that may have overflowed."""
-    return Int64((value - _MIN_INT64) % 2**64 + _MIN_INT64)
-
-
-def to_float(value: Any) -> float:
-    """Convert as cast.ToFloat64: values that are no numbers become 0."""
-    if isinstance(value, str) and re.search(r"[\s_]", value):  # Python ignores both
-        return 0.0
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return 0.0

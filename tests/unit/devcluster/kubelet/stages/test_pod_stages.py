@@ -288,16 +288,6 @@ async def test_node_stage_deletes_node(read_stage_texts):
 
 
 @pytest.mark.virtual_time
-async def test_template_cannot_modify_stored_object(read_stage_texts):
-    spec = SELECT_ALL + "  next: {statusTemplate: '{{ $x := set .metadata `name` `other` }}phase: Running'}\n"
-    async with SimulatedCluster(stages=read_stage_texts(stage_text(spec=spec))).running() as cluster:
-        cluster.bind()
-        await asyncio.sleep(1)
-        assert cluster.phase() == "Running"
-        cluster.store.table(PODS).check()
-
-
-@pytest.mark.virtual_time
 async def test_same_seed_gives_same_results(read_stage_texts):
     delay = "delay: {durationMilliseconds: 3000"
     stages = read_stage_texts(POD_STARTS.replace(delay, f"{delay}, jitterDurationMilliseconds: 60000"), POD_ENDS)

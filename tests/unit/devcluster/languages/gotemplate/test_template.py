@@ -38,7 +38,7 @@ def rendered(text: str, data: object = POD) -> str:
         pytest.param("{{ .status.nothing }}", "<no value>", id="null"),
         pytest.param("{{ .metadata.generation }} {{ .status.share }}", "3 0.25", id="numbers"),
         pytest.param("{{ .metadata.labels }}", "map[a-b:dashed app:web]", id="a map, sorted"),
-        pytest.param("{{ list 1 `x` true nil }}", "[1 x true <nil>]", id="a list"),
+        pytest.param("{{ .spec.containers }}", "[map[image:x:1 name:a] map[image:y:2 name:b]]", id="a list"),
         pytest.param('{{ `raw "string"` }}{{ "tab\\t\\u00e9\\x41" }}', 'raw "string"tab\téA', id="strings"),
         pytest.param("{{ 'a' }} {{ 0x10 }} {{ -3 }} {{ 1.50 }} {{ 1e3 }}", "97 16 -3 1.5 1000", id="constants"),
         pytest.param("a {{- .metadata.name -}} b", "awebb", id="trim both sides"),
@@ -51,7 +51,7 @@ def rendered(text: str, data: object = POD) -> str:
         pytest.param("{{ $x := 1 }}{{ if true }}{{ $x = 2 }}{{ end }}{{ $x }}", "2", id="outer assignment"),
         pytest.param("{{ $x := 1 }}{{ if true }}{{ $x := 2 }}{{ end }}{{ $x }}", "1", id="inner declaration"),
         pytest.param("{{ (index .spec.containers 1).name }}", "b", id="a field of parentheses"),
-        pytest.param('{{ .metadata.name | upper | printf "%s-%s" "x" }}', "x-WEB", id="pipes"),
+        pytest.param('{{ .metadata.name | Quote | printf "%s-%s" "x" }}', 'x-"web"', id="pipes"),
         pytest.param("{{ if .status.none }}yes{{ else }}no{{ end }}", "no", id="an empty list is false"),
         pytest.param("{{ if 0 }}a{{ else if .spec }}b{{ else }}c{{ end }}", "b", id="else if"),
         pytest.param("{{ with .spec.nodeName }}{{ . }}{{ else }}none{{ end }}", "node-0", id="with"),
@@ -83,16 +83,16 @@ def rendered(text: str, data: object = POD) -> str:
             '{{ index .metadata.labels "a-b" }} {{ index .metadata.labels "no" }}', "dashed <no value>", id="index"
         ),
         pytest.param('{{ index .spec.containers 0 "name" }} {{ len .spec.containers }}', "a 2", id="index deep, len"),
-        pytest.param("{{ slice .spec.containers 1 | toJson }}", '[{"image":"y:2","name":"b"}]', id="slice of Sprig"),
+        pytest.param("{{ slice .spec.containers 1 }}", "[map[image:y:2 name:b]]", id="slice of Sprig"),
         pytest.param(
-            '{{ if .spec.replicas }}set{{ end }} {{ eq .spec.replicas "0" }} {{ add .spec.replicas 1 }}',
-            "set true 1",
+            '{{ if .spec.replicas }}set{{ end }} {{ eq .spec.replicas "0" }} {{ int .spec.replicas }}',
+            "set true 0",
             id="a number of the object is a json.Number",
         ),
         pytest.param('{{ print 1 2 "a" 3 }}|{{ println "a" 1 }}', "1 2a3|a 1\n", id="print"),
         pytest.param(
-            '{{ printf "%05d|%-4s|%q|%.2f|%v|%x|%t|%%" 42 "a" "b" 1.5 (list 1) 255 true }}',
-            '00042|a   |"b"|1.50|[1]|ff|true|%',
+            '{{ printf "%05d|%-4s|%q|%.2f|%v|%x|%t|%%" 42 "a" "b" 1.5 .status.none 255 true }}',
+            '00042|a   |"b"|1.50|[]|ff|true|%',
             id="printf",
         ),
         pytest.param('{{ printf "%d" "x" }}{{ printf "%s" }}', "%!d(string=x)%!s(MISSING)", id="printf error verbs"),
@@ -106,30 +106,8 @@ def rendered(text: str, data: object = POD) -> str:
             id="NodeConditions",
         ),
         pytest.param('{{ default "x" .missing }}{{ default "x" .metadata.name }}', "xweb", id="default"),
-        pytest.param(
-            '{{ $d := dict "a" 1 "b" 2 }}{{ get $d "a" }}{{ hasKey $d "c" }}{{ keys $d | join "," }}',
-            "1falsea,b",
-            id="dict",
-        ),
-        pytest.param(
-            "{{ add 1 2 3 }} {{ sub 1 3 }} {{ mul 2 3 }} {{ div -7 2 }} {{ mod -7 2 }} {{ max 1 5 2 }}",
-            "6 -2 6 -3 -1 5",
-            id="arithmetic",
-        ),
-        pytest.param('{{ int "7" }} {{ int "x" }} {{ toString 5 | len }}', "7 0 1", id="conversion"),
-        pytest.param(
-            '{{ trimPrefix "a" "abc" }} {{ replace "b" "x" "abc" }} {{ hasPrefix "a" "abc" }} {{ contains "z" "abc" }}',
-            "bc axc true false",
-            id="text",
-        ),
-        pytest.param('{{ ternary "a" "b" true }}{{ coalesce nil "" "c" }}{{ empty 0 }}', "actrue", id="choice"),
-        pytest.param(
-            "{{ toJson .spec.containers }}", '[{"image":"x:1","name":"a"},{"image":"y:2","name":"b"}]', id="toJson"
-        ),
-        pytest.param('{{ (fromJson "{\\"a\\":[1,2]}").a | last }}', "2", id="fromJson"),
-        pytest.param('{{ "a\\nb" | indent 2 }}|{{ "a" | nindent 2 }}', "  a\n  b|\n  a", id="indent"),
-        pytest.param('{{ "hi" | b64enc }} {{ "aGk=" | b64dec }}', "aGk= hi", id="base64"),
-        pytest.param('{{ sha256sum "" | trunc 8 }}', "e3b0c442", id="sha256sum"),
+        pytest.param('{{ $d := dict "a" 1 "b" 2 }}{{ $d.a }}{{ index $d "b" }}', "12", id="dict"),
+        pytest.param('{{ int "7" }} {{ int "x" }}', "7 0", id="conversion"),
     ],
 )
 def test_template_output(text, expected):
@@ -146,7 +124,7 @@ def test_template_output(text, expected):
         pytest.param("{{ }}", 1, "missing value", id="empty action"),
         pytest.param("{{ if }}x{{ end }}", 1, "missing value", id="no condition"),
         pytest.param(
-            "{{ .a\n | env }}", 2, "'env' is not supported: it reads the environment", id="unsupported function"
+            "{{ .a\n | env }}", 2, "'env' is not supported: of Sprig, there are only", id="unsupported function"
         ),
         pytest.param("{{ required 1 .a }}", 1, "function 'required' is not defined", id="function of Helm"),
         pytest.param('{{ define "x" }}{{ end }}', 1, "{{define}} is not supported", id="define"),
@@ -156,7 +134,7 @@ def test_template_output(text, expected):
         pytest.param("{{ $x = 1 }}", 1, "undefined variable $x", id="assigned before declared"),
         pytest.param("{{ len }}", 1, "wrong number of arguments for len: wants 1, got 0", id="too few arguments"),
         pytest.param("{{ 1 | not 2 }}", 1, "wrong number of arguments for not: wants 1, got 2", id="too many"),
-        pytest.param("{{ or upper 1 }}", 1, "wrong number of arguments for upper", id="a bare function as argument"),
+        pytest.param("{{ or len 1 }}", 1, "wrong number of arguments for len", id="a bare function as argument"),
         pytest.param("{{ 1 2 }}", 1, "1 is not a function", id="a number called"),
         pytest.param("{{ .x 2 }}", 1, ".x is not a function", id="a field called"),
         pytest.param("{{ (1 }}", 1, "( that is not closed", id="parenthesis"),
@@ -183,10 +161,8 @@ def test_invalid_template_error_has_its_line(text, line, problem):
         ("\n{{ index .spec.containers 2 }}", "line 2: index: index 2 is out of range (length 2)"),
         ("{{ range .metadata.name }}{{ end }}", "range can't iterate over type string"),
         ('{{ lt 1 "a" }}', "incompatible types for comparison"),
-        ("{{ div 1 0 }}", "div: integer divide by zero"),
-        ('{{ fail "stop here" }}', "fail: stop here"),
-        ("{{ upper 1 }}", "upper: wrong type for value; expected string; got int"),
-        ("{{ upper .metadata.generation }}", "upper: wrong type for value; expected string; got json.Number"),
+        ("{{ printf 1 }}", "printf: wrong type for value; expected string; got int"),
+        ("{{ printf .metadata.generation }}", "printf: wrong type for value; expected string; got json.Number"),
         ("{{ range .metadata.generation }}{{ end }}", "range can't iterate over type json.Number"),
         ('{{ slice "abcdef" 1 3 }}', "slice: list should be type of slice or array but string"),
     ],
@@ -206,8 +182,8 @@ def test_context_functions_are_checked_and_passed_at_rendering():
 
 
 def test_template_can_be_rendered_repeatedly():
-    template = Template("{{ $n := 0 }}{{ range .spec.containers }}{{ $n = add $n 1 }}{{ end }}{{ $n }}")
-    assert [template.render(POD), template.render({"spec": {}}), template.render(POD)] == ["2", "0", "2"]
+    template = Template("{{ $n := 0 }}{{ range $i, $c := .spec.containers }}{{ $n = $i }}{{ end }}{{ $n }}")
+    assert [template.render(POD), template.render({"spec": {}}), template.render(POD)] == ["1", "0", "1"]
 
 
 @given(st.text(alphabet="{}-%/*.$|()\"`' \nabif01=:,", max_size=40))
