@@ -81,7 +81,7 @@ def node_settings(cluster: DevClusterOptions, grace_seconds: float) -> NodeSetti
         probe_delays=cluster.probe_delays,
         complete_bare_pods=cluster.complete_bare_pods,
         command_exits=cluster.command_exits,
-        missing_images=cluster.missing_images,
+        missing_images=tuple(filter(None, cluster.missing_images)),
         lease_renew_seconds=max(_MIN_RENEW_SECONDS, min(_RENEW_SECONDS, grace_seconds / 5)),
         events=cluster.nodes <= _NODES_WITH_EVENTS,
     )

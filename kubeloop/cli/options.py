@@ -73,7 +73,8 @@ def arguments_of(options: msgspec.Struct) -> list[str]:
         if parameter.secondary_opts:
             arguments.append(parameter.opts[0] if value else parameter.secondary_opts[0])
         elif parameter.multiple:
-            arguments += [f"{parameter.opts[-1]}={item}" for item in value]
+            values = value or ([""] if parameter.default else [])
+            arguments += [f"{parameter.opts[-1]}={item}" for item in values]
         elif value is not None:
             arguments.append(f"{parameter.opts[-1]}={value}")
     return arguments
@@ -272,11 +273,11 @@ class DevClusterOptions(msgspec.Struct, frozen=True):
         tuple[str, ...],
         option(
             "Images that cannot be pulled: a pattern with '*' and '?', such as 'registry.example.com/*'. May be"
-            " repeated.",
+            " repeated; '' for none.",
             multiple=True,
             metavar="PATTERN",
         ),
-    ] = ()
+    ] = ("*:404", "*:non-existent", "*:nonexistent", "*:does-not-exist", "*:doesnotexist")
     stages: Annotated[
         tuple[Path, ...],
         option(

@@ -9,6 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from kubeloop.cli.apiserver import node_settings
 from kubeloop.cli.main import commands
 from kubeloop.cli.options import (
     ClusterGateOptions,
@@ -62,6 +63,12 @@ def test_options_have_defaults():
 )
 def test_arguments_of_round_trips_through_the_parser(options):
     assert parsed(*arguments_of(options))[0] == options
+
+
+def test_arguments_of_options_without_missing_images_set_none():
+    arguments = arguments_of(DevClusterOptions(missing_images=()))
+    assert node_settings(parsed(*arguments)[0], 50.0).missing_images == ()
+    assert "*:404" in node_settings(parsed()[0], 50.0).missing_images
 
 
 def test_options_support_names_flags_and_repetition():
@@ -174,6 +181,8 @@ def as_documented(value: object) -> str:
             return "yes" if value else "no"
         case float():
             return f"{value:g}"
+        case tuple():
+            return ", ".join(f"`{item}`" for item in value)
     return "" if value in ((), "") else str(value)
 
 
