@@ -1,13 +1,15 @@
 """Mutation testing: small bugs put into the product one at a time, and the tests that must notice them.
 
-    .venv/bin/python tests/support/mutants.py [--runs N] [--first N] [--seed N] [--jobs N] [--only RE] [FOLDER ...]
+    .venv/bin/python tests/support/mutants.py [--runs N] [--first N] [--seed N] [--jobs N] [--only RE]
+        [--without-vectors] [--tests FOLDER] [FOLDER ...]
 
 Draws `--runs` mutants by seed from the modules of the folders. The first run stores the lines that each test executes,
 and its CPU time, in .mutants/; later runs repeat that for tests that have changed, and for all tests after a change of
 the product. A mutant is tested in a forked process, whose imports return the mutated module, with the tests that
 execute its statement: those of the module first, then those of fast files, at most SECONDS of them. The first failure
 kills it if the same tests pass without it, and so does a test that takes far longer than before. Mutants that no test
-executes survive.
+executes survive. `--without-vectors` leaves out the tests that need the recorded vectors, which are not in the
+repository; `--tests`, which can be repeated, restricts the tests to those of a folder.
 
 Log records, docstrings, annotations, assertions, `__repr__`, decorators and options of classes are not mutated.
 
@@ -53,6 +55,7 @@ TESTS = [
     *(f"tests/unit/{package}" for package in ("controllers", "scheduler", "informers", "kube", "tracing", "kubeloop")),
     *("tests/oracle/controllers", "tests/oracle/scheduler", "tests/integration"),
 ]
+VECTOR_TESTS = "tests/oracle/"
 EXCLUDED_TESTS = ["test_fault_suite_detection.py"]  # puts in defects itself
 SECONDS = 60.0  # of tests per mutant, as measured without it
 FIRST_SECONDS = 1.0  # of the first process of tests; each further one runs four times as many
@@ -387,10 +390,10 @@ def in_child(work: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def mapped_tests(pool: Pool) -> list[MappedTest]:
-    """Return the tests with their lines, stored in MAPS for files that have not changed."""
+def mapped_tests(pool: Pool, folders: Sequence[str]) -> list[MappedTest]:
+    """Return the tests of the folders with their lines, stored in MAPS for files that have not changed."""
     files = [
-        file for folder in TESTS for file in files_in(folder, "test_*.py") if Path(file).name not in EXCLUDED_TESTS
+        file for folder in folders for file in files_in(folder, "test_*.py") if Path(file).name not in EXCLUDED_TESTS
     ]
     tests: list[MappedTest] = []
     for file, mapped in zip(files, pool.imap(mapped_tests_of, files), strict=True):
@@ -520,7 +523,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants that are tested at a time")
     parser.add_argument("--only", default="", metavar="REGEXP", help="only modules whose path it matches")
+    parser.add_argument("--tests", action="append", metavar="FOLDER", help="folder of tests to run instead of all")
+    parser.add_argument("--without-vectors", action="store_true", help=f"leave out the tests in {VECTOR_TESTS}")
     options = parser.parse_args()
+    test_folders = options.tests or TESTS
+    if options.without_vectors:
+        test_folders = [folder for folder in test_folders if not f"{folder}/".startswith(VECTOR_TESTS)]
     product = [file for folder in options.folders for file in files_in(folder, "*.py")]
     sources = {file: (ROOT / file).read_text() for file in product if re.search(options.only, file)}
     mutants = [mutant for file, source in sources.items() for mutant in mutants_of(file, source)]
@@ -533,7 +541,7 @@ def main() -> None:
         importlib.import_module(module)
     listed, results = listed_survivors(), []
     with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
-        tests = mapped_tests(pool)
+        tests = mapped_tests(pool, test_folders)
         tasks = [(mutant, sources[mutant.file], list(batches(mutant, tests))) for mutant in sample]
         for number, result in enumerate(pool.imap(tested, tasks), options.first):
             print(f"{number}: {result.state(listed)} in {result.seconds:.0f} s ({result.tests} tests):", end=" ")

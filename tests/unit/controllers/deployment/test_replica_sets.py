@@ -11,16 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeloop.controllers.deployment.replica_sets import (
+    LAST_APPLIED,
     REVISION,
+    ROLLBACK_TO,
+    find_new_replica_set,
+    find_old_replica_sets,
+    last_revision,
     max_revision,
     old_pods_running,
     replica_sets_to_clean_up,
+    revision_of,
+    rolled_back_annotations,
     sort_by_creation,
     sort_by_revision,
     sort_by_size_newer,
     sort_by_size_older,
     with_revision,
 )
+from kubeloop.controllers.runtime.integers import InvalidInteger
 from kubeloop.kube.objects.api_types import (
     Deployment,
     DeploymentSpec,
@@ -146,3 +154,91 @@ def test_with_revision_returns_itself_when_unchanged(annotations, revision, chan
     result = with_revision(deployment, revision)
     assert (result is not deployment) == changed
     assert result.metadata.annotations.get(REVISION, "") == revision
+
+
+@pytest.mark.parametrize(
+    ("sort", "names"),
+    [
+        pytest.param(sort_by_creation, ["old", "middle-a", "middle-b", "young"], id="oldest first, then by name"),
+        pytest.param(sort_by_size_older, ["young", "middle-b", "old", "middle-a"], id="largest, then oldest first"),
+        pytest.param(sort_by_size_newer, ["young", "middle-b", "middle-a", "old"], id="largest, then newest first"),
+    ],
+)
+def test_orders_by_age_and_size(sort, names):
+    rows = [("young", 1, 3), ("middle-b", 5, 2), ("middle-a", 5, 1), ("old", 9, 1)]
+    replica_sets = [replica_set(name, None, age, replicas) for name, age, replicas in rows]
+    assert [rs.metadata.name for rs in sort(replica_sets)] == names
+
+
+def test_replica_set_without_creation_time_is_the_oldest():
+    unknown = ReplicaSet(metadata=ObjectMeta(name="z"))
+    assert sort_by_creation([replica_set("a", None, 10_000), unknown])[0] is unknown
+
+
+@pytest.mark.parametrize(("text", "revision"), [(None, 0), ("0", 0), ("7", 7), ("-7", -7), ("+7", 7)])
+def test_revision_of_an_object(text, revision):
+    assert revision_of(replica_set("a", text, 0)) == revision
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.0", "9223372036854775808"])
+def test_revision_that_is_no_int64_is_an_error(text):
+    with pytest.raises(InvalidInteger):
+        revision_of(replica_set("a", text, 0))
+
+
+@pytest.mark.parametrize(
+    ("revisions", "second"),
+    [
+        pytest.param([], 0, id="no ReplicaSet"),
+        pytest.param(["4"], 0, id="one"),
+        pytest.param(["1", "2", "3"], 2, id="rising"),
+        pytest.param(["3", "2", "1"], 2, id="falling"),
+        pytest.param(["3", "1", "2"], 2, id="the second is last"),
+        pytest.param(["1", "3", "2"], 2, id="the highest is in the middle"),
+        pytest.param(["3", "3"], 3, id="the highest twice"),
+        pytest.param(["x", "2", "1", None], 1, id="not a number, and none"),
+    ],
+)
+def test_last_revision_is_the_second_highest(revisions, second):
+    assert last_revision([replica_set(str(n), text, 0) for n, text in enumerate(revisions)]) == second
+
+
+def with_template(name: str, image: str, *, age: int, template_hash: str) -> ReplicaSet:
+    template = {
+        "metadata": {"labels": {"app": "web", "pod-template-hash": template_hash}},
+        "spec": {"containers": [{"name": "main", "image": image}]},
+    }
+    created = datetime(2026, 1, 1, tzinfo=UTC) - timedelta(seconds=age)
+    return ReplicaSet(
+        metadata=ObjectMeta(name=name, uid=f"uid-of-{name}", creation_timestamp=created),
+        spec=ReplicaSetSpec(template=template),
+    )
+
+
+@pytest.mark.parametrize(
+    ("image", "new", "old"),
+    [
+        pytest.param("app:2", "b", ["a", "c"], id="the only one with the template"),
+        pytest.param("app:1", "a", ["b", "c"], id="the oldest of two with the template"),
+        pytest.param("app:3", None, ["a", "b", "c"], id="none has the template"),
+    ],
+)
+def test_new_and_old_replica_sets_differ_by_template(image, new, old):
+    rows = [("c", "app:1", 1), ("b", "app:2", 2), ("a", "app:1", 3)]
+    replica_sets = [with_template(name, image, age=age, template_hash=name) for name, image, age in rows]
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": image}]}}
+    new_rs = find_new_replica_set(Deployment(spec=DeploymentSpec(template=template)), replica_sets)
+    assert (None if new_rs is None else new_rs.metadata.name) == new
+    assert [rs.metadata.name for rs in find_old_replica_sets(new_rs, replica_sets)] == old
+
+
+def test_rollback_restores_annotations_but_not_bookkeeping():
+    own = {REVISION: "3", ROLLBACK_TO: "1", LAST_APPLIED: "{}", "team": "b", "added": "later"}
+    former = {REVISION: "1", LAST_APPLIED: "{...}", "team": "a", "note": "n"}
+    assert rolled_back_annotations(own, former) == {
+        REVISION: "3",
+        ROLLBACK_TO: "1",
+        LAST_APPLIED: "{}",
+        "team": "a",
+        "note": "n",
+    }
