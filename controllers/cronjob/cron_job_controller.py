@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kubeloop.controllers.cronjob.cron_job_sync import CronJobSync, creation_skew
 from kubeloop.controllers.cronjob.schedule_times import cron_job_schedule, seconds_to_next_schedule
+from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owner_references import cached_controller
@@ -19,7 +20,6 @@ from kubeloop.kube.objects.api_types import CronJob, Job
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
-from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 
 _CONTROLLER_NAME_INDEX = "controller-name"
 
@@ -33,11 +33,11 @@ class CronJobController:
         self._client = context.client
         self._clock = context.clock
         self._events = context.events
-        self._traces = context.traces
         cron_jobs, jobs = context.informers.informer(CRON_JOBS), context.informers.informer(JOBS)
         self._cron_jobs, self._jobs = cron_jobs.store, jobs.store
         self._jobs.add_index(_CONTROLLER_NAME_INDEX, _controller_name)
         self._queue = context.new_queue("cronjob")
+        self._reconciles = CachedReconcile[CronJob]("cronjob", self._cron_jobs, self._queue, context.traces)
         self._controller = Controller("cronjob", self.reconcile, self._queue, context.workers, context)
         self._registrations = (
             cron_jobs.add_handler(
@@ -90,21 +90,18 @@ class CronJobController:
 
         Level-based. Returns the seconds to the next scheduled time. An exception means: retry with backoff.
         """
-        reason = self._queue.pop_reasons(key)
-        cron_job = self._cron_jobs.get(key)
-        if cron_job is None:
-            self._traces.forget("cronjob", key)
-            return None
-        with self._traces.reconcile("cronjob", key, reason) as reconcile:
-            reconcile.link(cron_job.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
-            sync = CronJobSync(cron_job, self._jobs.by_index(_CONTROLLER_NAME_INDEX, key), self._context, reconcile)
-            try:
-                seconds = await sync.run()
-            except (ApiError, ServerUnreachable, ReconcileError):
-                await self._write_status(sync, reconcile)
-                raise
+        return await self._reconciles.run(key, self._sync)
+
+    async def _sync(self, cron_job: CronJob, reconcile: Reconcile) -> float | None:
+        jobs = self._jobs.by_index(_CONTROLLER_NAME_INDEX, cron_job.key)
+        sync = CronJobSync(cron_job, jobs, self._context, reconcile)
+        try:
+            seconds = await sync.run()
+        except (ApiError, ServerUnreachable, ReconcileError):
             await self._write_status(sync, reconcile)
-            return seconds
+            raise
+        await self._write_status(sync, reconcile)
+        return seconds
 
     async def _write_status(self, sync: CronJobSync, reconcile: Reconcile) -> None:
         if sync.status == sync.cron_job.status:

@@ -30,6 +30,7 @@ from kubeloop.controllers.daemonset.node_states import NodeState, NodeStates, No
 from kubeloop.controllers.daemonset.pod_plan import plan_pods
 from kubeloop.controllers.daemonset.rolling_update import allows_surge, plan_rolling_update, rolling_update_limits
 from kubeloop.controllers.runtime.adoption import Claim, claim_objects
+from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile, valid_selector
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
@@ -60,9 +61,8 @@ from kubeloop.kube.objects.api_types import (
 )
 from kubeloop.kube.objects.object_fields import controller_of, is_finished
 from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
-from kubeloop.kube.selectors import Selector, SelectorError, selector_from
+from kubeloop.kube.selectors import Selector
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
-from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,6 @@ class DaemonSetController:
         self._client = context.client
         self._clock = context.clock
         self._events = context.events
-        self._traces = context.traces
         self._pod_control = PodControl(context)
         self._history = DaemonSetHistory(context)
         self._comparison_operators = context.feature_gates.enabled("TaintTolerationComparisonOperators")
@@ -116,6 +115,14 @@ class DaemonSetController:
         self.queue = context.new_queue(NAME)
         self._owners = OwnerQueue[DaemonSet](
             self._daemon_sets, DAEMON_SETS.kind, self.queue, lambda daemon_set: daemon_set.spec.selector
+        )
+        self._reconciles = CachedReconcile[DaemonSet](
+            NAME,
+            self._daemon_sets,
+            self.queue,
+            context.traces,
+            self.expectations.forget,
+            consistency=self.consistency,
         )
         self._controller = Controller(NAME, self.reconcile, self.queue, context.workers, context, creates_pods=True)
         self._registrations = (
@@ -270,18 +277,11 @@ class DaemonSetController:
         the seconds after which time alone may change the result, else None. An exception means: retry with backoff;
         StaleCache: the caches are older than our last writes.
         """
-        self.consistency.ensure_ready(key)
-        reason = self.queue.pop_reasons(key)
-        daemon_set = self._daemon_sets.get(key)
-        if daemon_set is None:  # deleted; the garbage collector deletes its pods
-            self.consistency.forget(key)
-            self.expectations.forget(key)
-            self._traces.forget(NAME, key)
-            return None
-        try:
-            selector = selector_from(daemon_set.spec.selector)
-        except SelectorError as error:
-            log.error("invalid selector, left alone: DaemonSet %s: %s", key, error)
+        return await self._reconciles.run(key, self._sync)
+
+    async def _sync(self, daemon_set: DaemonSet, reconcile: Reconcile) -> float | None:
+        selector = valid_selector(DAEMON_SETS.kind, daemon_set.key, daemon_set.spec.selector)
+        if selector is None:
             return None
         if selector.empty:
             message = "This daemon set is selecting all pods. A non-empty selector is required."
@@ -289,11 +289,6 @@ class DaemonSetController:
             return None
         if daemon_set.metadata.deletion_timestamp is not None:
             return None  # its revisions may be deleted already, and then its status cannot be computed
-        with self._traces.reconcile(NAME, key, reason) as reconcile:
-            reconcile.link(daemon_set.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
-            return await self._sync(daemon_set, selector, reconcile)
-
-    async def _sync(self, daemon_set: DaemonSet, selector: Selector, reconcile: Reconcile) -> float | None:
         owner = controller_index_key(daemon_set)
         revisions = await self._history.sync(daemon_set, selector, lambda: self._owned_pods(owner), reconcile)
         cached = self._daemon_sets.get(daemon_set.key)

@@ -15,6 +15,7 @@ from kubeloop.controllers.deployment.replica_sets import pods_by_replica_set
 from kubeloop.controllers.deployment.rolling_update import RECREATE
 from kubeloop.controllers.deployment.sync import DeploymentSync
 from kubeloop.controllers.runtime.adoption import Claim, claim_objects
+from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
@@ -36,7 +37,6 @@ from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
-from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,6 @@ class DeploymentController:
         self._context = context
         self._client = context.client
         self._events = context.events
-        self._traces = context.traces
         deployments = context.informers.informer(DEPLOYMENTS)
         replica_sets = context.informers.informer(REPLICA_SETS)
         pods = context.informers.informer(PODS)
@@ -73,6 +72,14 @@ class DeploymentController:
             self._deployments, DEPLOYMENTS.kind, self.queue, lambda deployment: deployment.spec.selector
         )
         self._status_delay = StatusDelay[PendingStatus](self.queue, context.status_delay_seconds)
+        self._reconciles = CachedReconcile[Deployment](
+            "deployment",
+            self._deployments,
+            self.queue,
+            context.traces,
+            self._status_delay.forget,
+            consistency=self._consistency,
+        )
         self._controller = Controller(
             "deployment",
             self.reconcile,
@@ -160,41 +167,27 @@ class DeploymentController:
         the seconds after which time alone may change the result, else None. An exception means: retry with backoff.
         """
         try:
-            self._consistency.ensure_ready(key)
+            return await self._reconciles.run(key, self._sync)
         except StaleCache as stale:
             # Decisions based on a state before our own last write would only cause conflicts. The cache will receive
             # that write, and enqueue this key.
             log.debug("deployment %s postponed: %s", key, stale)
             return STALE_RECHECK_SECONDS
-        reason = self.queue.pop_reasons(key)
-        deployment = self._deployments.get(key)
-        if deployment is None:
-            self._consistency.forget(key)
-            self._status_delay.forget(key)
-            self._traces.forget("deployment", key)
+
+    async def _sync(self, deployment: Deployment, reconcile: Reconcile) -> float | None:
+        if deployment.spec.selector is None or deployment.spec.selector == LabelSelector():
+            await self._report_empty_selector(deployment, reconcile)
             return None
-        reconcile = self._traces.reconcile("deployment", key, reason)
-        reconcile.link(deployment.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the Deployment
-        try:
-            if deployment.spec.selector is None or deployment.spec.selector == LabelSelector():
-                await self._report_empty_selector(deployment, reconcile)
-                reconcile.finish()
-                return None
-            replica_sets = await self._claim_replica_sets(deployment, reconcile)
-            sync = DeploymentSync(
-                deployment,
-                replica_sets,
-                context=self._context,
-                consistency=self._consistency,
-                status_delay=self._status_delay,
-                reconcile=reconcile,
-            )
-            await sync.run()
-        except Exception as error:
-            reconcile.finish(error=str(error))
-            raise
-        reconcile.finish()
-        return self._recheck_seconds(key, sync.seconds_until_deadline)
+        sync = DeploymentSync(
+            deployment,
+            await self._claim_replica_sets(deployment, reconcile),
+            context=self._context,
+            consistency=self._consistency,
+            status_delay=self._status_delay,
+            reconcile=reconcile,
+        )
+        await sync.run()
+        return self._recheck_seconds(deployment.key, sync.seconds_until_deadline)
 
     def _recheck_seconds(self, key: str, left: float | None) -> float | None:
         """Return the seconds until a rollout is checked for its progress deadline, or None."""

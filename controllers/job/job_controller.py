@@ -13,6 +13,7 @@ from kubeloop.controllers.job.job_scheduling import JobScheduling
 from kubeloop.controllers.job.job_sync import BATCH_SECONDS, JobSync
 from kubeloop.controllers.job.metrics import JobMetrics
 from kubeloop.controllers.job.orphan_pods import OrphanPods
+from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owner_queue import OwnerQueue
@@ -29,7 +30,7 @@ from kubeloop.kube.objects.api_types import Job, Pod
 from kubeloop.kube.objects.object_fields import controller_of, job_finished_condition
 from kubeloop.kube.objects.resources import JOBS, PODS
 from kubeloop.kube.selectors import SelectorError, selector_from
-from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 _MODES = ("", "NonIndexed", "Indexed")
 
@@ -44,7 +45,6 @@ class JobController:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._events = context.events
-        self._traces = context.traces
         self._pod_control = PodControl(context)
         self._metrics = JobMetrics(context.families)
         jobs, pods = context.informers.informer(JOBS), context.informers.informer(PODS)
@@ -61,6 +61,14 @@ class JobController:
         self.queue = context.new_queue("job", _limiter())
         self._owners = OwnerQueue[Job](
             self._jobs, JOBS.kind, self.queue, lambda job: job.spec.selector, batch_seconds=BATCH_SECONDS
+        )
+        self._reconciles = CachedReconcile[Job](
+            "job",
+            self._jobs,
+            self.queue,
+            context.traces,
+            self._records.forget,
+            consistency=self._records.consistency,
         )
         self._controller = Controller("job", self.reconcile, self.queue, context.workers, context, creates_pods=True)
         self._scheduling = JobScheduling(context) if context.feature_gates.enabled("WorkloadWithJob") else None
@@ -173,43 +181,32 @@ class JobController:
         the seconds after which time alone may change the result, else None. An exception means: retry with backoff;
         StaleCache: the caches are older than our last writes.
         """
-        self._records.consistency.ensure_ready(key)
-        reason = self.queue.pop_reasons(key)
-        job = self._jobs.get(key)
-        if job is None:  # deleted; the garbage collector deletes its Pods
-            self._records.forget(key)
-            self._traces.forget("job", key)
-            return None
+        return await self._reconciles.run(key, self._sync)
+
+    async def _sync(self, job: Job, reconcile: Reconcile) -> float | None:
         if external_manager(job) is not None:
             return None
         if job_finished_condition(job) is not None:
             self._records.forget(job.key, job.metadata.uid)
             return None
-        if self._records.finished.get(key) == job.metadata.uid:
+        if self._records.finished.get(job.key) == job.metadata.uid:
             return None  # the cache does not show yet that it is finished
         if job.spec.completion_mode not in _MODES:
             message = "Skipped Job sync because completion mode is unknown"
             self._events.event(job, "Warning", "UnknownCompletionMode", message)
             return None
-        return await self._sync(job, reason)
-
-    async def _sync(self, job: Job, reason: str) -> float | None:
         try:
             selector = selector_from(job.spec.selector)
         except SelectorError as error:
             raise ReconcileError(f"couldn't convert Job selector: {error}") from error
         index_keys = controller_index_key(job), orphan_index_key(job.metadata.namespace)
         candidates = [pod for index_key in index_keys for pod in self._pods.by_index(CONTROLLER_INDEX, index_key)]
-        with self._traces.reconcile("job", job.key, reason) as reconcile:
-            reconcile.link(job.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
-            sync = JobSync(
-                job, self._context, self._pod_control, self._records, reconcile, self._metrics, self._scheduling
-            )
-            started_at, failed = self._context.seconds(), True
-            try:
-                seconds = await sync.run(candidates, selector)
-                failed = False
-            finally:
-                duration = max(0.0, self._context.seconds() - started_at)
-                self._metrics.synced(job, sync.action, duration, failed=failed)
-            return seconds
+        sync = JobSync(job, self._context, self._pod_control, self._records, reconcile, self._metrics, self._scheduling)
+        started_at, failed = self._context.seconds(), True
+        try:
+            seconds = await sync.run(candidates, selector)
+            failed = False
+        finally:
+            duration = max(0.0, self._context.seconds() - started_at)
+            self._metrics.synced(job, sync.action, duration, failed=failed)
+        return seconds

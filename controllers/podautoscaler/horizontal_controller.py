@@ -13,6 +13,7 @@ from kubeloop.controllers.podautoscaler.metrics_client import MetricsClient
 from kubeloop.controllers.podautoscaler.replica_calculation import ReadinessRules
 from kubeloop.controllers.podautoscaler.scale_target import ScaleTargets
 from kubeloop.controllers.podautoscaler.scaling_limits import ScaleHistory
+from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
@@ -22,6 +23,7 @@ from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import HorizontalPodAutoscaler, Pod
 from kubeloop.kube.objects.resources import HORIZONTAL_POD_AUTOSCALERS, PODS
 from kubeloop.kube.selectors import NOTHING, Selector
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 _OPTION = "horizontal_pod_autoscaler_"
 
@@ -52,7 +54,6 @@ class HorizontalController:
         self._context = context
         self._client = context.client
         self._events = context.events
-        self._traces = context.traces
         self._sync_seconds: float = options[_OPTION + "sync_period"]
         self._rules = AutoscalerRules(
             tolerance=options[_OPTION + "tolerance"],
@@ -84,6 +85,9 @@ class HorizontalController:
         self._selectors: dict[str, dict[str, Selector]] = {}  # namespace -> name of an autoscaler -> its pods
         self._histories: dict[str, ScaleHistory] = {}
         self._queue = context.new_queue("horizontalpodautoscaler", FixedInterval(self._sync_seconds))
+        self._reconciles = CachedReconcile[HorizontalPodAutoscaler](
+            "horizontalpodautoscaling", self._autoscalers, self._queue, context.traces
+        )
         self._controller = Controller("horizontalpodautoscaling", self.reconcile, self._queue, context.workers, context)
         self._registrations = (
             autoscalers.add_handler(
@@ -120,36 +124,35 @@ class HorizontalController:
 
         An exception means: retry after the sync period.
         """
-        reason = self._queue.pop_reasons(key)
-        autoscaler = self._autoscalers.get(key)
-        if autoscaler is None:
-            return None
-        with self._traces.reconcile("horizontalpodautoscaling", key, reason) as reconcile:
-            sync = AutoscalerSync(
-                autoscaler,
-                self._histories.get(key, ScaleHistory()),
-                context=self._context,
-                rules=self._rules,
-                evaluator=self._evaluator,
-                select_pods=lambda selector: self._select(autoscaler, selector),
-                reconcile=reconcile,
-            )
-            started_at = self._seconds()
-            await sync.run()
-            if key in self._autoscalers:
-                self._histories[key] = sync.history
-            error_source = sync.error_source
-            try:
-                await self._write_status(autoscaler, sync)
-            except (ApiError, ServerUnreachable):
-                error_source = "internal"
-                raise
-            finally:
-                self._metrics.reconciled(sync.scaled_by, error_source, max(0.0, self._seconds() - started_at))
-            if sync.failure:
-                raise ReconcileError(sync.failure)
-            metadata = autoscaler.metadata
-            self._metrics.set_desired_replicas(metadata.namespace, metadata.name, sync.status.desired_replicas)
+        return await self._reconciles.run(key, self._sync)
+
+    async def _sync(self, autoscaler: HorizontalPodAutoscaler, reconcile: Reconcile) -> float:
+        key = autoscaler.key
+        sync = AutoscalerSync(
+            autoscaler,
+            self._histories.get(key, ScaleHistory()),
+            context=self._context,
+            rules=self._rules,
+            evaluator=self._evaluator,
+            select_pods=lambda selector: self._select(autoscaler, selector),
+            reconcile=reconcile,
+        )
+        started_at = self._seconds()
+        await sync.run()
+        if key in self._autoscalers:
+            self._histories[key] = sync.history
+        error_source = sync.error_source
+        try:
+            await self._write_status(autoscaler, sync)
+        except (ApiError, ServerUnreachable):
+            error_source = "internal"
+            raise
+        finally:
+            self._metrics.reconciled(sync.scaled_by, error_source, max(0.0, self._seconds() - started_at))
+        if sync.failure:
+            raise ReconcileError(sync.failure)
+        metadata = autoscaler.metadata
+        self._metrics.set_desired_replicas(metadata.namespace, metadata.name, sync.status.desired_replicas)
         return self._sync_seconds
 
     def _select(self, autoscaler: HorizontalPodAutoscaler, selector: Selector) -> tuple[list[Pod], list[str]]:

@@ -35,6 +35,7 @@ from kubeloop.controllers.replicaset.replication_controllers import (
     ControllerVariant,
 )
 from kubeloop.controllers.runtime.adoption import Claim, claim_objects, decide_claim
+from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile, valid_selector
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
@@ -59,9 +60,8 @@ from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating
 from kubeloop.kube.objects.api_types import JSONValue, Object, Pod, ReplicaSet, ReplicaSetStatus
 from kubeloop.kube.objects.object_fields import controller_of, is_ready, replicas_of
 from kubeloop.kube.objects.resources import PODS
-from kubeloop.kube.selectors import Selector, SelectorError, selector_from
+from kubeloop.kube.selectors import Selector
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
-from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,6 @@ class ReplicaSetController:
         self._client = context.client
         self._clock = context.clock
         self._pod_control = PodControl(context)
-        self._traces = context.traces
         self._metrics = context.metrics
         self._variant = variant
         owners, pods = context.informers.informer(variant.resource), context.informers.informer(PODS)
@@ -103,6 +102,15 @@ class ReplicaSetController:
             self._owners, variant.kind, self.queue, lambda owner: variant.to_replica_set(owner).spec.selector
         )
         self._status_delay = StatusDelay[tuple[str, ReplicaSetStatus]](self.queue, context.status_delay_seconds)
+        self._reconciles = CachedReconcile[Any](
+            variant.name,
+            self._owners,
+            self.queue,
+            context.traces,
+            self.expectations.forget,
+            self._status_delay.forget,
+            consistency=self.consistency,
+        )
         self._controller = Controller(
             variant.name, self.reconcile, self.queue, context.workers, context, creates_pods=True
         )
@@ -189,64 +197,49 @@ class ReplicaSetController:
         the seconds after which time alone may change the result, else None. An exception means: retry with backoff;
         StaleCache: the caches are older than our last writes.
         """
-        self.consistency.ensure_ready(key)
-        reason = self.queue.pop_reasons(key)
-        cached = self._owners.get(key)
-        if cached is None:  # deleted; the garbage collector deletes its Pods
-            self.consistency.forget(key)
-            self.expectations.forget(key)
-            self._status_delay.forget(key)
-            self._traces.forget(self._variant.name, key)
-            return None
-        rs = self._variant.to_replica_set(cached)
-        try:
-            selector = selector_from(rs.spec.selector)
-        except SelectorError as error:
-            log.error("invalid selector, left alone: %s %s: %s", self._variant.kind, key, error)
+        return await self._reconciles.run(key, self._sync)
+
+    async def _sync(self, owner: Object, reconcile: Reconcile) -> float | None:
+        key, rs = owner.key, self._variant.to_replica_set(owner)
+        selector = valid_selector(self._variant.kind, key, rs.spec.selector)
+        if selector is None:
             return None
         now = self._clock.now()
         caught_up = self.expectations.met(key)  # True if the caches show our last creations and deletions
-        reconcile = self._traces.reconcile(self._variant.name, key, reason)
-        reconcile.link(rs.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
         new_spec = caught_up and rs.metadata.generation != rs.status.observed_generation
+        reconcile.handled_cause = new_spec
         plan = ReplicaPlan()
-        try:
-            active, terminating = await self._claim_pods(rs, selector, reconcile)
-            failure: Exception | None = None
-            if caught_up and rs.metadata.deletion_timestamp is None:
-                plan = plan_replicas(
-                    rs,
-                    active,
-                    lambda: self.related_pods_per_node(rs),
-                    now,
-                    burst=BURST_REPLICAS,
-                    by_cost=self._by_cost,
-                )
-                if plan.delete:
-                    self._record_deletion_ages(active, plan)
-                failure = await self._apply(rs, plan, reconcile)
-            terminating_count = terminating if self._counts_terminating else None
-            status = replica_set_status(
-                rs, active, terminating_count, str(failure) if failure is not None else None, now
+        active, terminating = await self._claim_pods(rs, selector, reconcile)
+        failure: Exception | None = None
+        if caught_up and rs.metadata.deletion_timestamp is None:
+            plan = plan_replicas(
+                rs,
+                active,
+                lambda: self.related_pods_per_node(rs),
+                now,
+                burst=BURST_REPLICAS,
+                by_cost=self._by_cost,
             )
-            rs = await self._write_pending_turn(rs, status, reconcile)
-            # Pods are missing in the counts: created or deleted above, or by an earlier reconcile. Their events follow.
-            incomplete = plan.has_changes or not caught_up
-            if not (
-                incomplete
-                and failure is None
-                and only_counts_changed(rs.status, status)
-                and not turns(rs.status, status, replicas_of(rs))
-                and self._status_delay.postpone(key, (rs.metadata.uid, status))
-            ):
-                await self._write_status(rs, status, reconcile)
-                self._status_delay.forget(key)
-            if failure is not None:
-                raise failure
-        except Exception as error:
-            reconcile.finish(error=str(error), handled_cause=new_spec or plan.has_changes)
-            raise
-        reconcile.finish(handled_cause=new_spec or plan.has_changes)
+            reconcile.handled_cause = new_spec or plan.has_changes
+            if plan.delete:
+                self._record_deletion_ages(active, plan)
+            failure = await self._apply(rs, plan, reconcile)
+        terminating_count = terminating if self._counts_terminating else None
+        status = replica_set_status(rs, active, terminating_count, str(failure) if failure is not None else None, now)
+        rs = await self._write_pending_turn(rs, status, reconcile)
+        # Pods are missing in the counts: created or deleted above, or by an earlier reconcile. Their events follow.
+        incomplete = plan.has_changes or not caught_up
+        if not (
+            incomplete
+            and failure is None
+            and only_counts_changed(rs.status, status)
+            and not turns(rs.status, status, replicas_of(rs))
+            and self._status_delay.postpone(key, (rs.metadata.uid, status))
+        ):
+            await self._write_status(rs, status, reconcile)
+            self._status_delay.forget(key)
+        if failure is not None:
+            raise failure
         if rs.spec.min_ready_seconds > 0 and status.ready_replicas != status.available_replicas:
             # Each Pod that becomes ready enqueues the key for the time it becomes available. This covers clock skew.
             ready = itertools.chain.from_iterable(

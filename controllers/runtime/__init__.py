@@ -6,6 +6,7 @@ Loop: which keys are reconciled, when, and when again
 
     controller_context.py       everything that a controller is created with
     controller.py               workers that take keys from a queue and reconcile them
+    cached_reconcile.py         begin and end of the reconcile of a cached object
     work_queue.py               keys to reconcile, and the reasons
     rate_limiter.py             delay before a retry
     reconcile_pace.py           when reconciles begin: the scheduler of the process goes first

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kubeloop.controllers.runtime.adoption import Claim, check_can_adopt, claim_objects
+from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile, valid_selector
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
@@ -53,9 +54,8 @@ from kubeloop.kube.objects.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from kubeloop.kube.selectors import Selector, SelectorError, selector_from
+from kubeloop.kube.selectors import Selector
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
-from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,6 @@ class StatefulSetController:
     def __init__(self, context: ControllerContext) -> None:
         self._client = context.client
         self._clock = context.clock
-        self._traces = context.traces
         labels = "statefulset_namespace", "statefulset_name", "pod_management_policy"
         self._max_unavailable_gauge = context.families.gauge(
             "statefulset_controller_statefulset_max_unavailable",
@@ -106,6 +105,9 @@ class StatefulSetController:
         self.queue = context.new_queue(_NAME)
         self._owners = OwnerQueue[StatefulSet](
             self._sets, STATEFUL_SETS.kind, self.queue, lambda sts: sts.spec.selector
+        )
+        self._reconciles = CachedReconcile[StatefulSet](
+            _NAME, self._sets, self.queue, context.traces, consistency=self.consistency
         )
         self._controller = Controller(_NAME, self.reconcile, self.queue, context.workers, context, creates_pods=True)
         self._registrations = (
@@ -155,23 +157,12 @@ class StatefulSetController:
         Level-based. Returns the seconds until a ready Pod becomes available, else None. An exception means: retry with
         backoff; StaleCache: the caches are older than our last writes.
         """
-        self.consistency.ensure_ready(key)
-        reason = self.queue.pop_reasons(key)
-        sts = self._sets.get(key)
-        if sts is None:  # deleted; the garbage collector deletes its Pods
-            self.consistency.forget(key)
-            self._traces.forget(_NAME, key)
-            return None
-        try:
-            selector = selector_from(sts.spec.selector)
-        except SelectorError as error:
-            log.error("invalid selector, left alone: StatefulSet %s: %s", key, error)
-            return None
-        with self._traces.reconcile(_NAME, key, reason) as reconcile:
-            reconcile.link(sts.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
-            return await self._sync(sts, selector, reconcile)
+        return await self._reconciles.run(key, self._sync)
 
-    async def _sync(self, sts: StatefulSet, selector: Selector, reconcile: Reconcile) -> float | None:
+    async def _sync(self, sts: StatefulSet, reconcile: Reconcile) -> float | None:
+        selector = valid_selector(STATEFUL_SETS.kind, sts.key, sts.spec.selector)
+        if selector is None:
+            return None
         now = self._clock.now()
         listed = self._history.list(sts, selector)
         await self._adopt_revisions(sts, listed, reconcile)

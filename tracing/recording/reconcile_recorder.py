@@ -25,6 +25,7 @@ class Reconcile:
     """One reconcile in progress. Create it with ReconcileRecorder.reconcile; call finish() once.
 
     As a context manager it calls finish() at the end, with the error if there is one; not if it was cancelled.
+    handled_cause: whether it handles the write of another reconcile (`will_trigger`); None: if it changed something.
     """
 
     __slots__ = (
@@ -39,6 +40,7 @@ class Reconcile:
         "_start_ns",
         "_traceparent",
         "controller",
+        "handled_cause",
         "key",
         "reason",
     )
@@ -55,6 +57,7 @@ class Reconcile:
         self._links: list[tuple[str, str]] = []
         self._logged = False
         self._cause = ""
+        self.handled_cause: bool | None = None
 
     def __enter__(self) -> Reconcile:
         return self
@@ -128,18 +131,15 @@ class Reconcile:
         """
         self._owner.add_cause(controller, key, self.traceparent)
 
-    def finish(
-        self, changed: bool | None = None, error: str | None = None, *, handled_cause: bool | None = None
-    ) -> None:
+    def finish(self, changed: bool | None = None, error: str | None = None) -> None:
         """End the reconcile. It is recorded only if it changed something, failed or logged something.
 
-        changed        None: True if an action without an error was recorded
-        handled_cause  whether it handled the write of another reconcile (`will_trigger`); None: same as `changed`
+        changed: None for True if an action without an error was recorded.
         """
         current_span.set(None)
         if changed is None:
             changed = self._action_count > 0
-        handled = changed if handled_cause is None else handled_cause
+        handled = changed if self.handled_cause is None else self.handled_cause
         if self._cause:
             self._owner._keep_cause(self.controller, self.key, self._cause, handled=handled)
         if not changed and error is None and not self._logged:
