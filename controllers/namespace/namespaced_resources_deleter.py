@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.controllers.namespace.deletion_conditions import DeletionReport
+from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.discovery import ResourceMap
@@ -26,7 +27,7 @@ from kubeloop.kube.times import go_duration_seconds, seconds_between
 _FINALIZER_ESTIMATE_SECONDS = 15
 
 
-class NamespaceContentRemaining(Exception):
+class NamespaceContentRemaining(ReconcileError):
     """Some content could not be deleted, or remains although nothing delays its deletion."""
 
     def __init__(self, errors: list[str]) -> None:

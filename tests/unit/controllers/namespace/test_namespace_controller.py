@@ -243,3 +243,17 @@ async def test_failed_rounds_are_repeated_after_milliseconds(apiserver):
     await asyncio.sleep(10)
     delays = [after - before for before, after in itertools.pairwise(rejected_at)]
     assert delays[:5] == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08])
+
+
+async def test_content_that_remains_is_logged_without_traceback(apiserver, caplog):
+    """Content without finalizers may take time, too: pods without grace period, while their containers stop."""
+
+    def reject(method: str, path: str) -> errors.StatusError | None:
+        return errors.method_not_allowed() if method == "DELETE" and "/widgets" in path else None
+
+    apiserver.transport.reject = reject
+    apiserver.add(WIDGETS, "a")
+    apiserver.delete(NAMESPACES, "ns", namespace="")
+    await asyncio.sleep(6)
+    records = [record for record in caplog.records if "unexpected items still remain" in record.getMessage()]
+    assert {(record.levelname, record.exc_info) for record in records} == {("WARNING", None)}
