@@ -24,6 +24,7 @@ from aiohttp import web
 from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
 from kubeloop.kube.client.asyncio_transport import AsyncioTransport
 from kubeloop.kube.client.endpoint import Endpoint, endpoint_from_url
+from kubeloop.kube.client.transport import HttpRequest
 
 BODY = b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","labels":{"app":"web"}},"x":"' + b"x" * 2700 + b'"}'
 HEADERS = {"accept": "application/json", "user-agent": "benchmark", "content-type": "application/json"}
@@ -63,8 +64,14 @@ async def _cpu_microseconds(
 
     async def send(count: int) -> None:
         for _ in range(count):
-            response = await transport.request(
-                "PUT", "/api/v1/namespaces/default/pods/web/status", headers=HEADERS, body=BODY, timeout_seconds=30.0
+            response = await transport.send(
+                HttpRequest(
+                    "PUT",
+                    "/api/v1/namespaces/default/pods/web/status",
+                    headers=HEADERS,
+                    body=BODY,
+                    timeout_seconds=30.0,
+                )
             )
             assert response.status == 200
 

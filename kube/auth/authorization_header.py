@@ -1,14 +1,16 @@
-"""Authorization header of requests, and its renewal. Imports `transport`, `errors` and the standard library only."""
+"""Authorization header of requests, and its renewal. Imports `transport`, `errors` and msgspec only."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, Transport
+import msgspec
+
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, Transport
 from kubeloop.kube.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -99,42 +101,28 @@ class AuthorizedTransport:
     def server(self) -> str:
         return self._transport.server
 
-    async def request(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes = b"",
-        timeout_seconds: float | None = None,
-    ) -> HttpResponse:
+    async def send(self, request: HttpRequest) -> HttpResponse:
         value = await self._authorization.header()
-        response = await self._transport.request(
-            method, target, headers=_with(headers, value), body=body, timeout_seconds=timeout_seconds
-        )
+        response = await self._transport.send(_with(request, value))
         if response.status == 401 and await self._authorization.renew(value):
             value = await self._authorization.header()
-            response = await self._transport.request(
-                method, target, headers=_with(headers, value), body=body, timeout_seconds=timeout_seconds
-            )
+            response = await self._transport.send(_with(request, value))
         return response
 
     @asynccontextmanager
-    async def stream(
-        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
-    ) -> AsyncIterator[StreamedResponse]:
+    async def stream(self, request: HttpRequest) -> AsyncIterator[StreamedResponse]:
         value = await self._authorization.header()
-        async with self._transport.stream(method, target, headers=_with(headers, value), body=body) as response:
+        async with self._transport.stream(_with(request, value)) as response:
             if response.status != 401 or not await self._authorization.renew(value):
                 yield response
                 return
         value = await self._authorization.header()
-        async with self._transport.stream(method, target, headers=_with(headers, value), body=body) as response:
+        async with self._transport.stream(_with(request, value)) as response:
             yield response
 
     async def close(self) -> None:
         await self._transport.close()
 
 
-def _with(headers: Mapping[str, str], value: str) -> Mapping[str, str]:
-    return {**headers, "authorization": value} if value else headers
+def _with(request: HttpRequest, value: str) -> HttpRequest:
+    return msgspec.structs.replace(request, headers={**request.headers, "authorization": value}) if value else request

@@ -7,14 +7,14 @@ limit. Imports aiohttp, `endpoint` and `transport`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
 from yarl import URL
 
 from kubeloop.kube.client.endpoint import Endpoint
-from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError, join_headers
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError, join_headers
 
 _OUR_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _CONNECT_SECONDS = 10.0
@@ -53,23 +53,15 @@ class AiohttpTransport:
     def server(self) -> str:
         return self._url
 
-    async def request(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes = b"",
-        timeout_seconds: float | None = None,
-    ) -> HttpResponse:
+    async def send(self, request: HttpRequest) -> HttpResponse:
         """Send one request and read the whole response, whatever its status. Raises TransportError."""
-        timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=_CONNECT_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=request.timeout_seconds, sock_connect=_CONNECT_SECONDS)
         try:
             async with self._session.request(
-                method,
-                URL(self._url + target, encoded=True),
-                data=body or None,
-                headers=headers,
+                request.method,
+                URL(self._url + request.target, encoded=True),
+                data=request.body or None,
+                headers=request.headers,
                 timeout=timeout,
                 allow_redirects=False,
                 proxy=self._proxy,
@@ -81,17 +73,15 @@ class AiohttpTransport:
             raise _transport_error(error, self._url) from error
 
     @asynccontextmanager
-    async def stream(
-        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
-    ) -> AsyncIterator[StreamedResponse]:
+    async def stream(self, request: HttpRequest) -> AsyncIterator[StreamedResponse]:
         """Send one request and stream its response; leaving the context closes it. Raises TransportError."""
         try:
             async with asyncio.timeout(_RESPONSE_SECONDS):
                 response = await self._session.request(
-                    method,
-                    URL(self._url + target, encoded=True),
-                    data=body or None,
-                    headers=headers,
+                    request.method,
+                    URL(self._url + request.target, encoded=True),
+                    data=request.body or None,
+                    headers=request.headers,
                     timeout=self._stream_timeout,
                     allow_redirects=False,
                     proxy=self._proxy,

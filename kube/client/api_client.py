@@ -24,7 +24,7 @@ from kubeloop.kube.client.current_span import TRACEPARENT_HEADER, request_tracep
 from kubeloop.kube.client.rate_limit import TokenBucket
 from kubeloop.kube.client.retries import RetryPolicy, is_safe_to_retry, retry_wait_seconds
 from kubeloop.kube.client.server_warnings import parse_warnings
-from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, Transport, TransportError
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, Transport, TransportError
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, Gone, ServerUnreachable, UnreadableResponse, from_response
 from kubeloop.kube.integers import parse_integer
@@ -274,7 +274,7 @@ class Client:
         if bucket is not None:
             await bucket.take()
         try:
-            async with self.transport.stream("GET", target, headers=self._get_headers) as response:
+            async with self.transport.stream(HttpRequest("GET", target, headers=self._get_headers)) as response:
                 if response.status != 200:
                     body = b"".join([chunk async for chunk in response.chunks])
                     raise _error(HttpResponse(response.status, body, response.headers))
@@ -396,12 +396,14 @@ class Client:
                 if limits.bucket is not None:
                     await limits.bucket.take()
                 try:
-                    response = await self.transport.request(
-                        method,
-                        target,
-                        headers=all_headers,
-                        body=data,
-                        timeout_seconds=_TIMEOUT_SECONDS,
+                    response = await self.transport.send(
+                        HttpRequest(
+                            method,
+                            target,
+                            headers=all_headers,
+                            body=data,
+                            timeout_seconds=_TIMEOUT_SECONDS,
+                        )
                     )
                 except TransportError as transport_error:
                     error = transport_error

@@ -23,7 +23,7 @@ from kubeloop.kube.client.endpoint import Endpoint
 from kubeloop.kube.client.exchange import BODILESS, Exchange
 from kubeloop.kube.client.http1_connection import Http1Connection
 from kubeloop.kube.client.http2_connection import Http2Connection
-from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError
 from kubeloop.kube.shared_buffer import new_buffer
 
 AnyConnection = Http1Connection | Http2Connection
@@ -93,28 +93,20 @@ class AsyncioTransport:
     def server(self) -> str:
         return self._endpoint.url
 
-    async def request(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes = b"",
-        timeout_seconds: float | None = None,
-    ) -> HttpResponse:
+    async def send(self, request: HttpRequest) -> HttpResponse:
         """Send one request and read the whole response, whatever its status. Raises TransportError.
 
         Cancellation: safe; the connection is closed, and the server may have seen the request.
         """
         while True:
-            connection = await self._connection(method, timeout_seconds)
-            exchange = self._begin(connection, method, target, headers, body, False)
+            connection = await self._connection(request.method, request.timeout_seconds)
+            exchange = self._begin(connection, request.method, request.target, request.headers, request.body, False)
             try:
-                if timeout_seconds is not None:
-                    self._deadlines.set(exchange, timeout_seconds)
+                if request.timeout_seconds is not None:
+                    self._deadlines.set(exchange, request.timeout_seconds)
                 response = await exchange.response()
             except TransportError as error:
-                if self._was_stale(exchange, method):
+                if self._was_stale(exchange, request.method):
                     continue
                 raise TransportError(f"{self._endpoint.url}: {error}", request_sent=error.request_sent) from error
             finally:
@@ -122,19 +114,17 @@ class AsyncioTransport:
             return response
 
     @asynccontextmanager
-    async def stream(
-        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
-    ) -> AsyncIterator[StreamedResponse]:
+    async def stream(self, request: HttpRequest) -> AsyncIterator[StreamedResponse]:
         """Send one request and stream its response; leaving the context closes it. Raises TransportError."""
         while True:
-            connection = await self._connection(method, None)
-            exchange = self._begin(connection, method, target, headers, body, True)
+            connection = await self._connection(request.method, None)
+            exchange = self._begin(connection, request.method, request.target, request.headers, request.body, True)
             try:
                 self._deadlines.set(exchange, _RESPONSE_SECONDS)
                 try:
                     status, response_headers = await exchange.head()
                 except TransportError as error:
-                    if self._was_stale(exchange, method):
+                    if self._was_stale(exchange, request.method):
                         continue
                     raise TransportError(f"{self._endpoint.url}: {error}", request_sent=error.request_sent) from error
                 yield StreamedResponse(status, response_headers, exchange)

@@ -13,6 +13,19 @@ from typing import Protocol
 import msgspec
 
 
+class HttpRequest(msgspec.Struct, frozen=True):
+    """A request. `target` is path and query, percent-encoded: "/api/v1/pods?limit=500".
+
+    timeout_seconds: for the whole response; None for no limit, and without effect on streams.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+    timeout_seconds: float | None = None
+
+
 class HttpResponse(msgspec.Struct, frozen=True):
     """A complete response. Header names are in lower case."""
 
@@ -51,28 +64,18 @@ class TransportError(Exception):
 
 
 class Transport(Protocol):
-    """`target` is path and query, percent-encoded: "/api/v1/pods?limit=500"."""
+    """A connection to one server."""
 
     @property
     def server(self) -> str:
         """URL of the server, for messages."""
         ...
 
-    async def request(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes = b"",
-        timeout_seconds: float | None = None,
-    ) -> HttpResponse:
+    async def send(self, request: HttpRequest) -> HttpResponse:
         """Send one request and read the whole response, whatever its status. Raises TransportError."""
         ...
 
-    def stream(
-        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
-    ) -> AbstractAsyncContextManager[StreamedResponse]:
+    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[StreamedResponse]:
         """Send one request and stream its response; leaving the context closes it. Raises TransportError."""
         ...
 

@@ -18,7 +18,7 @@ import msgspec
 from kubeloop.devcluster.server.faults import SPARED_USER_AGENT
 from kubeloop.kube.auth.credentials import connect_with_token
 from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.client.transport import TransportError
+from kubeloop.kube.client.transport import HttpRequest, TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.testing import clients
 from kubeloop.testing.cluster_options import ClusterOptions, Options, cluster_options
@@ -89,8 +89,8 @@ class Connection:
 
     async def _get_page(self, path: str, query: Mapping[str, str]) -> Any:
         try:
-            response = await self._endpoint.request(
-                "GET", f"{path}?{urlencode(query)}", headers={}, timeout_seconds=_TIMEOUT_SECONDS
+            response = await self._endpoint.send(
+                HttpRequest("GET", f"{path}?{urlencode(query)}", headers={}, timeout_seconds=_TIMEOUT_SECONDS)
             )
         except TransportError as error:
             raise LookupError(f"controllers and scheduler do not respond: {error}") from None

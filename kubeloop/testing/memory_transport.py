@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request import Response as ServerResponse
 from kubeloop.devcluster.server.faults import AnswerLost
-from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError, join_headers
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError, join_headers
 
 
 class MemoryTransport:
@@ -21,27 +21,17 @@ class MemoryTransport:
     def server(self) -> str:
         return "memory://"
 
-    async def request(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes = b"",
-        timeout_seconds: float | None = None,
-    ) -> HttpResponse:
-        del timeout_seconds  # handlers respond at once, or the caller cancels
-        response = await self._handle_request(Request.of(method, target, headers, body))
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        # without time-out: handlers respond at once, or the caller cancels
+        response = await self._handle_request(Request.of(request.method, request.target, request.headers, request.body))
         content = (
             response.body if isinstance(response.body, bytes) else b"".join([chunk async for chunk in response.body])
         )
         return HttpResponse(response.status, content, _headers(response))
 
     @asynccontextmanager
-    async def stream(
-        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
-    ) -> AsyncIterator[StreamedResponse]:
-        response = await self._handle_request(Request.of(method, target, headers, body))
+    async def stream(self, request: HttpRequest) -> AsyncIterator[StreamedResponse]:
+        response = await self._handle_request(Request.of(request.method, request.target, request.headers, request.body))
         chunks = _single_chunk(response.body) if isinstance(response.body, bytes) else response.body
         try:
             yield StreamedResponse(response.status, _headers(response), chunks)

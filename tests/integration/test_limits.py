@@ -12,6 +12,7 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from kubeloop.kube.client.transport import HttpRequest
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
@@ -69,7 +70,7 @@ class Limits:
 
     async def _send(self, method: str, path: str, body: Any = None, headers: Any = HEADERS) -> Any:
         content = b"" if body is None else json.dumps(body).encode()
-        response = await self._transport.request(method, path, headers=headers, body=content)
+        response = await self._transport.send(HttpRequest(method, path, headers=headers, body=content))
         assert response.status < 500, (method, path, body, response.body)
         return response.status, json.loads(response.body)
 

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.client.transport import HttpResponse, Transport
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, Transport
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES, REPLICA_SETS
 from kubeloop.process.control_plane import ControlPlane, Settings
@@ -36,9 +36,9 @@ class RecordingTransport:
         self.close = inner.close
         self.requests: list[tuple[str, str, str, bytes]] = []
 
-    async def request(self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b"", **options):
-        self.requests.append((method, target, headers.get("traceparent", ""), body))
-        response: HttpResponse = await self.inner.request(method, target, headers=headers, body=body, **options)
+    async def send(self, request: HttpRequest):
+        self.requests.append((request.method, request.target, request.headers.get("traceparent", ""), request.body))
+        response: HttpResponse = await self.inner.send(request)
         return response
 
     def sent(self, method: str, part: str) -> list[tuple[str, bytes]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from kubeloop.kube.client.transport import HttpResponse, Transport
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, Transport
 
 HEADERS = {"accept": "application/json", "user-agent": "test"}
 
@@ -14,7 +14,9 @@ async def send(
     transport: Transport, method: str, target: str, body: bytes = b"", *, timeout_seconds: float | None = None
 ) -> HttpResponse:
     """Send a request with HEADERS."""
-    return await transport.request(method, target, headers=HEADERS, body=body, timeout_seconds=timeout_seconds)
+    return await transport.send(
+        HttpRequest(method, target, headers=HEADERS, body=body, timeout_seconds=timeout_seconds)
+    )
 
 
 async def eventually(condition: Callable[[], object]) -> None:

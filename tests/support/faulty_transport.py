@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request, Response, json_response
-from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError
 from kubeloop.testing.memory_transport import MemoryTransport
 
 
-class SentRequest(NamedTuple):
-    method: str
-    target: str
-    """Path and query."""
-    headers: Mapping[str, str]
-    body: bytes
+class SentRequest(HttpRequest, frozen=True):
+    """A request with what faults depend on."""
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> SentRequest:
+        return cls(request.method, request.target, request.headers, request.body, request.timeout_seconds)
 
     @property
     def path(self) -> str:
@@ -111,16 +110,8 @@ class FaultyTransport:
             if watch.path.endswith(resource):
                 watch.break_connection()
 
-    async def request(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes = b"",
-        timeout_seconds: float | None = None,
-    ) -> HttpResponse:
-        request = SentRequest(method, target, headers, body)
+    async def send(self, http_request: HttpRequest) -> HttpResponse:
+        request = SentRequest.of(http_request)
         rejection = await self._send(request)
         if rejection is not None:
             return rejection
@@ -129,27 +120,25 @@ class FaultyTransport:
                 await self.before_request(request)
             except StatusError as error:
                 return error_response(error)
-        response = await self._inner.request(method, target, headers=headers, body=body)
+        response = await self._inner.send(request)
         await self._wait()
-        if self.lose_response(method, request.path):
+        if self.lose_response(http_request.method, request.path):
             raise TransportError("the response was lost", request_sent=True)
         return response
 
     @asynccontextmanager
-    async def stream(
-        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
-    ) -> AsyncIterator[StreamedResponse]:
-        request = SentRequest(method, target, headers, body)
+    async def stream(self, http_request: HttpRequest) -> AsyncIterator[StreamedResponse]:
+        request = SentRequest.of(http_request)
         error = await self._send(request)
         fault = self._next_fault(request.path)
         if error is None and fault is not None and fault.kind == "refuse":
             error = error_response(injected_error(fault.code))
-        if error is None and 0 < _resource_version(target) < self.compacted_version:
+        if error is None and 0 < _resource_version(http_request.target) < self.compacted_version:
             error = error_response(injected_error(410))
         if error is not None:
             yield StreamedResponse(error.status, error.headers, single_chunk(error.body))
             return
-        async with self._inner.stream(method, target, headers=headers, body=body) as response:
+        async with self._inner.stream(request) as response:
             if response.status != 200:
                 yield response
                 return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kubeloop.kube.client.transport import HttpRequest
+
 
 async def require_token(request):
     """Respond with 200 if the token is "right", else with 401."""
@@ -11,6 +13,6 @@ async def require_token(request):
 
 async def fetch_version(transport):
     try:
-        return await transport.request("GET", "/version", headers={}, timeout_seconds=5)
+        return await transport.send(HttpRequest("GET", "/version", headers={}, timeout_seconds=5))
     finally:
         await transport.close()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, Transport, TransportError
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, Transport, TransportError
 from kubeloop.process.metrics.metrics_registry import Counter, Histogram, Registerer
 
 # Source: k8s.io/component-base/metrics/prometheus/restclient
@@ -39,37 +39,25 @@ class MeasuredTransport(Transport):
     def server(self) -> str:
         return self._transport.server
 
-    async def request(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes = b"",
-        timeout_seconds: float | None = None,
-    ) -> HttpResponse:
+    async def send(self, request: HttpRequest) -> HttpResponse:
         start_ns, code = self._now_ns(), "<error>"
         try:
-            response = await self._transport.request(
-                method, target, headers=headers, body=body, timeout_seconds=timeout_seconds
-            )
+            response = await self._transport.send(request)
             code = str(response.status)
             return response
         finally:
-            self._record(method, code, start_ns)
+            self._record(request.method, code, start_ns)
 
     @asynccontextmanager
-    async def stream(
-        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
-    ) -> AsyncIterator[StreamedResponse]:
+    async def stream(self, request: HttpRequest) -> AsyncIterator[StreamedResponse]:
         start_ns = self._now_ns()
         try:
-            stream = self._transport.stream(method, target, headers=headers, body=body)
+            stream = self._transport.stream(request)
             response = await stream.__aenter__()
         except TransportError:
-            self._record(method, "<error>", start_ns)
+            self._record(request.method, "<error>", start_ns)
             raise
-        self._record(method, str(response.status), start_ns)
+        self._record(request.method, str(response.status), start_ns)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_exit(stream)
             yield response

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, Transport, TransportError
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, Transport, TransportError
 from kubeloop.kube.times import epoch_ns
 
 log = logging.getLogger(__name__)
@@ -38,20 +38,10 @@ class ContactTransport(Transport):
     def server(self) -> str:
         return self._transport.server
 
-    async def request(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes = b"",
-        timeout_seconds: float | None = None,
-    ) -> HttpResponse:
+    async def send(self, request: HttpRequest) -> HttpResponse:
         sent_ns = self._now_ns()
         try:
-            response = await self._transport.request(
-                method, target, headers=headers, body=body, timeout_seconds=timeout_seconds
-            )
+            response = await self._transport.send(request)
         except TransportError as error:
             self._failed(str(error), sent_ns)
             raise
@@ -59,13 +49,11 @@ class ContactTransport(Transport):
         return response
 
     @asynccontextmanager
-    async def stream(
-        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
-    ) -> AsyncIterator[StreamedResponse]:
+    async def stream(self, request: HttpRequest) -> AsyncIterator[StreamedResponse]:
         sent_ns = self._now_ns()
         has_response = False
         try:
-            async with self._transport.stream(method, target, headers=headers, body=body) as response:
+            async with self._transport.stream(request) as response:
                 has_response = True
                 self._responded(response, sent_ns, is_watch=True)
                 yield response

@@ -6,14 +6,14 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qsl, urlencode
 
 from kubeloop.devcluster.api import errors, request_info
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import all_api_gates
-from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError
 from kubeloop.testing.memory_transport import MemoryTransport
 from support.faults.cluster import Cluster
 from support.faults.fault_plan import Fault, FaultPlan
@@ -135,7 +135,7 @@ class Network:
         """Let the server handle a request."""
         if _is_numbered(request):
             self.on_request(request)
-        response = await self._inner.request(request.method, request.target, headers=request.headers, body=request.body)
+        response = await self._inner.send(request)
         if _is_numbered(request):
             if response.status == 201:
                 self.creates[resource_in(request.path)] += 1
@@ -177,7 +177,7 @@ class Network:
         return f"{path}?{urlencode(options)}" if options else path
 
     def stream(self, request: SentRequest) -> object:
-        return self._inner.stream(request.method, request.target, headers=request.headers, body=request.body)
+        return self._inner.stream(request)
 
 
 class Connection:
@@ -214,19 +214,11 @@ class Connection:
         """Cut the connection: the process has ended."""
         self.has_ended = True
 
-    async def request(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes = b"",
-        timeout_seconds: float | None = None,
-    ) -> HttpResponse:
-        request = SentRequest(method, target, headers, body)
+    async def send(self, http_request: HttpRequest) -> HttpResponse:
+        request = SentRequest.of(http_request)
         self._check_connected()
         try:
-            async with asyncio.timeout(timeout_seconds):
+            async with asyncio.timeout(http_request.timeout_seconds):
                 return await self._exchange(request)
         except TimeoutError:
             raise TransportError("time-out", request_sent=True) from None
@@ -314,10 +306,8 @@ class Connection:
         await asyncio.get_running_loop().create_future()
 
     @asynccontextmanager
-    async def stream(
-        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
-    ) -> AsyncIterator[StreamedResponse]:
-        request = SentRequest(method, target, headers, body)
+    async def stream(self, http_request: HttpRequest) -> AsyncIterator[StreamedResponse]:
+        request = SentRequest.of(http_request)
         network = self._network
         resource = resource_in(request.path)
         self._check_connected()
@@ -328,7 +318,7 @@ class Connection:
         await network.latency()
         await self._check_alive()
         refusal = network.refusal(request)
-        options = dict(parse_qsl(target.partition("?")[2]))
+        options = dict(parse_qsl(http_request.target.partition("?")[2]))
         version = int(options.get("resourceVersion") or 0)
         if "sendInitialEvents" in options:
             if (

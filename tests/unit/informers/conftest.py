@@ -7,6 +7,7 @@ import random
 import re
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from kubeloop.devcluster.api import errors
@@ -45,31 +46,33 @@ class OtherServerTransport:
         self.server = inner.server
         self.close = inner.close
 
-    async def request(self, method, target, *, headers, body=b"", timeout_seconds=None) -> HttpResponse:
-        self.requests.append(target)
+    async def send(self, request) -> HttpResponse:
+        self.requests.append(request.target)
         if self.page_limit:
-            target = re.sub(r"(?<=limit=)\d+", str(self.page_limit), target)
-        response = await self._inner.request(method, target, headers=headers, body=body)
-        if "continue=" in target and self.expired_tokens:
+            target = re.sub(r"(?<=limit=)\d+", str(self.page_limit), request.target)
+            request = msgspec.structs.replace(request, target=target)
+        response = await self._inner.send(request)
+        if "continue=" in request.target and self.expired_tokens:
             self.expired_tokens -= 1
             return error_response(injected_error(410))
         return response
 
     @asynccontextmanager
-    async def stream(self, method, target, *, headers, body=b""):
-        self.requests.append(target)
-        initial = "sendInitialEvents" in target
+    async def stream(self, request):
+        self.requests.append(request.target)
+        initial = "sendInitialEvents" in request.target
         refusal = None
         if initial and isinstance(self.watch_list_refusal, int):
             refusal = injected_error(self.watch_list_refusal)
-        version = re.search(r"(?<=resourceVersion=)\d+", target)
+        version = re.search(r"(?<=resourceVersion=)\d+", request.target)
         if version and int(version[0]) > self._newest_version():
             refusal = errors.too_large_revision(int(version[0]), self._newest_version())
         compacted = self._inner.compacted_version
         if version and int(version[0]) >= compacted:
             repeated = max(compacted, int(version[0]) - self.repeated_events)
-            target = target.replace(version[0], str(repeated))
-        async with self._inner.stream(method, target, headers=headers, body=body) as response:
+            target = request.target.replace(version[0], str(repeated))
+            request = msgspec.structs.replace(request, target=target)
+        async with self._inner.stream(request) as response:
             if refusal is not None and response.status == 200:
                 refused = error_response(refusal)
                 yield StreamedResponse(refused.status, refused.headers, single_chunk(refused.body))

@@ -34,22 +34,22 @@ class Events:
         self.failures = []
         self.takes_seconds = 0.001
 
-    async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
+    async def send(self, request):
         await asyncio.sleep(self.takes_seconds)
-        value = json.loads(body)
-        self.requests.append((method, target, value))
+        value = json.loads(request.body)
+        self.requests.append((request.method, request.target, value))
         if self.failures:
             failure = self.failures.pop(0)
             if isinstance(failure, Exception):
                 raise failure
             return failure
-        if method == "POST":
+        if request.method == "POST":
             name = value["metadata"]["name"]
             if name in self.events:
                 return HttpResponse(409, b'{"kind":"Status","reason":"AlreadyExists","code":409}')
             self.events[name] = value
         else:
-            name = target.rpartition("/")[2]
+            name = request.target.rpartition("/")[2]
             if name not in self.events:
                 return HttpResponse(404, b'{"kind":"Status","reason":"NotFound","code":404}')
             self.events[name].update(value)

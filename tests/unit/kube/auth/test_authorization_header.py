@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kubeloop.kube.auth.authorization_header import AuthorizedTransport, ReloadedAuthorization, StaticAuthorization
-from kubeloop.kube.client.transport import HttpResponse, StreamedResponse
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse
 from kubeloop.kube.errors import UserError
 
 pytestmark = pytest.mark.virtual_time
@@ -25,13 +25,13 @@ class TokenServer:
         self.seen.append(headers.get("authorization"))
         return 200 if headers.get("authorization") == self.valid else 401
 
-    async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
+    async def send(self, request):
         await asyncio.sleep(1)
-        return HttpResponse(self._status(headers), b"")
+        return HttpResponse(self._status(request.headers), b"")
 
     @asynccontextmanager
-    async def stream(self, method, target, *, headers, body=b""):
-        yield StreamedResponse(self._status(headers), {}, None)
+    async def stream(self, request):
+        yield StreamedResponse(self._status(request.headers), {}, None)
 
 
 class TokenLoader:
@@ -50,30 +50,30 @@ class TokenLoader:
 async def test_static_token_is_not_renewed_after_401():
     server = TokenServer("Bearer b")
     transport = AuthorizedTransport(server, StaticAuthorization("Bearer a"))
-    assert (await transport.request("GET", "/", headers={})).status == 401
+    assert (await transport.send(HttpRequest("GET", "/", headers={}))).status == 401
     assert server.seen == ["Bearer a"]
 
 
 async def test_no_header_is_sent_without_token():
     server = TokenServer("x")
-    await AuthorizedTransport(server, StaticAuthorization("")).request("GET", "/", headers={"a": "b"})
+    await AuthorizedTransport(server, StaticAuthorization("")).send(HttpRequest("GET", "/", headers={"a": "b"}))
     assert server.seen == [None]
 
 
 async def test_rejected_token_is_reloaded_once_for_concurrent_requests():
     server, loader = TokenServer("Bearer 2"), TokenLoader("Bearer 2")
     transport = AuthorizedTransport(server, ReloadedAuthorization("Bearer 1", loader))
-    responses = await asyncio.gather(*(transport.request("POST", "/", headers={}) for _ in range(5)))
+    responses = await asyncio.gather(*(transport.send(HttpRequest("POST", "/", headers={})) for _ in range(5)))
     assert [response.status for response in responses] == [200] * 5
     assert loader.rejected == [True]
-    async with transport.stream("GET", "/", headers={}) as stream:
+    async with transport.stream(HttpRequest("GET", "/", headers={})) as stream:
         assert stream.status == 200
 
 
 async def test_rejected_stream_is_reopened_with_new_token():
     server, loader = TokenServer("Bearer 2"), TokenLoader("Bearer 2")
     transport = AuthorizedTransport(server, ReloadedAuthorization("Bearer 1", loader))
-    async with transport.stream("GET", "/", headers={}) as stream:
+    async with transport.stream(HttpRequest("GET", "/", headers={})) as stream:
         assert stream.status == 200
     assert server.seen == ["Bearer 1", "Bearer 2"]
 
@@ -82,10 +82,10 @@ async def test_reloads_after_rejection_are_rate_limited():
     server, loader = TokenServer("Bearer right"), TokenLoader("Bearer wrong")
     transport = AuthorizedTransport(server, ReloadedAuthorization("Bearer wrong", loader))
     for _ in range(3):
-        assert (await transport.request("GET", "/", headers={})).status == 401
+        assert (await transport.send(HttpRequest("GET", "/", headers={}))).status == 401
     assert len(loader.rejected) == 1
     await asyncio.sleep(10)
-    await transport.request("GET", "/", headers={})
+    await transport.send(HttpRequest("GET", "/", headers={}))
     assert len(loader.rejected) == 2
 
 
@@ -108,9 +108,9 @@ async def test_failed_reload_keeps_current_token(caplog):
     server = TokenServer("Bearer 1")
     authorization = ReloadedAuthorization("Bearer 1", load, every_seconds=60)
     transport = AuthorizedTransport(server, authorization)
-    await transport.request("GET", "/", headers={})
+    await transport.send(HttpRequest("GET", "/", headers={}))
     await asyncio.sleep(100)
-    assert (await transport.request("GET", "/", headers={})).status == 200
+    assert (await transport.send(HttpRequest("GET", "/", headers={}))).status == 200
     server.valid = "Bearer 2"
-    assert (await transport.request("GET", "/", headers={})).status == 401
+    assert (await transport.send(HttpRequest("GET", "/", headers={}))).status == 401
     assert "credentials not renewed" in caplog.text

@@ -7,7 +7,7 @@ import pytest
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.auth.exec_plugin import connect_with_library
 from kubeloop.kube.client.endpoint import endpoint_from_url
-from kubeloop.kube.client.transport import HttpResponse
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse
 from kubeloop.kube.errors import UserError
 from support.kubeconfig_server import fetch_version, require_token
 
@@ -38,8 +38,8 @@ class RecordingTransport:
     def __init__(self):
         self.headers = []
 
-    async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
-        self.headers.append(headers)
+    async def send(self, request):
+        self.headers.append(request.headers)
         return HttpResponse(200, b"{}")
 
 
@@ -53,7 +53,7 @@ async def test_library_configuration_has_server_and_token(kubeconfig, plugin):
     path = kubeconfig("http://127.0.0.1:1234", plugin("first", "second"))
     authorized = await connect_with_library([path], "dev", transport_for)
     for _ in range(2):
-        await authorized.request("GET", "/version", headers={})
+        await authorized.send(HttpRequest("GET", "/version", headers={}))
     assert hosts == ["http://127.0.0.1:1234"]
     assert [headers["authorization"] for headers in transport.headers] == ["Bearer first"] * 2
 

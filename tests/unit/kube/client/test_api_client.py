@@ -53,8 +53,10 @@ class ScriptedTransport:
     takes_seconds: float = 0.0
     chunks: list[bytes | Exception] = field(default_factory=list)
 
-    async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
-        self.sent.append({"method": method, "target": target, "headers": dict(headers), "body": body})
+    async def send(self, request):
+        self.sent.append(
+            {"method": request.method, "target": request.target, "headers": dict(request.headers), "body": request.body}
+        )
         self.times.append(asyncio.get_running_loop().time())
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
@@ -68,8 +70,10 @@ class ScriptedTransport:
         return response
 
     @asynccontextmanager
-    async def stream(self, method, target, *, headers, body=b""):
-        self.sent.append({"method": method, "target": target, "headers": dict(headers), "body": body})
+    async def stream(self, request):
+        self.sent.append(
+            {"method": request.method, "target": request.target, "headers": dict(request.headers), "body": request.body}
+        )
         response = self.responses[0]
         if isinstance(response, Exception):
             raise response

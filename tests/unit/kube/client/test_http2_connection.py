@@ -20,7 +20,7 @@ from kubeloop.kube.client import http2_connection
 from kubeloop.kube.client.asyncio_transport import AsyncioTransport
 from kubeloop.kube.client.endpoint import Endpoint
 from kubeloop.kube.client.http2_connection import Http2Connection, ProtocolError, status_of
-from kubeloop.kube.client.transport import TransportError
+from kubeloop.kube.client.transport import HttpRequest, TransportError
 from kubeloop.kube.shared_buffer import new_buffer
 from support.client_connections import HEADERS, Wire, eventually, send
 from support.received import receive
@@ -164,7 +164,7 @@ async def test_request_and_response_round_trip(serving):
         await request.respond(201, b'{"a":1}', retry_after="7", x_other="b")
 
     async with serving(respond, headers=(("Impersonate-User", "jürgen"),)) as (server, transport):
-        response = await transport.request("POST", "/api/v1/pods?x=%2F", headers=HEADERS, body=b'{"b":2}')
+        response = await transport.send(HttpRequest("POST", "/api/v1/pods?x=%2F", headers=HEADERS, body=b'{"b":2}'))
         assert (response.status, response.body, response.headers["retry-after"]) == (201, b'{"a":1}', "7")
         (request,) = server.requests
         assert request.body == b'{"b":2}'
@@ -182,7 +182,7 @@ async def test_request_and_response_round_trip(serving):
 async def test_changed_header_value_is_sent(serving):
     async with serving(echo) as (server, transport):
         for token in ("a", "b", "b", "c" * 3000):
-            await transport.request("GET", "/", headers={**HEADERS, "authorization": token})
+            await transport.send(HttpRequest("GET", "/", headers={**HEADERS, "authorization": token}))
         assert [dict(request.headers)["authorization"] for request in server.requests] == ["a", "b", "b", "c" * 3000]
 
 
@@ -249,7 +249,7 @@ async def test_stream_delivers_chunks_until_server_ends_it(serving):
         await request.send(b"two\nthree\n", end=True)
 
     async with serving(respond) as (server, transport):
-        async with transport.stream("GET", "/watch", headers=HEADERS) as stream:
+        async with transport.stream(HttpRequest("GET", "/watch", headers=HEADERS)) as stream:
             assert stream.status == 200
             assert await anext(stream.chunks) == b"one\n"
             gate.set()
@@ -268,7 +268,10 @@ async def test_stream_without_reader_stops_at_its_window_and_delays_no_other(ser
         else:
             await echo(request)
 
-    async with serving(respond) as (_, transport), transport.stream("GET", "/watch", headers=HEADERS) as stream:
+    async with (
+        serving(respond) as (_, transport),
+        transport.stream(HttpRequest("GET", "/watch", headers=HEADERS)) as stream,
+    ):
         for _ in range(20):
             assert (await send(transport, "GET", "/a")).body == b"/a "
         first = await anext(stream.chunks)
@@ -285,7 +288,7 @@ async def test_leaving_stream_or_cancelling_request_resets_only_its_stream(servi
             await echo(request)
 
     async with serving(respond) as (server, transport):
-        async with transport.stream("GET", "/watch", headers=HEADERS) as stream:
+        async with transport.stream(HttpRequest("GET", "/watch", headers=HEADERS)) as stream:
             await anext(stream.chunks)
             slow = asyncio.create_task(send(transport, "GET", "/slow"))
             await eventually(lambda: len(server.requests) == 2)
@@ -340,7 +343,7 @@ async def test_lost_connection_fails_all_exchanges(serving):
             await request.send(b"one\n")
 
     async with serving(respond) as (server, transport):
-        async with transport.stream("GET", "/watch", headers=HEADERS) as stream:
+        async with transport.stream(HttpRequest("GET", "/watch", headers=HEADERS)) as stream:
             assert await anext(stream.chunks) == b"one\n"
             with pytest.raises(TransportError) as error:
                 await send(transport, "POST", "/last", b"x")
@@ -418,7 +421,7 @@ async def test_line_break_in_header_is_rejected(serving):
     async with serving(echo) as (server, transport):
         for target, value in (("/", "a\r\nauthorization: b"), ("/\n", "a")):
             with pytest.raises(ValueError, match="line break"):
-                await transport.request("GET", target, headers={**HEADERS, "x": value})
+                await transport.send(HttpRequest("GET", target, headers={**HEADERS, "x": value}))
         assert (await send(transport, "GET", "/")).status == 200
         assert len(server.requests) == 1
 

@@ -17,7 +17,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.asyncio_transport import AsyncioTransport
 from kubeloop.kube.client.endpoint import endpoint_from_url
 from kubeloop.kube.client.retries import RetryPolicy
-from kubeloop.kube.client.transport import TransportError
+from kubeloop.kube.client.transport import HttpRequest, TransportError
 from kubeloop.kube.objects.resources import PODS
 from support.client_connections import HEADERS, eventually, send
 
@@ -46,7 +46,7 @@ async def test_request_and_response_round_trip(serving, connected):
 
     async with serving(respond) as server:
         transport = connected(server.url + "/prefix/")
-        response = await transport.request("POST", "/api/v1/pods?x=%2F%3D", headers=HEADERS, body=b'{"b":2}')
+        response = await transport.send(HttpRequest("POST", "/api/v1/pods?x=%2F%3D", headers=HEADERS, body=b'{"b":2}'))
         assert (response.status, response.body, response.headers["retry-after"], response.headers["x-other"]) == (
             201,
             b'{"a":1}',
@@ -260,7 +260,7 @@ async def test_refused_connection_means_request_not_sent(serving, connected):
         await send(transport, "POST", "/", b"x")
     assert not raised.value.request_sent
     with pytest.raises(TransportError) as raised:
-        async with transport.stream("GET", "/", headers=HEADERS):
+        async with transport.stream(HttpRequest("GET", "/", headers=HEADERS)):
             pass
     assert not raised.value.request_sent
 
@@ -287,7 +287,7 @@ async def test_stream_delivers_chunks_until_server_ends_it(serving, connected):
 
     async with serving(respond) as server:
         transport = connected(server.url)
-        async with transport.stream("GET", "/watch", headers=HEADERS) as stream:
+        async with transport.stream(HttpRequest("GET", "/watch", headers=HEADERS)) as stream:
             assert stream.status == 200
             assert await anext(stream.chunks) == b"one\n"
             gate.set()
@@ -306,7 +306,7 @@ async def test_broken_stream_delivers_chunks_then_raises(serving, connected):
 
     async with serving(respond) as server:
         chunks = []
-        async with connected(server.url).stream("GET", "/watch", headers=HEADERS) as stream:
+        async with connected(server.url).stream(HttpRequest("GET", "/watch", headers=HEADERS)) as stream:
             chunks.append(await anext(stream.chunks))
             with pytest.raises(TransportError):
                 await anext(stream.chunks)
@@ -327,7 +327,7 @@ async def test_leaving_stream_closes_connection(serving, connected):
             raise
 
     async with serving(respond) as server:
-        async with connected(server.url).stream("GET", "/watch", headers=HEADERS) as stream:
+        async with connected(server.url).stream(HttpRequest("GET", "/watch", headers=HEADERS)) as stream:
             await anext(stream.chunks)
         await asyncio.wait_for(closed.wait(), 60)
 
@@ -355,7 +355,7 @@ async def test_stream_has_no_line_or_size_limit(serving, connected):
 
     async with serving(respond) as server:
         total = 0
-        async with connected(server.url).stream("GET", "/watch", headers=HEADERS) as stream:
+        async with connected(server.url).stream(HttpRequest("GET", "/watch", headers=HEADERS)) as stream:
             async for chunk in stream.chunks:
                 total += len(chunk)
                 await asyncio.sleep(0)
@@ -373,7 +373,7 @@ async def test_stream_without_response_times_out(serving, connected, monkeypatch
     async with serving(respond) as server:
         transport = connected(server.url)
         with pytest.raises(TransportError, match="timed out"):
-            async with transport.stream("GET", "/watch", headers=HEADERS):
+            async with transport.stream(HttpRequest("GET", "/watch", headers=HEADERS)):
                 pass
 
 
@@ -392,7 +392,7 @@ async def test_line_breaks_in_target_or_headers_are_rejected(serving, connected)
     async with serving(echo) as server:
         transport = connected(server.url)
         with pytest.raises(ValueError, match=r"line break|header injection"):
-            await transport.request("GET", "/", headers={**HEADERS, "x": "a\r\nauthorization: b"})
+            await transport.send(HttpRequest("GET", "/", headers={**HEADERS, "x": "a\r\nauthorization: b"}))
         assert server.requests == []
 
 

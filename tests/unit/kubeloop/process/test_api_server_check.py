@@ -23,7 +23,7 @@ class StubTransport:
     def __init__(self, response):
         self._response = response
 
-    async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
+    async def send(self, request):
         if isinstance(self._response, Exception):
             raise self._response
         return self._response

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
 
 
@@ -15,13 +15,13 @@ class StubTransport:
 
     server = "https://10.0.0.1:6443"
 
-    async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
-        if method != "GET":
+    async def send(self, request):
+        if request.method != "GET":
             raise TransportError("lost", request_sent=True)
         return HttpResponse(404, b"{}")
 
     @asynccontextmanager
-    async def stream(self, method, target, *, headers, body=b""):
+    async def stream(self, request):
         async def chunks():
             yield b"{}"
 
@@ -39,10 +39,10 @@ async def test_request_metrics_have_client_go_names():
     seconds = itertools.count(0, 250_000_000)
     transport = MeasuredTransport(StubTransport(), registry, lambda: next(seconds))
     assert transport.server == "https://10.0.0.1:6443"
-    assert (await transport.request("GET", "/api", headers={})).status == 404
+    assert (await transport.send(HttpRequest("GET", "/api", headers={}))).status == 404
     with pytest.raises(TransportError):
-        await transport.request("POST", "/api", headers={})
-    async with transport.stream("GET", "/api?watch=1", headers={}) as response:
+        await transport.send(HttpRequest("POST", "/api", headers={}))
+    async with transport.stream(HttpRequest("GET", "/api?watch=1", headers={})) as response:
         assert [chunk async for chunk in response.chunks] == [b"{}"]
     page = text(registry)
     for line in (
@@ -58,13 +58,13 @@ async def test_request_metrics_have_client_go_names():
 async def test_watch_error_is_counted_and_raised():
     class Breaking(StubTransport):
         @asynccontextmanager
-        async def stream(self, method, target, *, headers, body=b""):
+        async def stream(self, request):
             raise TransportError("no connection", request_sent=False)
             yield
 
     registry = CollectorRegistry()
     transport = MeasuredTransport(Breaking(), registry, lambda: 0)
     with pytest.raises(TransportError):
-        async with transport.stream("GET", "/api?watch=1", headers={}):
+        async with transport.stream(HttpRequest("GET", "/api?watch=1", headers={})):
             pass
     assert 'rest_client_requests_total{code="<error>",host="10.0.0.1:6443",method="GET"} 1.0' in text(registry)

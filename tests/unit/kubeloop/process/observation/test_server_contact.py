@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError
 from kubeloop.process.observation.server_contact import ContactTransport
 
 SECOND_NS = 1_000_000_000
@@ -23,11 +23,11 @@ class StubTransport:
         self._headers = headers
         self.closed = False
 
-    async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
+    async def send(self, request):
         return HttpResponse(200, b"body", self._headers)
 
     @asynccontextmanager
-    async def stream(self, method, target, *, headers, body=b""):
+    async def stream(self, request):
         yield StreamedResponse(200, self._headers, iter(()))
 
     async def close(self):
@@ -49,10 +49,10 @@ async def test_date_is_reported_with_times_of_request_and_response(headers, date
             StubTransport(headers), iter([1, 2]).__next__, lambda *times, reported=reported: reported.append(times)
         )
         if is_stream:
-            async with transport.stream("GET", "/", headers={}) as response:
+            async with transport.stream(HttpRequest("GET", "/", headers={})) as response:
                 assert response.status == 200
         else:
-            assert (await transport.request("GET", "/", headers={})).body == b"body"
+            assert (await transport.send(HttpRequest("GET", "/", headers={}))).body == b"body"
         assert reported == dates
 
 
@@ -77,11 +77,11 @@ class FailingTransport(StubTransport):
             raise TransportError(outcome, request_sent=False)
         return outcome
 
-    async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
+    async def send(self, request):
         return HttpResponse(self._next(), b"", {})
 
     @asynccontextmanager
-    async def stream(self, method, target, *, headers, body=b""):
+    async def stream(self, request):
         yield StreamedResponse(self._next(), {}, iter(()))
 
 
@@ -93,10 +93,10 @@ async def logged(caplog, outcomes, *, seconds_each):
     for number in range(len(outcomes)):
         with contextlib.suppress(TransportError):
             if number % 2:
-                async with transport.stream("GET", "/", headers={}):
+                async with transport.stream(HttpRequest("GET", "/", headers={})):
                     pass
             else:
-                await transport.request("GET", "/", headers={})
+                await transport.send(HttpRequest("GET", "/", headers={}))
     return [(record.message, getattr(record, "error", None)) for record in caplog.records]
 
 
@@ -127,6 +127,6 @@ async def test_broken_stream_is_no_outage(caplog):
         FailingTransport(200), itertools.count(0, 10 * SECOND_NS).__next__, lambda *times: None
     )
     with pytest.raises(TransportError):
-        async with transport.stream("GET", "/", headers={}):
+        async with transport.stream(HttpRequest("GET", "/", headers={})):
             raise TransportError("Connection reset", request_sent=True)
     assert caplog.records == []
