@@ -34,6 +34,9 @@ SOURCES: JSON = {
 SCALED: JSON = {"scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}, "maxReplicas": 3}
 TAINT = {"key": "example.com/broken", "effect": "NoExecute"}
 CONTENT: dict[str, JSON] = {
+    "storageversionmigrations.storagemigration.k8s.io": {
+        "spec": {"resource": {"group": "apps", "resource": "deployments"}}
+    },
     "pods": {"spec": POD_SPEC},
     "replicationcontrollers": {"spec": {"selector": {"app": "x"}, "template": TEMPLATE}},
     "services": {"spec": {"ports": [{"port": 80}]}},
