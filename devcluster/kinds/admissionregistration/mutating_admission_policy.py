@@ -96,6 +96,6 @@ STRATEGY = Strategy(
     validate_update=validate_mutating_policy_update,
     core_finalizers=False,
     update_steps="ws",
-    computed_columns={"ParamKind": param_kind_cell},
     warnings=static_name_warnings,
+    computed_columns={"ParamKind": param_kind_cell},
 )

@@ -19,4 +19,4 @@ def _default(obj: JSON) -> None:
         webhook.setdefault("reinvocationPolicy", "Never")
 
 
-STRATEGY = Strategy(default=_default, warnings=webhook_warnings, generation_as_sent=True)
+STRATEGY = Strategy(default=_default, generation_as_sent=True, warnings=webhook_warnings)

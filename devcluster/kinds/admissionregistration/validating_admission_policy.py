@@ -116,13 +116,13 @@ def validate_validating_policy_status_update(errors: ErrorList, obj: JSON, old: 
 
 STRATEGY = Strategy(
     default=default_policy,
+    status_metadata=("managedFields",),
     validate=validate_validating_policy,
     validate_update=validate_validating_policy_update,
     validate_subresources={"status": validate_validating_policy_status_update},
     core_finalizers=False,
     update_steps="ws",
     subresource_steps="s",
-    computed_columns={"ParamKind": param_kind_cell},
     warnings=static_name_warnings,
-    status_metadata=("managedFields",),
+    computed_columns={"ParamKind": param_kind_cell},
 )

@@ -40,6 +40,6 @@ STRATEGY = Strategy(
     validate_update=update_as_create(validate_validating_binding),
     core_finalizers=False,
     update_steps="ws",
-    computed_columns={"ParamRef": param_ref_cell},
     warnings=static_name_warnings,
+    computed_columns={"ParamRef": param_ref_cell},
 )

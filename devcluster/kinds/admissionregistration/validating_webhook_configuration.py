@@ -37,4 +37,4 @@ def webhook_warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
         yield "this server stores webhook configurations and calls no webhooks"
 
 
-STRATEGY = Strategy(default=default_webhooks, warnings=webhook_warnings, generation_as_sent=True)
+STRATEGY = Strategy(default=default_webhooks, generation_as_sent=True, warnings=webhook_warnings)

@@ -61,19 +61,19 @@ def _mark_deleted(definition: JSON, _finalizers: list[str], now: str) -> JSON:
 
 STRATEGY = Strategy(
     default=_default,
-    validate=validate_definition_create,
-    validate_update=validate_definition_update,
-    validate_subresources={"status": validate_definition_status},
-    core_finalizers=False,
-    warnings=definition_warnings,
-    status_warnings=definition_warnings,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
     gated_status_fields=(
         (
             "CRDObservedGenerationTracking",
             drop_fields((itself, ("observedGeneration",)), (_conditions, ("observedGeneration",))),
         ),
     ),
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    validate=validate_definition_create,
+    validate_update=validate_definition_update,
+    validate_subresources={"status": validate_definition_status},
+    core_finalizers=False,
+    warnings=definition_warnings,
+    status_warnings=definition_warnings,
     mark_deleted=_mark_deleted,
 )

@@ -46,5 +46,5 @@ def _prepare_create(obj: JSON, write: Write) -> None:
 
 
 STRATEGY = Strategy(
-    default=_default, computed_columns={"Service": _backend, "Available": _available}, prepare_create=_prepare_create
+    default=_default, prepare_create=_prepare_create, computed_columns={"Service": _backend, "Available": _available}
 )

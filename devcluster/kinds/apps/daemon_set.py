@@ -150,14 +150,14 @@ def _fill_empty_object(daemon_set: JSON) -> None:
 
 STRATEGY = Strategy(
     default=_default,
-    validate=validate_daemon_set,
-    validate_update=validate_daemon_set_update,
-    validate_subresources={"status": validate_daemon_set_status_update},
-    cells=_cells,
-    warnings=workload_warnings,
+    fill_empty_object=_fill_empty_object,
+    template_path=("spec", "template"),
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,
     prepare_status=_prepare_update,
-    template_path=("spec", "template"),
-    fill_empty_object=_fill_empty_object,
+    validate=validate_daemon_set,
+    validate_update=validate_daemon_set_update,
+    validate_subresources={"status": validate_daemon_set_status_update},
+    warnings=workload_warnings,
+    cells=_cells,
 )

@@ -113,14 +113,14 @@ def _cells(obj: JSON, now: datetime) -> Cells:
 
 STRATEGY = Strategy(
     default=_default,
-    validate=validate_deployment,
-    validate_update=validate_deployment_update,
-    validate_subresources={"status": validate_deployment_status_update},
-    cells=_cells,
-    warnings=partial(workload_warnings, names_pods=True),
-    status_metadata=("annotations", "finalizers", "ownerReferences", "managedFields"),
+    fill_empty_object=fill_empty_replicas,
     unowned_in_status=("f:labels",),
     template_path=("spec", "template"),
     gated_status_fields=(("DeploymentReplicaSetTerminatingReplicas", drop_fields((itself, ("terminatingReplicas",)))),),
-    fill_empty_object=fill_empty_replicas,
+    status_metadata=("annotations", "finalizers", "ownerReferences", "managedFields"),
+    validate=validate_deployment,
+    validate_update=validate_deployment_update,
+    validate_subresources={"status": validate_deployment_status_update},
+    warnings=partial(workload_warnings, names_pods=True),
+    cells=_cells,
 )

@@ -70,12 +70,12 @@ def _cells(obj: JSON, now: datetime) -> Cells:
 
 STRATEGY = Strategy(
     default=_default,
+    fill_empty_object=fill_empty_replicas,
+    template_path=("spec", "template"),
+    gated_status_fields=(("DeploymentReplicaSetTerminatingReplicas", drop_fields((itself, ("terminatingReplicas",)))),),
     validate=validate_replica_set,
     validate_update=validate_replica_set_update,
     validate_subresources={"status": validate_replica_set_status_update},
-    cells=_cells,
     warnings=partial(workload_warnings, names_pods=True),
-    template_path=("spec", "template"),
-    gated_status_fields=(("DeploymentReplicaSetTerminatingReplicas", drop_fields((itself, ("terminatingReplicas",)))),),
-    fill_empty_object=fill_empty_replicas,
+    cells=_cells,
 )

@@ -222,14 +222,14 @@ def _default_max_unavailable(stateful_set: JSON) -> None:
 
 STRATEGY = Strategy(
     default=_default,
+    fill_empty_object=fill_empty_replicas,
+    template_path=("spec", "template"),
+    gated_fields=(("MaxUnavailableStatefulSet", drop_fields((_rolling_update, ("maxUnavailable",)))),),
+    gated_default=("MaxUnavailableStatefulSet", _default_max_unavailable),
     name_check=dns_label,
     validate=validate_stateful_set,
     validate_update=validate_stateful_set_update,
     validate_subresources={"status": validate_stateful_set_status_update},
-    cells=_cells,
     warnings=_warnings,
-    template_path=("spec", "template"),
-    gated_fields=(("MaxUnavailableStatefulSet", drop_fields((_rolling_update, ("maxUnavailable",)))),),
-    gated_default=("MaxUnavailableStatefulSet", _default_max_unavailable),
-    fill_empty_object=fill_empty_replicas,
+    cells=_cells,
 )

@@ -309,11 +309,11 @@ def _scaling_rules(autoscaler: JSON) -> Iterator[JSON]:
 
 
 STRATEGY = Strategy(
+    converters=(autoscaler_from_v1, autoscaler_to_v1),
     default=_default,
+    gated_fields=(("HPAConfigurableTolerance", drop_fields((_scaling_rules, ("tolerance",)))),),
     validate=validate_horizontal_pod_autoscaler,
     validate_update=validate_horizontal_pod_autoscaler_update,
     validate_subresources={"status": validate_horizontal_pod_autoscaler_status_update},
     cells=_cells,
-    gated_fields=(("HPAConfigurableTolerance", drop_fields((_scaling_rules, ("tolerance",)))),),
-    converters=(autoscaler_from_v1, autoscaler_to_v1),
 )

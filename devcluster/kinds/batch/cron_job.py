@@ -139,10 +139,10 @@ _ZONE_IN_SCHEDULE = (
 
 STRATEGY = Strategy(
     default=_default,
+    template_path=("spec", "jobTemplate", "spec", "template"),
     validate=validate_cron_job,
     validate_update=validate_cron_job_update,
     subresource_steps="",
-    cells=_cells,
     warnings=_warnings,
-    template_path=("spec", "jobTemplate", "spec", "template"),
+    cells=_cells,
 )

@@ -99,12 +99,12 @@ def _check_create(chain: AdmissionChain, _context: RequestContext, obj: JSON) ->
 
 
 STRATEGY = Strategy(
-    computed_columns={"RequestedDuration": _requested_duration, "Condition": _condition},
+    owns_spec=False,
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,
     prepare_status=_prepare_status,
     prepare_subresources={"approval": _prepare_approval},
-    owns_spec=False,
-    selectable_fields={"metadata.name": NAME, "spec.signerName": field_getter("spec", "signerName")},
     check_create=_check_create,
+    computed_columns={"RequestedDuration": _requested_duration, "Condition": _condition},
+    selectable_fields={"metadata.name": NAME, "spec.signerName": field_getter("spec", "signerName")},
 )

@@ -35,10 +35,10 @@ def _drop_coordinated_election_fields(lease: JSON, *_: Any) -> None:
 
 
 STRATEGY = Strategy(
+    prepare_create=_drop_coordinated_election_fields,
+    prepare_update=_drop_coordinated_election_fields,
     validate=validate_lease,
     validate_update=validate_lease_update,
     core_finalizers=False,
     cells=_cells,
-    prepare_create=_drop_coordinated_election_fields,
-    prepare_update=_drop_coordinated_election_fields,
 )

@@ -43,6 +43,6 @@ STRATEGY = Strategy(
     validate=validate_config_map,
     validate_update=validate_config_map_update,
     update_steps="usw",
-    cells=_cells,
     validated_as_sent=True,
+    cells=_cells,
 )

@@ -97,6 +97,6 @@ STRATEGY = Strategy(
     validate=validate_endpoints,
     validate_update=validate_endpoints_update,
     update_steps="uws",
-    cells=_cells,
     warnings=_warnings,
+    cells=_cells,
 )

@@ -124,8 +124,8 @@ def _prepare_create(limit_range: JSON, write: Write) -> None:
 
 STRATEGY = Strategy(
     default=_default,
+    prepare_create=_prepare_create,
     validate=validate_limit_range,
     validate_update=update_as_create(validate_limit_range),
     update_steps="ws",
-    prepare_create=_prepare_create,
 )

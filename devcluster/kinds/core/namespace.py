@@ -103,18 +103,18 @@ def _is_finalizing(namespace: JSON) -> bool:
 
 STRATEGY = Strategy(
     default=_default,
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
     name_check=dns_label,
     validate=validate_namespace,
     validate_subresources={"status": validate_namespace_status_update, "finalize": validate_namespace_finalize_update},
     update_steps="wus",
-    cells=_cells,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
     admit_update=_admit_update,
     check_create=_check_create,
     check_update=_check_update,
-    selectable_fields={"metadata.name": NAME, "status.phase": field_getter("status", "phase")},
     check_delete=_check_delete,
     mark_deleted=_mark_deleted,
     is_finalizing=_is_finalizing,
+    cells=_cells,
+    selectable_fields={"metadata.name": NAME, "status.phase": field_getter("status", "phase")},
 )

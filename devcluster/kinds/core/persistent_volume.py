@@ -329,12 +329,12 @@ def _admit_create(chain: AdmissionChain, _context: RequestContext, volume: JSON)
 
 STRATEGY = Strategy(
     default=_default,
+    prepare_create=_prepare_create,
+    prepare_status=_prepare_status,
     validate=validate_persistent_volume,
     validate_update=validate_persistent_volume_update,
     update_steps="s",
-    cells=_cells,
     warnings=_warnings,
-    prepare_create=_prepare_create,
-    prepare_status=_prepare_status,
     admit_create=_admit_create,
+    cells=_cells,
 )

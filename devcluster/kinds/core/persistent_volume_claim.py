@@ -242,18 +242,18 @@ def _class_name(claim: JSON) -> str:
 
 STRATEGY = Strategy(
     default=default_persistent_volume_claim,
+    is_defaulted_on_read=lambda _claim: True,
+    gated_fields=(("CrossNamespaceVolumeDataSource", _drop_cross_namespace_source),),
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
     validate=validate_persistent_volume_claim,
     validate_update=validate_persistent_volume_claim_update,
     validate_subresources={"status": validate_persistent_volume_claim_status_update},
     update_steps="uws",
-    cells=_cells,
     warnings=_warnings,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    is_defaulted_on_read=lambda _claim: True,
-    gated_fields=(("CrossNamespaceVolumeDataSource", _drop_cross_namespace_source),),
     admit_create=_admit_create,
     check_create=_check_create,
     check_update=_check_update,
     is_charged=_is_charged,
+    cells=_cells,
 )

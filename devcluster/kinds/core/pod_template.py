@@ -42,9 +42,9 @@ def _warnings(obj: JSON, old: JSON | None) -> list[str]:
 
 STRATEGY = Strategy(
     default=default_template,
+    template_path=("template",),
     validate=validate_pod_template,
     validate_update=validate_pod_template_update,
-    cells=_cells,
     warnings=_warnings,
-    template_path=("template",),
+    cells=_cells,
 )

@@ -64,13 +64,13 @@ def _warnings(controller: JSON, old: JSON | None) -> list[str]:
 
 STRATEGY = Strategy(
     default=_default,
+    default_on_read=default_labels_of_template,
+    template_path=("spec", "template"),
     name_check=long_name,
     validate=validate_replication_controller,
     validate_update=validate_replication_controller_update,
     validate_subresources={"status": validate_replica_set_status_update},
-    cells=_cells,
     warnings=_warnings,
-    default_on_read=default_labels_of_template,
-    template_path=("spec", "template"),
+    cells=_cells,
     selectable_fields={**METADATA, "status.replicas": number_getter("status", "replicas")},
 )

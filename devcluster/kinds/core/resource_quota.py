@@ -153,6 +153,6 @@ STRATEGY = Strategy(
     validate=validate_resource_quota,
     validate_update=validate_resource_quota_update,
     validate_subresources={"status": validate_resource_quota_status_update},
-    cells=_cells,
     warnings=_warnings,
+    cells=_cells,
 )

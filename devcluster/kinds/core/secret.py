@@ -117,8 +117,8 @@ STRATEGY = Strategy(
     validate=validate_secret,
     validate_update=validate_secret_update,
     update_steps="usw",
-    cells=_cells,
-    warnings=_warnings,
     validated_as_sent=True,
+    warnings=_warnings,
+    cells=_cells,
     selectable_fields={**METADATA, "type": field_getter("type")},
 )

@@ -446,18 +446,18 @@ def _is_charged(_service: JSON, _old: JSON, subresource: str) -> bool:
 
 
 STRATEGY = Strategy(
-    prepare_update=prepare_update,
-    default_on_read=_default_on_read,
     default=_default,
+    default_on_read=_default_on_read,
+    prepare_update=prepare_update,
     name_check=dns_label,
     strict_name_check=dns_1035_label,
     validate=validate_service,
     validate_update=validate_service_update,
     validate_subresources={"status": validate_service_status_update},
-    cells=_cells,
-    status_warnings=load_balancer_status_warnings,
     warnings=_warnings,
+    status_warnings=load_balancer_status_warnings,
     is_charged=_is_charged,
+    cells=_cells,
     selectable_fields={
         **METADATA,
         "spec.clusterIP": field_getter("spec", "clusterIP"),

@@ -34,9 +34,9 @@ def _keep_secret_names_only(account: JSON, *_: Any) -> None:
 
 
 STRATEGY = Strategy(
-    update_steps="uws",
-    cells=_cells,
-    warnings=_warnings,
     prepare_create=_keep_secret_names_only,
     prepare_update=_keep_secret_names_only,
+    update_steps="uws",
+    warnings=_warnings,
+    cells=_cells,
 )

@@ -172,11 +172,11 @@ def _prepare_update(endpoint_slice: JSON, old: JSON, _write: Write) -> None:
 
 STRATEGY = Strategy(
     default=_default,
+    prepare_create=_drop_deprecated_topology,
+    prepare_update=_prepare_update,
     validate=validate_endpoint_slice,
     validate_update=validate_endpoint_slice_update,
     update_steps="ws",
-    cells=_cells,
     warnings=_warnings,
-    prepare_create=_drop_deprecated_topology,
-    prepare_update=_prepare_update,
+    cells=_cells,
 )

@@ -77,11 +77,11 @@ def _validate_event_series(errors: ErrorList, series: JSON | None) -> None:
 
 
 STRATEGY = Strategy(
+    converters=(event_to_core, event_from_core),
     validate=validate_events_v1_event,
     validate_update=validate_events_v1_event_update,
     core_finalizers=False,
     strategy_metadata=False,
     cells=event_cells,
     selectable_fields=event_fields("regarding", "reportingController"),
-    converters=(event_to_core, event_from_core),
 )

@@ -218,8 +218,8 @@ STRATEGY = Strategy(
     validate_update=validate_ingress_update,
     validate_subresources={"status": validate_ingress_status_update},
     update_steps="uws",
-    cells=_cells,
     warnings=_warnings,
     status_warnings=load_balancer_status_warnings,
     admit_create=_admit_create,
+    cells=_cells,
 )

@@ -126,9 +126,9 @@ def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
 
 STRATEGY = Strategy(
     default=_default,
+    generation_as_sent=True,
     validate=validate_network_policy,
     validate_update=validate_network_policy_update,
-    cells=_cells,
     warnings=_warnings,
-    generation_as_sent=True,
+    cells=_cells,
 )

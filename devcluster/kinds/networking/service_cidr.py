@@ -41,5 +41,5 @@ def validate_service_cidr_update(errors: ErrorList, obj: JSON, old: JSON) -> Non
 
 
 STRATEGY = Strategy(
-    validate=validate_service_cidr, validate_update=validate_service_cidr_update, status_metadata=("managedFields",)
+    status_metadata=("managedFields",), validate=validate_service_cidr, validate_update=validate_service_cidr_update
 )

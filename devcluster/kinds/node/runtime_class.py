@@ -54,6 +54,6 @@ STRATEGY = Strategy(
     validate_update=validate_runtime_class_update,
     core_finalizers=False,
     update_steps="wsu",
-    cells=_cells,
     warnings=_warnings,
+    cells=_cells,
 )

@@ -27,9 +27,9 @@ def validate_device_class(errors: ErrorList, obj: JSON) -> None:
 
 
 STRATEGY = Strategy(
+    gated_fields=(("DRAExtendedResource", drop_fields((spec_part, ("extendedResourceName",)))),),
     name_check=long_name,
     validate=validate_device_class,
     validate_update=update_as_create(validate_device_class),
     update_steps="wus",
-    gated_fields=(("DRAExtendedResource", drop_fields((spec_part, ("extendedResourceName",)))),),
 )

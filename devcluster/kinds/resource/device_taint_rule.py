@@ -69,11 +69,11 @@ def _prepare_update(rule: JSON, old: JSON, write: Write) -> None:
 
 STRATEGY = Strategy(
     default_times=_default_times,
+    owns_status_metadata=False,
+    prepare_update=_prepare_update,
+    status_metadata=("managedFields",),
     validate=validate_device_taint_rule,
     validate_update=validate_device_taint_rule_update,
     validate_subresources={"status": validate_device_taint_rule_status_update},
     cells=_cells,
-    prepare_update=_prepare_update,
-    status_metadata=("managedFields",),
-    owns_status_metadata=False,
 )

@@ -395,11 +395,6 @@ def _is_charged(_claim: JSON, _old: JSON, subresource: str) -> bool:
 
 STRATEGY = Strategy(
     default=_default,
-    validate=validate_resource_claim,
-    validate_update=validate_resource_claim_update,
-    validate_subresources={"status": validate_resource_claim_status_update},
-    update_steps="wus",
-    computed_columns={"State": _state},
     gated_fields=gated_claim_fields("spec"),
     gated_status_fields=(
         ("DRAResourceClaimDeviceStatus", drop_fields((itself, ("devices",)))),
@@ -414,8 +409,13 @@ STRATEGY = Strategy(
     ),
     prepare_status=_prepare_status,
     status_metadata=("managedFields",),
+    validate=validate_resource_claim,
+    validate_update=validate_resource_claim_update,
+    validate_subresources={"status": validate_resource_claim_status_update},
+    update_steps="wus",
     check_create=_check_create,
     check_update=_check_update,
     is_charged=_is_charged,
     counts_devices=True,
+    computed_columns={"State": _state},
 )

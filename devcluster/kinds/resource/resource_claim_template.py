@@ -39,9 +39,9 @@ def _check_create(chain: AdmissionChain, _context: RequestContext, template: JSO
 
 STRATEGY = Strategy(
     default=_default,
+    gated_fields=gated_claim_fields("spec", "spec"),
     validate=validate_resource_claim_template,
     validate_update=validate_resource_claim_template_update,
     update_steps="wsu",
-    gated_fields=gated_claim_fields("spec", "spec"),
     check_create=_check_create,
 )

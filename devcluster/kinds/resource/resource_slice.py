@@ -336,10 +336,10 @@ _GATED_FIELDS = (
 STRATEGY = Strategy(
     default=_default,
     default_times=_default_times,
+    gated_fields=_GATED_FIELDS,
     validate=validate_resource_slice,
     validate_update=validate_resource_slice_update,
     warnings=_warnings,
-    gated_fields=_GATED_FIELDS,
     selectable_fields={
         "metadata.name": NAME,
         "spec.driver": field_getter("spec", "driver"),

@@ -261,16 +261,16 @@ def check_template_exists(store: ObjectStore, pod_group: JSON) -> None:
 
 STRATEGY = Strategy(
     default=_default,
+    default_on_read=_default,
+    owns_status=True,
+    owns_status_metadata=False,
+    gated_fields=tuple((gate, drop_fields((spec_part, (name,)))) for name, gate in GATES_OF_GROUP_FIELDS),
+    prepare_status=_prepare_status,
+    status_metadata=("managedFields",),
     validate=validate_pod_group,
     validate_update=validate_pod_group_update,
     validate_subresources={"status": validate_pod_group_status_update},
-    cells=_cells,
-    gated_fields=tuple((gate, drop_fields((spec_part, (name,)))) for name, gate in GATES_OF_GROUP_FIELDS),
-    default_on_read=_default,
-    prepare_status=_prepare_status,
-    status_metadata=("managedFields",),
-    owns_status=True,
-    owns_status_metadata=False,
     admit_create=_admit_create,
     check_create=_check_create,
+    cells=_cells,
 )

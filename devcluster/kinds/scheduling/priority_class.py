@@ -76,7 +76,7 @@ STRATEGY = Strategy(
     default=_default,
     validate=validate_priority_class,
     validate_update=validate_priority_class_update,
-    cells=_cells,
     check_create=_check_create,
     check_update=_check_update,
+    cells=_cells,
 )

@@ -70,8 +70,8 @@ _UNUSED: tuple[Any, ...] = (None, [])
 
 
 STRATEGY = Strategy(
+    gated_fields=tuple((gate, _drop_from_templates(name)) for name, gate in GATES_OF_GROUP_FIELDS),
     validate=validate_workload,
     validate_update=validate_workload_update,
     cells=_cells,
-    gated_fields=tuple((gate, _drop_from_templates(name)) for name, gate in GATES_OF_GROUP_FIELDS),
 )

@@ -111,11 +111,11 @@ def _default_prevent_scheduling(driver: JSON) -> None:
 
 STRATEGY = Strategy(
     default=_default,
-    validate=validate_csi_driver,
-    validate_update=validate_csi_driver_update,
-    cells=_cells,
-    warnings=_warnings,
-    prepare_update=_prepare_update,
     gated_fields=(("VolumeLimitScaling", drop_fields((spec_part, ("preventPodSchedulingIfMissing",)))),),
     gated_default=("VolumeLimitScaling", _default_prevent_scheduling),
+    prepare_update=_prepare_update,
+    validate=validate_csi_driver,
+    validate_update=validate_csi_driver_update,
+    warnings=_warnings,
+    cells=_cells,
 )

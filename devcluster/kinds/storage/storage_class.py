@@ -114,6 +114,6 @@ STRATEGY = Strategy(
     validate=validate_storage_class,
     validate_update=validate_storage_class_update,
     update_steps="wus",
-    cells=_cells,
     warnings=_warnings,
+    cells=_cells,
 )

@@ -74,11 +74,11 @@ def _cells(obj: JSON, now: datetime) -> Cells:
 
 
 STRATEGY = Strategy(
+    status_metadata=("managedFields",),
     validate=validate_volume_attachment,
     validate_update=validate_volume_attachment_update,
     validate_subresources={"status": validate_volume_attachment_status_update},
     update_steps="ws",
     subresource_steps="ws",
     cells=_cells,
-    status_metadata=("managedFields",),
 )

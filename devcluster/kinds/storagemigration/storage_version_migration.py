@@ -65,9 +65,9 @@ def _status(obj: JSON, _now: datetime) -> str:
 
 
 STRATEGY = Strategy(
+    status_metadata=("managedFields",),
     validate=validate_storage_version_migration,
     validate_update=validate_storage_version_migration_update,
     validate_subresources={"status": validate_storage_version_migration_status},
     computed_columns={"Resource": _resource, "Status": _status},
-    status_metadata=("managedFields",),
 )
