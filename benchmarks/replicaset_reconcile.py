@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from kubeloop.controllers.replicaset.replica_plan import plan_replicas
 from kubeloop.controllers.replicaset.replica_set_controller import BURST_REPLICAS, ReplicaSetController
-from kubeloop.controllers.runtime.owner_references import controller_index_key
+from kubeloop.controllers.runtime.owners.owner_references import controller_index_key
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS

@@ -11,7 +11,7 @@ from typing import Any
 from kubeloop.controllers.certificates.kubelet_requests import Permission, required_permissions
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.rate_limiter import (
+from kubeloop.controllers.runtime.queue.rate_limiter import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
     MaxOfRateLimiter,

@@ -10,8 +10,8 @@ from kubeloop.controllers.cronjob.schedule_times import cron_job_schedule, secon
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.owner_references import cached_controller
-from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
+from kubeloop.controllers.runtime.owners.owner_references import cached_controller
+from kubeloop.controllers.runtime.writes.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.cron_schedule import InvalidSchedule

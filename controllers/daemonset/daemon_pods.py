@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kubeloop.controllers.runtime.integers import InvalidInteger, parse_int
-from kubeloop.controllers.runtime.pod_template import pod_from_template
+from kubeloop.controllers.runtime.pods.pod_template import pod_from_template
 from kubeloop.kube.node_selectors import RequiredNodeAffinity
 from kubeloop.kube.objects.api_types import DaemonSet, JSONValue, Node, Pod, PodSpec, Toleration, convert
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE, find_untolerated_taint

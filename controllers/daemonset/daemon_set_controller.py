@@ -29,24 +29,24 @@ from kubeloop.controllers.daemonset.failed_pod_backoff import FailedPodBackoff
 from kubeloop.controllers.daemonset.node_states import NodeState, NodeStates, NodeTracker, PodsByNode, Revision
 from kubeloop.controllers.daemonset.pod_plan import plan_pods
 from kubeloop.controllers.daemonset.rolling_update import allows_surge, plan_rolling_update, rolling_update_limits
-from kubeloop.controllers.runtime.adoption import Claim, claim_objects
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile, valid_selector
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.expectations import Expectations
-from kubeloop.controllers.runtime.owner_queue import OwnerQueue
-from kubeloop.controllers.runtime.owner_references import (
+from kubeloop.controllers.runtime.owners.adoption import Claim, claim_objects
+from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
+from kubeloop.controllers.runtime.owners.owner_references import (
     CONTROLLER_INDEX,
     controller_index_key,
     index_by_controller,
     orphan_index_key,
 )
-from kubeloop.controllers.runtime.pod_availability import affects_owner, next_availability_seconds
-from kubeloop.controllers.runtime.pod_control import CannotDeletePods, PodControl
-from kubeloop.controllers.runtime.slow_start import slow_start_batch
-from kubeloop.controllers.runtime.status_patch import changed_fields
-from kubeloop.controllers.runtime.status_write import write_status
+from kubeloop.controllers.runtime.pods.pod_availability import affects_owner, next_availability_seconds
+from kubeloop.controllers.runtime.pods.pod_control import CannotDeletePods, PodControl
+from kubeloop.controllers.runtime.pods.slow_start import slow_start_batch
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.expectations import Expectations
+from kubeloop.controllers.runtime.writes.status_patch import changed_fields
+from kubeloop.controllers.runtime.writes.status_write import write_status
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating

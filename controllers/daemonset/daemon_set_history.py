@@ -11,17 +11,17 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from kubeloop.controllers.daemonset.daemon_pods import REVISION_LABEL
-from kubeloop.controllers.runtime.adoption import Claim, claim_objects
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.controller_history import (
+from kubeloop.controllers.runtime.owners.adoption import Claim, claim_objects
+from kubeloop.controllers.runtime.revisions.controller_history import (
     ControllerHistory,
     data_text,
     sorted_revisions,
     surplus_revisions,
 )
-from kubeloop.controllers.runtime.pod_template_hash import pod_template_hash
-from kubeloop.controllers.runtime.status_patch import versioned_merge_patch
+from kubeloop.controllers.runtime.revisions.pod_template_hash import pod_template_hash
+from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import AlreadyExists
 from kubeloop.kube.objects.api_types import ControllerRevision, DaemonSet, JSONValue, Object, Pod

@@ -18,8 +18,8 @@ from kubeloop.controllers.daemonset.daemon_pods import (
     target_node,
     template_generation,
 )
-from kubeloop.controllers.runtime.owner_references import index_by_controller
-from kubeloop.controllers.runtime.pod_availability import is_available
+from kubeloop.controllers.runtime.owners.owner_references import index_by_controller
+from kubeloop.controllers.runtime.pods.pod_availability import is_available
 from kubeloop.kube.objects.api_types import DaemonSet, Node, Pod
 from kubeloop.kube.objects.object_fields import controller_of, is_finished
 from kubeloop.kube.objects.resources import DAEMON_SETS

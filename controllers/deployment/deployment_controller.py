@@ -14,21 +14,21 @@ from kubeloop.controllers.deployment.pending_status import PendingStatus
 from kubeloop.controllers.deployment.replica_sets import pods_by_replica_set
 from kubeloop.controllers.deployment.rolling_update import RECREATE
 from kubeloop.controllers.deployment.sync import DeploymentSync
-from kubeloop.controllers.runtime.adoption import Claim, claim_objects
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.owner_queue import OwnerQueue
-from kubeloop.controllers.runtime.owner_references import (
+from kubeloop.controllers.runtime.owners.adoption import Claim, claim_objects
+from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
+from kubeloop.controllers.runtime.owners.owner_references import (
     CONTROLLER_INDEX,
     cached_controller,
     controller_index_key,
     index_by_controller,
     orphan_index_key,
 )
-from kubeloop.controllers.runtime.status_delay import StatusDelay
-from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
+from kubeloop.controllers.runtime.writes.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, ServerUnreachable, is_namespace_terminating

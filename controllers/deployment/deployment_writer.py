@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from kubeloop.controllers.deployment.pending_status import PendingStatus
 from kubeloop.controllers.deployment.rollback import rollback_patch
 from kubeloop.controllers.deployment.rolling_update import changed_replicas_annotations
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.status_delay import StatusDelay
-from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
+from kubeloop.controllers.runtime.writes.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.event_recorder import EventType

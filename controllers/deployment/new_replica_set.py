@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from kubeloop.controllers.deployment.replica_sets import NOT_COPIED, REVISION, REVISION_HISTORY
 from kubeloop.controllers.deployment.rolling_update import new_rs_new_replicas, replicas_annotations
 from kubeloop.controllers.runtime.integers import int_or_none
-from kubeloop.controllers.runtime.pod_template_hash import pod_template_hash, with_hash_label
+from kubeloop.controllers.runtime.revisions.pod_template_hash import pod_template_hash, with_hash_label
 from kubeloop.kube.objects.api_types import Deployment, JSONValue, ReplicaSet, to_json
 from kubeloop.kube.objects.object_fields import POD_TEMPLATE_HASH_LABEL, controller_reference
 from kubeloop.kube.objects.resources import REPLICA_SETS

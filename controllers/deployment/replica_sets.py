@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from kubeloop.controllers.runtime.integers import MAX_INT32, InvalidInteger, parse_int
-from kubeloop.controllers.runtime.owner_references import CONTROLLER_INDEX, controller_index_key
-from kubeloop.controllers.runtime.pod_template_hash import equal_ignore_hash
+from kubeloop.controllers.runtime.owners.owner_references import CONTROLLER_INDEX, controller_index_key
+from kubeloop.controllers.runtime.revisions.pod_template_hash import equal_ignore_hash
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Deployment, Object, Pod, ReplicaSet
 from kubeloop.kube.objects.object_fields import is_finished, replicas_of

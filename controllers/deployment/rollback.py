@@ -16,7 +16,7 @@ from kubeloop.controllers.deployment.replica_sets import (
     rolled_back_annotations,
 )
 from kubeloop.controllers.runtime.integers import InvalidInteger, int_or_none
-from kubeloop.controllers.runtime.pod_template_hash import equal_ignore_hash, without_hash_label
+from kubeloop.controllers.runtime.revisions.pod_template_hash import equal_ignore_hash, without_hash_label
 from kubeloop.kube.objects.api_types import Deployment, JSONValue, ReplicaSet
 
 

@@ -32,11 +32,11 @@ from kubeloop.controllers.deployment.replica_sets import (
 )
 from kubeloop.controllers.deployment.rollback import plan_rollback, rollback_revision
 from kubeloop.controllers.deployment.rolling_update import RECREATE, ROLLING_UPDATE, UnsupportedStrategy
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.integers import wrap_int64
-from kubeloop.controllers.runtime.pod_template_hash import equal_ignore_hash
-from kubeloop.controllers.runtime.status_delay import StatusDelay
+from kubeloop.controllers.runtime.revisions.pod_template_hash import equal_ignore_hash
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.objects.api_types import Deployment, ReplicaSet, Status
 from kubeloop.kube.objects.object_fields import controller_of, replicas_of

@@ -36,7 +36,11 @@ from kubeloop.controllers.devicetainteviction.rule_status import (
 from kubeloop.controllers.devicetainteviction.tainted_devices import DeviceKey, TaintedDevices
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.disruption_target import disruption_target, has_disruption_target, pod_status_patch
+from kubeloop.controllers.runtime.pods.disruption_target import (
+    disruption_target,
+    has_disruption_target,
+    pod_status_patch,
+)
 from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs
 from kubeloop.informers.store import Store
 from kubeloop.kube.client.api_client import PatchType

@@ -25,8 +25,8 @@ from kubeloop.controllers.disruption.budget_status import (
 from kubeloop.controllers.disruption.pod_scale import PodScale
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.disruption_target import DISRUPTION_TARGET, pod_status_patch
-from kubeloop.controllers.runtime.status_patch import versioned_merge_patch
+from kubeloop.controllers.runtime.pods.disruption_target import DISRUPTION_TARGET, pod_status_patch
+from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.clock import rfc3339

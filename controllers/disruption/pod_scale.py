@@ -10,7 +10,7 @@ from typing import Any
 
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.served_resources import ServedResources
+from kubeloop.controllers.runtime.resources.served_resources import ServedResources
 from kubeloop.informers.shared_informer import SharedInformer
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import OwnerReference, Pod

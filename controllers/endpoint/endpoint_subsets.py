@@ -11,8 +11,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kubeloop.controllers.runtime.service_pods import CLUSTER_IP_NONE, find_port, has_endpoint, published_hostname
-from kubeloop.controllers.runtime.subset_packing import AddressKey, ReadyByPort, pack_subsets
+from kubeloop.controllers.runtime.services.service_pods import (
+    CLUSTER_IP_NONE,
+    find_port,
+    has_endpoint,
+    published_hostname,
+)
+from kubeloop.controllers.runtime.services.subset_packing import AddressKey, ReadyByPort, pack_subsets
 from kubeloop.kube.objects.api_types import JSONValue, Pod, Service
 from kubeloop.kube.objects.object_fields import is_ready
 

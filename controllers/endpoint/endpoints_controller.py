@@ -13,11 +13,10 @@ from kubeloop.controllers.endpoint.endpoint_subsets import (
     endpoint_subsets,
     truncated,
 )
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.service_events import add_service_handlers
-from kubeloop.controllers.runtime.service_pods import (
+from kubeloop.controllers.runtime.services.service_events import add_service_handlers
+from kubeloop.controllers.runtime.services.service_pods import (
     IS_HEADLESS_SERVICE,
     LAST_CHANGE_TRIGGER_TIME,
     TriggerTimeTracker,
@@ -25,7 +24,8 @@ from kubeloop.controllers.runtime.service_pods import (
     is_headless,
     selects,
 )
-from kubeloop.controllers.runtime.subset_packing import LEADER, repacked_subsets
+from kubeloop.controllers.runtime.services.subset_packing import LEADER, repacked_subsets
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating

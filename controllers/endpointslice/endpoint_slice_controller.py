@@ -23,14 +23,14 @@ from kubeloop.controllers.endpointslice.slice_changes import (
 from kubeloop.controllers.endpointslice.topology_cache import TopologyCache, cpu_ratios, wants_topology_hints
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.managed_slices import ManagedSlices
-from kubeloop.controllers.runtime.rate_limiter import (
+from kubeloop.controllers.runtime.queue.rate_limiter import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
     MaxOfRateLimiter,
 )
-from kubeloop.controllers.runtime.service_events import add_service_handlers
-from kubeloop.controllers.runtime.service_pods import (
+from kubeloop.controllers.runtime.services.managed_slices import ManagedSlices
+from kubeloop.controllers.runtime.services.service_events import add_service_handlers
+from kubeloop.controllers.runtime.services.service_pods import (
     LAST_CHANGE_TRIGGER_TIME,
     TriggerTimeTracker,
     has_selected_endpoints,

@@ -11,8 +11,8 @@ from functools import lru_cache
 
 import msgspec
 
-from kubeloop.controllers.runtime.endpoint_slices import EndpointKey, endpoint_key, port_key, sorted_ports
-from kubeloop.controllers.runtime.service_pods import (
+from kubeloop.controllers.runtime.services.endpoint_slices import EndpointKey, endpoint_key, port_key, sorted_ports
+from kubeloop.controllers.runtime.services.service_pods import (
     CLUSTER_IP_NONE,
     find_port,
     has_endpoint,

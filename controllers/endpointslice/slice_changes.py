@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from kubeloop.controllers.endpointslice.pod_endpoints import DesiredEndpoints, PortGroup
-from kubeloop.controllers.runtime.endpoint_slices import (
+from kubeloop.controllers.runtime.services.endpoint_slices import (
     MANAGED_BY,
     SERVICE_NAME,
     endpoint_key,
@@ -16,7 +16,7 @@ from kubeloop.controllers.runtime.endpoint_slices import (
     same_endpoint,
     slice_name_prefix,
 )
-from kubeloop.controllers.runtime.service_pods import IS_HEADLESS_SERVICE, is_headless
+from kubeloop.controllers.runtime.services.service_pods import IS_HEADLESS_SERVICE, is_headless
 from kubeloop.kube.objects.api_types import JSONValue, Service
 from kubeloop.kube.objects.object_fields import controller_reference
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kubeloop.controllers.runtime.endpoint_slices import (
+from kubeloop.controllers.runtime.services.endpoint_slices import (
     MANAGED_BY,
     SERVICE_NAME,
     EndpointKey,
@@ -19,8 +19,8 @@ from kubeloop.controllers.runtime.endpoint_slices import (
     slice_name_prefix,
     sorted_ports,
 )
-from kubeloop.controllers.runtime.service_pods import LAST_CHANGE_TRIGGER_TIME
-from kubeloop.controllers.runtime.subset_packing import LEADER, repacked_subsets
+from kubeloop.controllers.runtime.services.service_pods import LAST_CHANGE_TRIGGER_TIME
+from kubeloop.controllers.runtime.services.subset_packing import LEADER, repacked_subsets
 from kubeloop.kube.ip_addresses import allocated_ip, sloppy_ip
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.resources import ENDPOINTS

@@ -16,12 +16,12 @@ from kubeloop.controllers.endpointslicemirroring.mirrored_slices import (
 )
 from kubeloop.controllers.runtime.controller import Controller, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.managed_slices import ManagedSlices
-from kubeloop.controllers.runtime.rate_limiter import (
+from kubeloop.controllers.runtime.queue.rate_limiter import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
     MaxOfRateLimiter,
 )
+from kubeloop.controllers.runtime.services.managed_slices import ManagedSlices
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import JSONValue, ObjectReference, Service

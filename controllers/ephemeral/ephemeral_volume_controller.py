@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.volume_claims import CLAIM_INDEX, by_claim, claims_of_pod
+from kubeloop.controllers.runtime.pods.volume_claims import CLAIM_INDEX, by_claim, claims_of_pod
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import JSONValue, Object, Pod

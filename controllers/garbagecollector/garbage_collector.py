@@ -24,9 +24,9 @@ from kubeloop.controllers.garbagecollector.graph import (
 )
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
-from kubeloop.controllers.runtime.rate_limiter import backoff_seconds
-from kubeloop.controllers.runtime.rediscovery import CRD_SETTLE_SECONDS, REFRESH_SECONDS, Rediscovery
+from kubeloop.controllers.runtime.queue.rate_limiter import backoff_seconds
+from kubeloop.controllers.runtime.resources.partial_object_metadata import metadata_only
+from kubeloop.controllers.runtime.resources.rediscovery import CRD_SETTLE_SECONDS, REFRESH_SECONDS, Rediscovery
 from kubeloop.informers.shared_informer import HandlerRegistration
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.client.discovery import ResourceMap

@@ -16,15 +16,15 @@ from kubeloop.controllers.job.orphan_pods import OrphanPods
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.owner_queue import OwnerQueue
-from kubeloop.controllers.runtime.owner_references import (
+from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
+from kubeloop.controllers.runtime.owners.owner_references import (
     CONTROLLER_INDEX,
     controller_index_key,
     index_by_controller,
     orphan_index_key,
 )
-from kubeloop.controllers.runtime.pod_control import PodControl
-from kubeloop.controllers.runtime.rate_limiter import ItemExponentialFailureRateLimiter
+from kubeloop.controllers.runtime.pods.pod_control import PodControl
+from kubeloop.controllers.runtime.queue.rate_limiter import ItemExponentialFailureRateLimiter
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.objects.api_types import Job, Pod
 from kubeloop.kube.objects.object_fields import controller_of, job_finished_condition

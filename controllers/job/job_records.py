@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kubeloop.controllers.job.pod_backoff import BackoffRecord
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.expectations import Expectations, UIDExpectations
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.expectations import Expectations, UIDExpectations
 from kubeloop.kube.clock import Clock
 
 

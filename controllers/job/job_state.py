@@ -23,7 +23,7 @@ from kubeloop.controllers.job.job_fields import (
 )
 from kubeloop.controllers.job.pod_backoff import BackoffRecord, finished_time, updated_record
 from kubeloop.controllers.job.pod_failure_policy import match_failure
-from kubeloop.controllers.runtime.pod_availability import is_active, is_terminating
+from kubeloop.controllers.runtime.pods.pod_availability import is_active, is_terminating
 from kubeloop.kube.objects.api_types import Condition, Job, Pod, UncountedTerminatedPods
 from kubeloop.kube.objects.object_fields import is_ready
 

@@ -29,11 +29,11 @@ from kubeloop.controllers.job.metrics import JobMetrics, SyncAction
 from kubeloop.controllers.job.pod_backoff import BackoffRecord
 from kubeloop.controllers.job.pod_plan import PodPlan, plan_pods, pod_bodies
 from kubeloop.controllers.job.pod_tracking import count_released, has_uncounted, track_pods
-from kubeloop.controllers.runtime.adoption import Claim, claim_objects
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.pod_control import CannotDeletePods, PodControl
-from kubeloop.controllers.runtime.slow_start import slow_start_batch
-from kubeloop.controllers.runtime.status_patch import versioned_merge_patch
+from kubeloop.controllers.runtime.owners.adoption import Claim, claim_objects
+from kubeloop.controllers.runtime.pods.pod_control import CannotDeletePods, PodControl
+from kubeloop.controllers.runtime.pods.slow_start import slow_start_batch
+from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.objects.api_types import Condition, Job, JobStatus, JSONValue, Object, Pod

@@ -11,8 +11,8 @@ from kubeloop.controllers.job.job_fields import external_manager, has_tracking_f
 from kubeloop.controllers.job.job_sync import finalizer_removal
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.owner_references import cached_controller
-from kubeloop.controllers.runtime.rate_limiter import RateLimiter
+from kubeloop.controllers.runtime.owners.owner_references import cached_controller
+from kubeloop.controllers.runtime.queue.rate_limiter import RateLimiter
 from kubeloop.informers.store import Store
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound

@@ -25,9 +25,9 @@ from kubeloop.controllers.job.job_fields import (
 from kubeloop.controllers.job.job_state import JobState
 from kubeloop.controllers.job.pod_backoff import BackoffRecord, finished_time, remaining_seconds
 from kubeloop.controllers.job.pod_failure_policy import match_failure
-from kubeloop.controllers.runtime.active_pods import active_pod_sort_key
-from kubeloop.controllers.runtime.pod_availability import is_terminating
-from kubeloop.controllers.runtime.pod_template import pod_from_template
+from kubeloop.controllers.runtime.pods.pod_availability import is_terminating
+from kubeloop.controllers.runtime.pods.pod_deletion_order import active_pod_sort_key
+from kubeloop.controllers.runtime.pods.pod_template import pod_from_template
 from kubeloop.kube.objects.api_types import Job, JSONValue, Pod
 
 MAX_PODS_PER_SYNC = 500

@@ -14,7 +14,7 @@ from kubeloop.controllers.namespace.namespaced_resources_deleter import (
 )
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.rate_limiter import (
+from kubeloop.controllers.runtime.queue.rate_limiter import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
     MaxOfRateLimiter,

@@ -14,7 +14,7 @@ import msgspec
 
 from kubeloop.controllers.namespace.deletion_conditions import DeletionReport
 from kubeloop.controllers.runtime.controller import ReconcileError
-from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
+from kubeloop.controllers.runtime.resources.partial_object_metadata import metadata_only
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.clock import Clock

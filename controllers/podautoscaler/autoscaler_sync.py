@@ -19,7 +19,7 @@ from kubeloop.controllers.podautoscaler.autoscaler_spec import (
 from kubeloop.controllers.podautoscaler.metric_evaluation import InvalidMetric, MetricEvaluator, ScaledPods
 from kubeloop.controllers.podautoscaler.metrics import ErrorSource
 from kubeloop.controllers.podautoscaler.scale_target import InvalidReference, Scale, ScaleError
-from kubeloop.controllers.podautoscaler.scaling_limits import (
+from kubeloop.controllers.podautoscaler.scaling_behavior import (
     SCALE_DOWN_STABILIZED,
     SCALE_UP_STABILIZED,
     ScaleHistory,

@@ -12,11 +12,11 @@ from kubeloop.controllers.podautoscaler.metrics import AutoscalerMetrics
 from kubeloop.controllers.podautoscaler.metrics_client import MetricsClient
 from kubeloop.controllers.podautoscaler.replica_calculation import ReadinessRules
 from kubeloop.controllers.podautoscaler.scale_target import ScaleTargets
-from kubeloop.controllers.podautoscaler.scaling_limits import ScaleHistory
+from kubeloop.controllers.podautoscaler.scaling_behavior import ScaleHistory
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
+from kubeloop.controllers.runtime.writes.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, ServerUnreachable

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, NamedTuple
 
 from kubeloop.controllers.podautoscaler.replica_calculation import MetricError
-from kubeloop.controllers.runtime.served_resources import ServedResources
+from kubeloop.controllers.runtime.resources.served_resources import ServedResources
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.field_errors import quoted

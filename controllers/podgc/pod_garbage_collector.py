@@ -18,7 +18,7 @@ from kubeloop.controllers.podgc.pod_selection import (
     unscheduled_terminating_pods,
 )
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.disruption_target import disruption_target, pod_status_patch
+from kubeloop.controllers.runtime.pods.disruption_target import disruption_target, pod_status_patch
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable

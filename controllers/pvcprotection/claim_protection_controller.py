@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.status_patch import versioned_merge_patch
-from kubeloop.controllers.runtime.volume_claims import CLAIM_INDEX, by_claim, claims_of_pod
+from kubeloop.controllers.runtime.pods.volume_claims import CLAIM_INDEX, by_claim, claims_of_pod
+from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.objects.api_types import Pod

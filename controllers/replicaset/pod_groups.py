@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from kubeloop.controllers.runtime.owner_references import index_by_controller
+from kubeloop.controllers.runtime.owners.owner_references import index_by_controller
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import controller_of, is_finished, is_ready
 

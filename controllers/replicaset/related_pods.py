@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kubeloop.controllers.runtime.pod_availability import is_active
+from kubeloop.controllers.runtime.pods.pod_availability import is_active
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import LabelSelector, Pod
 from kubeloop.kube.objects.object_fields import POD_TEMPLATE_HASH_LABEL

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from kubeloop.controllers.replicaset.deletion_order import pods_to_delete
+from kubeloop.controllers.replicaset.pod_deletion_order import pods_to_delete
 from kubeloop.controllers.replicaset.pod_groups import PodsByGroup
 from kubeloop.controllers.replicaset.related_pods import PodsPerNode
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet

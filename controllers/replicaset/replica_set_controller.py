@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kubeloop.controllers.replicaset.deletion_order import deletion_age_ratios
+from kubeloop.controllers.replicaset.pod_deletion_order import deletion_age_ratios
 from kubeloop.controllers.replicaset.pod_groups import PodGroupKey, PodGroups, PodsByGroup, pod_group_key
 from kubeloop.controllers.replicaset.related_pods import (
     HASH_INDEX,
@@ -34,26 +34,26 @@ from kubeloop.controllers.replicaset.replication_controllers import (
     REPLICATION_CONTROLLER,
     ControllerVariant,
 )
-from kubeloop.controllers.runtime.adoption import Claim, claim_objects, decide_claim
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile, valid_selector
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.expectations import Expectations
-from kubeloop.controllers.runtime.owner_queue import OwnerQueue
-from kubeloop.controllers.runtime.owner_references import (
+from kubeloop.controllers.runtime.owners.adoption import Claim, claim_objects, decide_claim
+from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
+from kubeloop.controllers.runtime.owners.owner_references import (
     CONTROLLER_INDEX,
     controller_index_key,
     index_by_controller,
     orphan_index_key,
 )
-from kubeloop.controllers.runtime.pod_availability import next_availability_seconds
-from kubeloop.controllers.runtime.pod_control import CannotDeletePods, PodControl
-from kubeloop.controllers.runtime.pod_template import pod_from_template
-from kubeloop.controllers.runtime.slow_start import slow_start_batch
-from kubeloop.controllers.runtime.status_delay import StatusDelay
-from kubeloop.controllers.runtime.status_patch import changed_fields
-from kubeloop.controllers.runtime.status_write import write_status
+from kubeloop.controllers.runtime.pods.pod_availability import next_availability_seconds
+from kubeloop.controllers.runtime.pods.pod_control import CannotDeletePods, PodControl
+from kubeloop.controllers.runtime.pods.pod_template import pod_from_template
+from kubeloop.controllers.runtime.pods.slow_start import slow_start_batch
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.expectations import Expectations
+from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
+from kubeloop.controllers.runtime.writes.status_patch import changed_fields
+from kubeloop.controllers.runtime.writes.status_write import write_status
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating

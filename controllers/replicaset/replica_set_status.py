@@ -8,7 +8,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from kubeloop.controllers.replicaset.pod_groups import PodsByGroup
-from kubeloop.controllers.runtime.pod_availability import is_available
+from kubeloop.controllers.runtime.pods.pod_availability import is_available
 from kubeloop.kube.objects.api_types import Condition, ReplicaSet, ReplicaSetStatus
 from kubeloop.kube.objects.object_fields import replicas_of
 

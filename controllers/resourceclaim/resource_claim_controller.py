@@ -42,7 +42,7 @@ from kubeloop.controllers.resourceclaim.pod_claim_plan import (
 )
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.status_patch import versioned_merge_patch
+from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
 from kubeloop.informers.metadata_accessor import is_older
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from kubeloop.controllers.resourcequota.usage_calculation import EVALUATED_RESOURCES
-from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
-from kubeloop.controllers.runtime.rediscovery import Rediscovery
+from kubeloop.controllers.runtime.resources.partial_object_metadata import metadata_only
+from kubeloop.controllers.runtime.resources.rediscovery import Rediscovery
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import (
     HandlerRegistration,

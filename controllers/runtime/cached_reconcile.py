@@ -6,8 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.work_queue import WorkQueue
+from kubeloop.controllers.runtime.queue.work_queue import WorkQueue
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import LabelSelector, Object
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.work_queue import QueueShutDown, WorkQueue
+from kubeloop.controllers.runtime.queue.work_queue import QueueShutDown, WorkQueue
 from kubeloop.informers.shared_informer import HandlerRegistration
 from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
 

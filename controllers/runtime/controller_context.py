@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics, MetricFamilies, NoMetricFamilies
-from kubeloop.controllers.runtime.rate_limiter import RateLimiter
-from kubeloop.controllers.runtime.reconcile_pace import ReconcilePace
-from kubeloop.controllers.runtime.work_queue import WorkQueue
+from kubeloop.controllers.runtime.queue.rate_limiter import RateLimiter
+from kubeloop.controllers.runtime.queue.reconcile_pace import ReconcilePace
+from kubeloop.controllers.runtime.queue.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.auth.token_signer import SignToken
 from kubeloop.kube.client.api_client import Client

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.pod_control import PodControl
-from kubeloop.controllers.runtime.status_patch import versioned_merge_patch
+from kubeloop.controllers.runtime.pods.pod_control import PodControl
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
 from kubeloop.controllers.statefulset.claim_owners import (
     has_other_controller,
     owner_references_by_policy,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from kubeloop.controllers.runtime.pod_template import pod_from_template
+from kubeloop.controllers.runtime.pods.pod_template import pod_from_template
 from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects.api_types import ControllerRevision, JSONValue, Pod, StatefulSet
 from kubeloop.kube.objects.object_fields import replicas_of

@@ -11,22 +11,22 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from kubeloop.controllers.runtime.adoption import Claim, check_can_adopt, claim_objects
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile, valid_selector
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.controller_history import ControllerHistory
-from kubeloop.controllers.runtime.owner_queue import OwnerQueue
-from kubeloop.controllers.runtime.owner_references import (
+from kubeloop.controllers.runtime.owners.adoption import Claim, check_can_adopt, claim_objects
+from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
+from kubeloop.controllers.runtime.owners.owner_references import (
     CONTROLLER_INDEX,
     controller_index_key,
     index_by_controller,
     orphan_index_key,
 )
-from kubeloop.controllers.runtime.pod_availability import affects_owner, next_availability_seconds
-from kubeloop.controllers.runtime.slow_start import slow_start_batch
-from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
+from kubeloop.controllers.runtime.pods.pod_availability import affects_owner, next_availability_seconds
+from kubeloop.controllers.runtime.pods.slow_start import slow_start_batch
+from kubeloop.controllers.runtime.revisions.controller_history import ControllerHistory
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.controllers.statefulset.stateful_pod_control import StatefulPodControl
 from kubeloop.controllers.statefulset.stateful_pods import SYNCED_LABELS, is_member
 from kubeloop.controllers.statefulset.stateful_set_plan import (

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from kubeloop.controllers.runtime.integers import scaled_value
-from kubeloop.controllers.runtime.pod_availability import is_available
+from kubeloop.controllers.runtime.pods.pod_availability import is_available
 from kubeloop.controllers.statefulset.claim_owners import awaits_former_pod, owners_match_policy
 from kubeloop.controllers.statefulset.stateful_pods import (
     claim_names,

@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.controller_history import (
+from kubeloop.controllers.runtime.revisions.controller_history import (
     ControllerHistory,
     equal_revisions,
     new_revision,

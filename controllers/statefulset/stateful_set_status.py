@@ -10,7 +10,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from kubeloop.controllers.runtime.pod_availability import is_available
+from kubeloop.controllers.runtime.pods.pod_availability import is_available
 from kubeloop.controllers.statefulset.stateful_pods import ordinal_of, revision_of
 from kubeloop.controllers.statefulset.stateful_set_plan import Revisions
 from kubeloop.kube.objects.api_types import Pod, StatefulSet, StatefulSetStatus

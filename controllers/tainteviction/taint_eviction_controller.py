@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.disruption_target import disruption_target, pod_status_patch
+from kubeloop.controllers.runtime.pods.disruption_target import disruption_target, pod_status_patch
 from kubeloop.controllers.tainteviction.toleration_time import no_execute_taints, stay_seconds
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.status_patch import versioned_merge_patch
+from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
 from kubeloop.controllers.volumeexpand.expansion import is_event_for_expander, needs_resizer
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from kubeloop.controllers.runtime.reconcile_pace import ReconcilePace
+from kubeloop.controllers.runtime.queue.reconcile_pace import ReconcilePace
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs
 from kubeloop.kube.auth.token_signer import SignToken
@@ -351,7 +351,7 @@ class ControlPlane:
             self.scheduler = self._new_scheduler()
             return self.scheduler
         from kubeloop.controllers.runtime.controller_context import ControllerContext
-        from kubeloop.controllers.runtime.status_delay import STATUS_DELAY_SECONDS
+        from kubeloop.controllers.runtime.writes.status_delay import STATUS_DELAY_SECONDS
 
         descriptor = CONTROLLERS_BY_NAME[name]
         options = {**default_options(), **self.settings.controller_options}

@@ -23,8 +23,8 @@ from kubeloop.controllers.garbagecollector.garbage_collector import FOREGROUND, 
 from kubeloop.controllers.podgroupprotection import pod_group_protection_controller
 from kubeloop.controllers.replicaset import replica_set_controller
 from kubeloop.controllers.resourceclaim.resource_claim_controller import ResourceClaimController
-from kubeloop.controllers.runtime.expectations import Expectations, UIDExpectations
-from kubeloop.controllers.runtime.pod_control import PodControl
+from kubeloop.controllers.runtime.pods.pod_control import PodControl
+from kubeloop.controllers.runtime.writes.expectations import Expectations, UIDExpectations
 from kubeloop.controllers.statefulset import stateful_set_plan
 from kubeloop.informers.reflector import Reflector
 from kubeloop.informers.shared_informer import SharedInformer

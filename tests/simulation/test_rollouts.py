@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeloop.controllers.deployment.replica_sets import DESIRED_REPLICAS
-from kubeloop.controllers.runtime.pod_availability import is_active, is_available
+from kubeloop.controllers.runtime.pods.pod_availability import is_active, is_available
 from kubeloop.kube.objects.object_fields import is_ready
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.testing import virtual_time

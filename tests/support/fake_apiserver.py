@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.status_delay import STATUS_DELAY_SECONDS
+from kubeloop.controllers.runtime.writes.status_delay import STATUS_DELAY_SECONDS
 from kubeloop.devcluster.api import request_info
 from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.api.served_resources import api_gates

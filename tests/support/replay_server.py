@@ -20,9 +20,9 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.controllers.runtime.adoption import ClaimErrors
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.owners.adoption import ClaimErrors
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.devcluster.api import request_info
 from kubeloop.devcluster.api.request import Request, Response, json_response
 from kubeloop.devcluster.serializer.patches import json_patch, merge_patch

@@ -23,6 +23,13 @@ def test_named_files_exist(document: str) -> None:
     [
         "cel",
         "controllers/runtime",
+        "controllers/runtime/owners",
+        "controllers/runtime/pods",
+        "controllers/runtime/queue",
+        "controllers/runtime/resources",
+        "controllers/runtime/revisions",
+        "controllers/runtime/services",
+        "controllers/runtime/writes",
         "devcluster/admission/policies",
         "devcluster/apiextensions",
         "kubeloop/cli",

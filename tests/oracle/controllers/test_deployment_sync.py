@@ -8,7 +8,7 @@ from msgspec import structs
 
 from kubeloop.controllers.deployment.deployment_controller import DeploymentController
 from kubeloop.controllers.deployment.new_replica_set import replica_set_name
-from kubeloop.controllers.runtime.pod_template_hash import pod_template_hash
+from kubeloop.controllers.runtime.revisions.pod_template_hash import pod_template_hash
 from support import replay_server
 from support.recorded_events import RecordedEvents
 

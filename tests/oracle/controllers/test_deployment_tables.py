@@ -9,12 +9,12 @@ from kubeloop.controllers.deployment import deployment_status as status
 from kubeloop.controllers.deployment import new_replica_set, replica_sets, rolling_update, sync
 from kubeloop.controllers.deployment.deployment_controller import DeploymentController
 from kubeloop.controllers.replicaset.pod_groups import pod_group_key
-from kubeloop.controllers.runtime import pod_template_hash
-from kubeloop.controllers.runtime.adoption import CannotAdopt, Claim, ClaimErrors, claim_objects, decide_claim
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.integers import InvalidInteger, InvalidIntOrPercent
-from kubeloop.controllers.runtime.pod_availability import is_active
-from kubeloop.controllers.runtime.status_delay import StatusDelay
+from kubeloop.controllers.runtime.owners.adoption import CannotAdopt, Claim, ClaimErrors, claim_objects, decide_claim
+from kubeloop.controllers.runtime.pods.pod_availability import is_active
+from kubeloop.controllers.runtime.revisions import pod_template_hash
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
 from kubeloop.kube.errors import from_status
 from kubeloop.kube.objects.api_types import (
     Condition,

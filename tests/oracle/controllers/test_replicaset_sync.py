@@ -9,7 +9,7 @@ from unittest.mock import patch
 from msgspec import structs
 
 from kubeloop.controllers.replicaset import replica_set_controller
-from kubeloop.controllers.replicaset.deletion_order import deletion_order
+from kubeloop.controllers.replicaset.pod_deletion_order import deletion_order
 from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT

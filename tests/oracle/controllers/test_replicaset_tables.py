@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubeloop.controllers.replicaset.deletion_order import (
+from kubeloop.controllers.replicaset.pod_deletion_order import (
     DELETION_COST,
     AgeBuckets,
     InvalidDeletionCost,
@@ -21,18 +21,18 @@ from kubeloop.controllers.replicaset.deletion_order import (
 )
 from kubeloop.controllers.replicaset.related_pods import active_pods_per_node
 from kubeloop.controllers.replicaset.replica_set_status import replica_set_status
-from kubeloop.controllers.runtime import rate_limiter
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import StaleCache
-from kubeloop.controllers.runtime.expectations import Expectations
-from kubeloop.controllers.runtime.pod_availability import is_available, next_availability_seconds
-from kubeloop.controllers.runtime.pod_template import pod_from_template
-from kubeloop.controllers.runtime.rate_limiter import (
+from kubeloop.controllers.runtime.pods.pod_availability import is_available, next_availability_seconds
+from kubeloop.controllers.runtime.pods.pod_template import pod_from_template
+from kubeloop.controllers.runtime.pods.slow_start import slow_start_batch
+from kubeloop.controllers.runtime.queue import rate_limiter
+from kubeloop.controllers.runtime.queue.rate_limiter import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
     controller_rate_limiter,
 )
-from kubeloop.controllers.runtime.slow_start import slow_start_batch
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.expectations import Expectations
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert, to_json
 from kubeloop.kube.objects.object_fields import is_ready
 from support import replay_server

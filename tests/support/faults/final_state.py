@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from kubeloop.controllers.devicetainteviction import device_taint_eviction_controller, rule_status
 from kubeloop.controllers.job import job_controller
-from kubeloop.controllers.runtime import status_delay
+from kubeloop.controllers.runtime.writes import status_delay
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import (
     CRON_JOBS,

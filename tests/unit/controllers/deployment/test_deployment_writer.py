@@ -9,8 +9,8 @@ import pytest
 
 from kubeloop.controllers.deployment.deployment_writer import DeploymentWriter, annotation_changes
 from kubeloop.controllers.deployment.replica_sets import DESIRED_REPLICAS, MAX_REPLICAS
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.status_delay import StatusDelay
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
 from kubeloop.kube.objects.api_types import Deployment, ReplicaSet, convert
 from support import replay_server
 from support.disabled_recorders import DisabledReconcileRecorder

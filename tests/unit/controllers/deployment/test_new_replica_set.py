@@ -21,7 +21,7 @@ from kubeloop.controllers.deployment.replica_sets import (
     REVISION_HISTORY,
     ROLLBACK_TO,
 )
-from kubeloop.controllers.runtime.pod_template_hash import pod_template_hash
+from kubeloop.controllers.runtime.revisions.pod_template_hash import pod_template_hash
 from kubeloop.kube.objects.api_types import Deployment, convert
 from support.deployments import replica_set
 

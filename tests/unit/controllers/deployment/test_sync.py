@@ -12,9 +12,9 @@ from kubeloop.controllers.deployment import replica_sets, rolling_update
 from kubeloop.controllers.deployment.deployment_controller import DeploymentController
 from kubeloop.controllers.deployment.new_replica_set import new_replica_set, replica_set_name
 from kubeloop.controllers.deployment.sync import DeploymentSync
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.pod_template_hash import pod_template_hash, with_hash_label
-from kubeloop.controllers.runtime.status_delay import StatusDelay
+from kubeloop.controllers.runtime.revisions.pod_template_hash import pod_template_hash, with_hash_label
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
 from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, ReplicaSet, convert
 from support import replay_server
 from support.disabled_recorders import DisabledReconcileRecorder

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.controllers.endpoint.endpoint_subsets import address_count, endpoint_subsets, truncated
-from kubeloop.controllers.runtime.subset_packing import repacked_subsets
+from kubeloop.controllers.runtime.services.subset_packing import repacked_subsets
 from kubeloop.kube.objects.api_types import Pod, Service, convert
 
 

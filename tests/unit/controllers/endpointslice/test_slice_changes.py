@@ -6,7 +6,7 @@ from typing import Any
 
 from kubeloop.controllers.endpointslice.pod_endpoints import DesiredEndpoints, PortGroup
 from kubeloop.controllers.endpointslice.slice_changes import SliceChanges, new_slice, reuse_deleted, slice_changes
-from kubeloop.controllers.runtime.endpoint_slices import endpoint_key, port_key
+from kubeloop.controllers.runtime.services.endpoint_slices import endpoint_key, port_key
 from kubeloop.kube.objects.api_types import Service, convert
 
 PORTS = [{"name": "", "protocol": "TCP", "port": 80}]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kubeloop.controllers.replicaset.replication_controllers import as_replica_set
-from kubeloop.controllers.runtime.owner_references import controller_index_key
-from kubeloop.controllers.runtime.pod_template import pod_from_template
+from kubeloop.controllers.runtime.owners.owner_references import controller_index_key
+from kubeloop.controllers.runtime.pods.pod_template import pod_from_template
 from kubeloop.kube.objects.api_types import ReplicationController, convert
 
 

@@ -8,9 +8,9 @@ import random
 import pytest
 
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile, valid_selector
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import StaleCache
-from kubeloop.controllers.runtime.work_queue import WorkQueue
+from kubeloop.controllers.runtime.queue.work_queue import WorkQueue
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.informers.store import Store
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.api_types import LabelSelector, LabelSelectorRequirement, ObjectMeta, Pod

@@ -13,8 +13,8 @@ import pytest
 
 from kubeloop.controllers.runtime.controller import Controller, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.reconcile_pace import FEWEST, MAX_WAIT_SECONDS, ReconcilePace
-from kubeloop.controllers.runtime.work_queue import WorkQueue
+from kubeloop.controllers.runtime.queue.reconcile_pace import FEWEST, MAX_WAIT_SECONDS, ReconcilePace
+from kubeloop.controllers.runtime.queue.work_queue import WorkQueue
 from kubeloop.kube.errors import Conflict
 from kubeloop.kube.objects.api_types import Status
 from kubeloop.testing.virtual_time import VirtualClock

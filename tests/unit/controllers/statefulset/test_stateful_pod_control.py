@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from kubeloop.controllers.runtime.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.controllers.statefulset.stateful_pod_control import CannotWriteClaims, StatefulPodControl
 from kubeloop.controllers.statefulset.stateful_set_plan import ChangePod, CreatePod
 from kubeloop.devcluster.api import errors

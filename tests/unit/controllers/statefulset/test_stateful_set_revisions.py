@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.controllers.runtime.controller_history import ControllerHistory
+from kubeloop.controllers.runtime.revisions.controller_history import ControllerHistory
 from kubeloop.controllers.statefulset.stateful_set_plan import Revisions
 from kubeloop.controllers.statefulset.stateful_set_revisions import (
     RevisionSync,

@@ -1,0 +1,48 @@
+"""Events that enqueue a Service, for the controllers that publish its endpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.controllers.runtime.queue.work_queue import WorkQueue
+from kubeloop.controllers.runtime.services.service_pods import affected_services
+from kubeloop.informers.factory import InformerFactory
+from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.resources import PODS, SERVICES
+
+
+def add_service_handlers(
+    informers: InformerFactory, queue: WorkQueue, batch_seconds: float
+) -> tuple[HandlerRegistration[Any], ...]:
+    """Enqueue a Service when it or one of its Pods changes. Returns the registrations of the handlers.
+
+    batch_seconds: delay after the change of a Pod, so that one sync handles several of them.
+    """
+    services, pods = informers.informer(SERVICES), informers.informer(PODS)
+    services.store.add_index("namespace")
+    pods.store.add_index("namespace")
+
+    def on_pod(old: Pod | None, new: Pod) -> None:
+        for service in affected_services(old, new, services.store.view("namespace", new.metadata.namespace)):
+            if batch_seconds:
+                queue.add_after(service.key, batch_seconds)
+            else:
+                queue.add(service.key, "Pod changed")
+
+    return (
+        services.add_handler(
+            ResourceEventHandlerFuncs(
+                on_add=lambda service, _initial: queue.add(service.key, "Service added"),
+                on_update=lambda _old, new: queue.add(new.key, "Service changed"),
+                on_delete=lambda service, _unknown: queue.add(service.key, "Service deleted"),
+            )
+        ),
+        pods.add_handler(
+            ResourceEventHandlerFuncs(
+                on_add=lambda pod, _initial: on_pod(None, pod),
+                on_update=on_pod,
+                on_delete=lambda pod, _unknown: on_pod(None, pod),
+            )
+        ),
+    )

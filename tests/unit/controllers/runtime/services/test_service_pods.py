@@ -1,0 +1,87 @@
+"""Pods of Services: membership, affected Services, ports and trigger times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kubeloop.controllers.runtime.services.service_pods import (
+    TriggerTimeTracker,
+    affected_services,
+    find_port,
+    has_endpoint,
+    has_selected_endpoints,
+    published_hostname,
+)
+from kubeloop.kube.objects.api_types import Pod, Service, ServicePort, convert
+
+
+def service(name: str = "web", **spec: Any) -> Service:
+    metadata = {"name": name, "namespace": "ns", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return convert(Service, {"metadata": metadata, "spec": {"selector": {"app": name}, **spec}})
+
+
+def pod(app: str = "web", *, ready: str = "True", since: str = "2026-01-01T00:01:00Z", **parts: Any) -> Pod:
+    conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": since}]
+    status = {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}], "conditions": conditions, **parts.pop("status", {})}
+    metadata = {"name": "p", "namespace": "ns", "labels": {"app": app}, **parts.pop("metadata", {})}
+    return convert(Pod, {"metadata": metadata, "spec": parts, "status": status})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "names"),
+    [
+        pytest.param(None, pod(), ["web"], id="added"),
+        pytest.param(pod(), pod(), [], id="unchanged"),
+        pytest.param(pod(ready="False"), pod(), ["web"], id="readiness"),
+        pytest.param(pod(), pod("db"), ["web", "db"], id="labels"),
+        pytest.param(pod(), pod("db", ready="False"), ["web", "db"], id="labels and readiness"),
+        pytest.param(pod(), pod(metadata={"labels": {"app": "web", "x": "y"}}), [], id="other label"),
+        pytest.param(pod(), pod(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), ["web"], id="deleted"),
+    ],
+)
+def test_services_that_a_pod_affects(old, new, names):
+    services = [service("web"), service("db"), service("none", selector={})]
+    assert [it.metadata.name for it in affected_services(old, new, services)] == names
+
+
+def test_services_without_selector_have_no_selected_endpoints():
+    assert has_selected_endpoints(service())
+    assert not has_selected_endpoints(service(selector={}))
+    assert not has_selected_endpoints(service(type="ExternalName"))
+
+
+def test_pod_has_endpoint_until_it_finishes():
+    terminating = pod(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    assert has_endpoint(pod(ready="False"), include_terminating=False)
+    assert has_endpoint(terminating, include_terminating=True)
+    assert not has_endpoint(terminating, include_terminating=False)
+    assert not has_endpoint(pod(status={"phase": "Failed"}), include_terminating=True)
+    assert not has_endpoint(pod(status={"podIP": "", "podIPs": []}), include_terminating=True)
+
+
+def test_hostname_is_published_in_the_domain_of_its_service():
+    assert published_hostname(pod(hostname="web-0", subdomain="web"), service()) == "web-0"
+    assert published_hostname(pod(hostname="web-0", subdomain="other"), service()) == ""
+
+
+def test_find_port_by_number_and_by_name_in_containers_and_sidecars():
+    ports = [{"name": "http", "containerPort": 8080}, {"name": "dns", "containerPort": 53, "protocol": "UDP"}]
+    sidecar = {"name": "proxy", "restartPolicy": "Always", "ports": [{"name": "admin", "containerPort": 9000}]}
+    init = {"name": "init", "ports": [{"name": "init", "containerPort": 1}]}
+    web = pod(containers=[{"name": "web", "ports": ports}], initContainers=[init, sidecar])
+    targets = [80, "http", "dns", "admin", "init"]
+    assert [find_port(web, ServicePort(target_port=target)) for target in targets] == [80, 8080, None, 9000, None]
+
+
+def test_trigger_time_is_the_earliest_change_since_the_last_sync():
+    tracker = TriggerTimeTracker()
+    web = service()
+    assert tracker.last_change(web, [pod()]) == web.metadata.creation_timestamp
+    assert tracker.last_change(web, [pod()]) is None
+    later = pod(since="2026-01-01T00:02:00Z", ready="False")
+    assert tracker.last_change(web, [later]) == datetime(2026, 1, 1, 0, 2, tzinfo=UTC)
+    tracker.forget(web.key)
+    assert tracker.last_change(web, []) == web.metadata.creation_timestamp
