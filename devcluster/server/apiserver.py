@@ -63,6 +63,7 @@ from kubeloop.devcluster.server import health_paths
 from kubeloop.devcluster.server.api_documents import ApiDocuments
 from kubeloop.devcluster.server.bootstrap import Bootstrap, Identity
 from kubeloop.devcluster.server.faults import AnswerLost, Fault, Faults, FaultSource
+from kubeloop.devcluster.server.flow_control import FlowControl
 from kubeloop.devcluster.server.metrics import RequestMetrics
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.private_files import SERVICE_ACCOUNT_KEY
@@ -76,6 +77,8 @@ from kubeloop.kube.quantities import QuantityError
 log = logging.getLogger(__name__)
 
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+_ANONYMOUS = {"username": "system:anonymous", "groups": ["system:unauthenticated"]}
+_CREDENTIALS = ("authorization", "impersonate-user")
 _METRICS_API = "/apis/metrics.k8s.io/v1beta1/"
 _WATCH = ("/watch", "/watch/")
 _BARE_WATCH = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch/?")
@@ -177,6 +180,7 @@ class ApiServer:
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
         self._handled_count = 0
         self._metrics = RequestMetrics()
+        self._flow_control = FlowControl(self.store)
         self._rng = rng
         self.compresses_responses = gates.enabled("APIResponseCompression")
         self._zpages = frozenset(
@@ -314,6 +318,7 @@ class ApiServer:
             and health_paths.wants_indented_json(request)
         ):
             response.body = msgspec.json.format(response.body, indent=2)
+        response.headers += self._flow_control.headers(request)
         response.headers.append(("Audit-Id", request.headers.get("audit-id") or self._next_audit_id()))
         return response
 
@@ -354,9 +359,19 @@ class ApiServer:
         return info
 
     def _authenticate(self, request: Request) -> None:
-        if request.path.rstrip("/") not in _OPEN_PATHS:
-            user = self._authentication.user(request.headers.get("authorization", ""), request.warnings)
-            request.user = impersonated_user(user, request.headers)
+        headers = request.headers
+        is_open = request.path.rstrip("/") in _OPEN_PATHS
+        if is_open and headers.keys().isdisjoint(_CREDENTIALS):
+            request.user = _ANONYMOUS
+            return
+        try:
+            user = self._authentication.user(headers.get("authorization", ""), request.warnings)
+        except errors.StatusError:
+            if not is_open:
+                raise
+            request.user = _ANONYMOUS
+        else:
+            request.user = impersonated_user(user, headers)
 
     def _non_resource(self, request: Request) -> Response:
         path = request.path.rstrip("/")
@@ -364,8 +379,9 @@ class ApiServer:
             from kubeloop.devcluster.server.metrics_page import metrics_response  # imports prometheus_client
 
             began = self._began.timestamp()
-            gates = self.feature_gates
-            return metrics_response(request, self._metrics, self.store, self._rest.reader.watched(), gates, began)
+            gates, seats = self.feature_gates, self._flow_control.nominal_seats()
+            watched = self._rest.reader.watched()
+            return metrics_response(request, self._metrics, self.store, watched, gates, began, seats)
         if (document := self._documents.response(request)) is not None:
             return document
         response = health_paths.openid(request, self.token_key) or health_paths.health(request, self._health_checks)

@@ -34,17 +34,19 @@ def metrics_response(
     watched: Iterable[RequestInfo],
     gates: FeatureGates,
     began: float,
+    seats: dict[str, int],
 ) -> Response:
     """Return /metrics or /metrics/slis; DELETE resets them.
 
     watched: targets of open watches. began: start of the server in seconds since the epoch.
+    seats: nominal seats of the priority levels.
     """
     slis = request.path.rstrip("/").endswith("slis")
     if request.method == "DELETE":
         if not slis:
             metrics.reset()
         return text_response(200, "metrics reset\n")
-    families = (_health(gates),) if slis else _families(metrics, store, watched, gates)
+    families = (_health(gates),) if slis else _families(metrics, store, watched, gates, seats)
     return Response(200, _text(families), _CONTENT_TYPE, [("Process-Start-Time-Unix", str(int(began)))])
 
 
@@ -65,7 +67,11 @@ def _text(families: Iterable[Metric]) -> bytes:
 
 
 def _families(
-    metrics: RequestMetrics, store: ObjectStore, watched: Iterable[RequestInfo], gates: FeatureGates
+    metrics: RequestMetrics,
+    store: ObjectStore,
+    watched: Iterable[RequestInfo],
+    gates: FeatureGates,
+    seats: dict[str, int],
 ) -> Iterator[Metric]:
     series = metrics.series()
     yield _requests(series)
@@ -73,6 +79,8 @@ def _families(
     yield _sizes(series)
     in_flight = {"mutating": 0, "readOnly": 1}
     yield _gauge("apiserver_current_inflight_requests", "Requests in flight.", "request_kind", in_flight)
+    name = "apiserver_flowcontrol_nominal_limit_seats"
+    yield _gauge(name, "Share of a priority level in the requests at one time.", "priority_level", seats)
     yield _open_watches(watched)
     yield from _objects(store, gates)
     yield _deprecated_apis(series)

@@ -32,6 +32,7 @@ async def test_families_have_the_types_of_kube_apiserver(api: InProcessApi):
     types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
     assert {name: kind for name, kind in types.items() if not name.startswith("process_")} == {
         "apiserver_current_inflight_requests": "gauge",
+        "apiserver_flowcontrol_nominal_limit_seats": "gauge",
         "apiserver_longrunning_requests": "gauge",
         "apiserver_request_duration_seconds": "histogram",
         "apiserver_request_sli_duration_seconds": "histogram",
@@ -118,7 +119,7 @@ async def test_failed_authentication_is_counted():
 def test_slis_page_has_health_checks_only():
     store = ObjectStore(seconds=lambda: 0.0)
     response = metrics_response(
-        request("GET", "/metrics/slis"), RequestMetrics(), store, (), DEFAULT_FEATURE_GATES, began=12.5
+        request("GET", "/metrics/slis"), RequestMetrics(), store, (), DEFAULT_FEATURE_GATES, began=12.5, seats={}
     )
     assert b'kubernetes_healthcheck{name="ping",type="livez"} 1.0\n' in response.body
     assert response.body.count(b"# TYPE") == 1
