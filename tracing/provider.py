@@ -44,10 +44,9 @@ from kubeloop.tracing.spans.pod_spans import pod_trace
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.trace import Trace
 from kubeloop.tracing.spans.traceparent import (
-    POD_TRACE_ANNOTATION,
     TRACEPARENT_ANNOTATION,
-    parse_pod_trace_annotation,
     parse_traceparent,
+    pod_trace_annotation,
 )
 
 log = logging.getLogger(__name__)
@@ -317,7 +316,7 @@ class Tracing:
         scheduled, creation = _scheduled_time(pod), pod.metadata.creation_timestamp
         if context is None or not context.sampled or scheduled is None or creation is None:
             return None
-        annotation = parse_pod_trace_annotation(pod.metadata.annotations.get(POD_TRACE_ANNOTATION, ""))
+        annotation = pod_trace_annotation(pod.metadata.annotations)
         start_ns = annotation.start_ns if annotation is not None else epoch_ns(creation)
         record = PodRecord(context, start_ns)
         record.set_pod(pod)

@@ -27,7 +27,7 @@ _VOLATILE = {
     "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "lastTransitionTime", "lastProbeTime",
     "managedFields", "startTime", "completionTime", "startedAt", "finishedAt", "generateName",
 }  # fmt: skip
-_TRACES = {"tracing.k8s.io/traceparent", "kubeloop.io/pod-trace"}  # annotations of pods, only by kubeloop, documented
+_TRACES = {"tracing.k8s.io/traceparent", "kubeloop.dev/pod-trace"}  # annotations of pods, only by kubeloop, documented
 
 
 class ComparedCluster:

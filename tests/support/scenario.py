@@ -26,7 +26,7 @@ _QUIET_SECONDS, _TIMEOUT_SECONDS = 1.5, 60.0
 _SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}(?![a-z0-9-])")
 _SCALING_STEPS = re.compile(r"(Scaled (?:up|down) replica set (?:web|half))-[a-z0-9]+ from \d+ to \d+")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_TRACE_ANNOTATIONS = ("tracing.k8s.io/traceparent", "kubeloop.io/pod-trace")  # of pods, only by kubeloop, documented
+_TRACE_ANNOTATIONS = ("tracing.k8s.io/traceparent", "kubeloop.dev/pod-trace")  # of pods, only by kubeloop, documented
 
 
 class ScenarioClient:

@@ -42,8 +42,8 @@ from kubeloop.tracing.spans.traceparent import (
     PodTraceAnnotation,
     TraceContext,
     new_span_id,
-    parse_pod_trace_annotation,
     parse_traceparent,
+    pod_trace_annotation,
 )
 
 __all__ = ["AttemptFacts", "PodCreateRequest", "PodRecorder", "PodScope"]
@@ -331,11 +331,8 @@ class PodRecorder:
 
     def _follow_unbound(self, pod: Pod, traceparent: str) -> PodRecord | None:
         """Follow an unbound pod created by another process, or by this one before a restart; None if out of scope."""
-        annotations = pod.metadata.annotations
         context = parse_traceparent(traceparent) if traceparent else None
-        annotation = (
-            parse_pod_trace_annotation(annotations.get(POD_TRACE_ANNOTATION, "")) if context is not None else None
-        )
+        annotation = pod_trace_annotation(pod.metadata.annotations) if context is not None else None
         scheduled_here = self._scope.schedules(pod.spec.scheduler_name)
         owner = controller_of(pod.metadata)
         created_here = owner is not None and owner.kind in self._scope.creators

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Mapping
 
 import msgspec
 
 TRACEPARENT_ANNOTATION = "tracing.k8s.io/traceparent"
-POD_TRACE_ANNOTATION = "kubeloop.io/pod-trace"
+POD_TRACE_ANNOTATION = "kubeloop.dev/pod-trace"
 """Marks the span in TRACEPARENT_ANNOTATION as the pod's own root span. Value: PodTraceAnnotation."""
+FORMER_POD_TRACE_ANNOTATION = "kubeloop.io/pod-trace"
+"""Name before 0.2: still read, on pods that an earlier version created."""
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?").fullmatch
 _NO_TRACE = "0" * 32
@@ -50,7 +53,7 @@ def parse_traceparent(text: str) -> TraceContext | None:
 
 
 class PodTraceAnnotation(msgspec.Struct, frozen=True, gc=False):
-    """Value of the annotation kubeloop.io/pod-trace: lets a later process continue the pod's trace.
+    """Value of the annotation kubeloop.dev/pod-trace: lets a later process continue the pod's trace.
 
     start_ns        when the create request was sent
     parent_span_id  parent of the root span, in the trace of another service; "" for none
@@ -67,6 +70,12 @@ class PodTraceAnnotation(msgspec.Struct, frozen=True, gc=False):
         parent = f";parent={self.parent_span_id}" if self.parent_span_id else ""
         link = f";link={self.link}" if self.link else ""
         return f"{self.start_ns}{parent}{link}{';by=creator' if self.by_creator else ''}"
+
+
+def pod_trace_annotation(annotations: Mapping[str, str]) -> PodTraceAnnotation | None:
+    """Return the value of POD_TRACE_ANNOTATION, or of its former name; None without a valid one."""
+    text = annotations.get(POD_TRACE_ANNOTATION) or annotations.get(FORMER_POD_TRACE_ANNOTATION, "")
+    return parse_pod_trace_annotation(text)
 
 
 def parse_pod_trace_annotation(text: str) -> PodTraceAnnotation | None:

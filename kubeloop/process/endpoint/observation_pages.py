@@ -30,4 +30,4 @@ def _configuration(observation: Observation) -> dict[str, Any]:
         "missingPermissions": sorted(observation.missing),
         "clockSkew": observation.skew.document(),
     }
-    return {"tracing.kubeloop.io": observation.tracing.document(), "observation.kubeloop.io": observed}
+    return {"tracing.kubeloop.dev": observation.tracing.document(), "observation.kubeloop.dev": observed}

@@ -27,7 +27,7 @@ def add_process_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
 
 
 def _configuration(plane: ControlPlane) -> dict[str, Any]:
-    document: dict[str, Any] = {"tracing.kubeloop.io": plane.tracing.document()}
+    document: dict[str, Any] = {"tracing.kubeloop.dev": plane.tracing.document()}
     if "scheduler" in plane.settings.controllers:
         from kubeloop.scheduler.config.v1 import configuration_document
 

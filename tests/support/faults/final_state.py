@@ -47,7 +47,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*Z")
 _SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}(?![a-z0-9-])")
 _NUMBER = re.compile(r"-\d+(?=-|$)")
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_TRACES = {"tracing.k8s.io/traceparent", "kubeloop.io/pod-trace", "touched"}
+_TRACES = {"tracing.k8s.io/traceparent", "kubeloop.dev/pod-trace", "touched"}
 
 
 def final_state(cluster: Cluster) -> Counter[str]:

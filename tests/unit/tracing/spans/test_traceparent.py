@@ -8,6 +8,7 @@ from kubeloop.tracing.spans.traceparent import (
     PodTraceAnnotation,
     parse_pod_trace_annotation,
     parse_traceparent,
+    pod_trace_annotation,
 )
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -57,3 +58,10 @@ def test_pod_trace_annotation_round_trip(annotation):
 @pytest.mark.parametrize("text", ["", "soon", "-5", "1" * 20, "5.0", ";by=creator"])
 def test_invalid_pod_trace_annotation_is_none(text):
     assert parse_pod_trace_annotation(text) is None
+
+
+def test_former_name_of_the_annotation_is_read():
+    old, new = PodTraceAnnotation(1), PodTraceAnnotation(2)
+    assert pod_trace_annotation({"kubeloop.io/pod-trace": str(old)}) == old
+    assert pod_trace_annotation({"kubeloop.dev/pod-trace": str(new), "kubeloop.io/pod-trace": str(old)}) == new
+    assert pod_trace_annotation({}) is None

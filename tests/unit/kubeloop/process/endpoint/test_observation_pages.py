@@ -38,7 +38,7 @@ async def test_pages_cover_readiness_configuration_and_traces():
         assert await status("/debug/traces") == 404  # no trace yet
         async with session.get(f"{url}/configz") as response:
             document = await response.json()
-    assert document["tracing.kubeloop.io"]["until"] == "ready"
-    observed = document["observation.kubeloop.io"]
+    assert document["tracing.kubeloop.dev"]["until"] == "ready"
+    observed = document["observation.kubeloop.dev"]
     assert (observed["namespace"], observed["missingPermissions"]) == ("shop", ["events"])
     assert list(observed["clockSkew"]) == ["API server"]

@@ -30,7 +30,7 @@ async def test_process_pages_cover_readiness_configuration_and_resources():
             status, configuration = await get(url, "/configz")
             assert status == 200
             assert '"kubescheduler.config.k8s.io"' in configuration
-            assert '"tracing.kubeloop.io"' in configuration
+            assert '"tracing.kubeloop.dev"' in configuration
             assert (await get(url, "/metrics/resources"))[0] == 200
 
 
