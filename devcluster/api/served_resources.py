@@ -141,8 +141,8 @@ def declare(
 ) -> Resource[JSON]:
     """Serve a kind that has no Struct. `rules` are arguments of serve().
 
-    Kinds may be added before a server handles its first request. Their fields are those of their type in kube.schema
-    (see schema.declare); objects of a kind without a type are stored as they are sent.
+    Kinds may be added before a server handles its first request. Their fields are those of their type in kube.schema;
+    objects of a kind without a type are stored as they are sent.
     """
     resource: Resource[JSON] = resources.new_resource(
         dict, group_version, plural, kind, namespaced=namespaced, short=short, categories=categories,

@@ -1,8 +1,9 @@
 """Go types of the Kubernetes v1.36 API: names, JSON names, protobuf numbers, merge and list semantics.
 
-`types.json` has the types of the groups that are served by default; `generate` writes it from Kubernetes' Go sources,
-and this module gives typed access. A type is named by the Go package below k8s.io/api (or apimachinery's meta/v1,
-resource, intstr, runtime, types) and the Go name: "core/v1.PodSpec", "meta/v1.ObjectMeta", "resource.Quantity". Fields
+`types.json` has the types of the groups that are served by default; tests/support/generate_schema.py writes it from
+Kubernetes' Go sources, and this module gives typed access. A type is named by the Go package below k8s.io/api (or
+apimachinery's meta/v1, resource, intstr, runtime, types) and the Go name: "core/v1.PodSpec", "meta/v1.ObjectMeta",
+"resource.Quantity". Fields
 are in order of declaration.
 
 The file is read on first use (about 2 ms), types are built on demand. Imports msgspec only.
@@ -202,32 +203,6 @@ def kinds() -> dict[tuple[str, str, str], str]:
         group, version, kind = key.split("/")
         result[(group, version, kind)] = name
     return result
-
-
-def declare(group: str, version: str, kind: str, **fields: Any) -> None:
-    """Add a kind, with its list kind, that is not Kubernetes' own: declare("example.com", "v1", "Widget", spec={...}).
-
-    A field is a Go type ("int32", "*bool", "[]string", "map[string]string", "[]core/v1.Container") or, for a struct, a
-    dict of such fields. All fields are optional. Call it before the first access to the kind.
-    """
-    table, package = _table(), f"{group}/{version}"
-
-    def struct(name: str, members: dict[str, Any], first: list[list[Any]]) -> str:
-        rows = list(first)
-        for number, (member, go_type) in enumerate(members.items(), start=len(first)):
-            go_name = member[:1].upper() + member[1:]
-            if isinstance(go_type, dict):
-                go_type = struct(f"{name}{go_name}", go_type, [])  # noqa: PLW2901
-            rows.append([go_name, member, go_type, number + (not first), "", "o"])
-        table.types[f"{package}.{name}"] = msgspec.Raw(msgspec.json.encode(rows))
-        return f"{package}.{name}"
-
-    type_meta = ["TypeMeta", "", "meta/v1.TypeMeta", 0, "", "ie"]
-    object_meta = ["ObjectMeta", "metadata", "meta/v1.ObjectMeta", 1, "bytes", "eo"]
-    list_meta = ["ListMeta", "metadata", "meta/v1.ListMeta", 1, "bytes", "eo"]
-    table.kinds[f"{package}/{kind}"] = struct(kind, fields, [type_meta, object_meta])
-    items = {"items": f"[]{package}.{kind}"}
-    table.kinds[f"{package}/{kind}List"] = struct(f"{kind}List", items, [type_meta, list_meta])
 
 
 def fingerprint() -> bytes:

@@ -32,7 +32,6 @@ class ActionType(IntFlag):
     UPDATE_POD_TOLERATION = 1 << 10
     UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 1 << 11
     UPDATE_POD_GENERATED_RESOURCE_CLAIM = 1 << 12
-    UPDATE_OTHER = 1 << 13
 
 
 class Hint(IntEnum):

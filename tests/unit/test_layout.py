@@ -100,6 +100,8 @@ def test_wheel_contains_only_kubeloop(tmp_path):
     assert {name.split("/")[0].split("-")[0] for name in names} == {"kubeloop"}
     assert "kubeloop/scheduler/api/__init__.py" in names
     assert "kubeloop/py.typed" in names
+    assert "kubeloop/kube/schema/types.json" in names
+    assert not [name for name in names if name.endswith("/generate.py")]
     assert "kubeloop/tracing/views/assets/app.js" in names
 
 

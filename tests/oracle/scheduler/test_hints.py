@@ -31,7 +31,7 @@ KINDS: dict[str, Any] = {
 
 
 def actions() -> dict[str, ActionType]:
-    return {events.action_name(action): action for action in ActionType if action != ActionType.UPDATE_OTHER} | {
+    return {events.action_name(action): action for action in ActionType} | {
         "Update": events.UPDATE,
         "All": events.ALL,
     }

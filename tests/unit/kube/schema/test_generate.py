@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.kube.schema import generate
+from support import generate_schema
 
 TYPES = """package v1
 
@@ -89,7 +89,7 @@ def clones(tmp_path: Path) -> Path:
 
 
 def test_generator_reads_structs_kinds_enums_and_markers(clones: Path):
-    tables = generate.read(clones, "v1")
+    tables = generate_schema.read(clones, "v1")
     assert tables.kinds == {"apps/v1/Widget": "apps/v1.Widget"}
     assert tables.aliases == {"apps/v1.Sort": "string"}
     assert tables.enums == {"apps/v1.Sort": ["Good", "Bad"]}
@@ -110,9 +110,9 @@ def test_generator_reads_structs_kinds_enums_and_markers(clones: Path):
         "apps/v1.Empty": [],
         "apps/v1.Marker": [],
     }
-    assert json.loads(generate.render(tables))["types"] == tables.types
+    assert json.loads(generate_schema.render(tables))["types"] == tables.types
 
 
 def test_missing_clone_is_error(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match="kubernetes/api "):
-        generate.read(tmp_path, "v1")
+        generate_schema.read(tmp_path, "v1")

@@ -1,4 +1,6 @@
-"""Generates types.json from the Go sources of Kubernetes' API: `python -m kubeloop.kube.schema.generate FOLDER TAG`.
+"""Generates kube/schema/types.json from the Go sources of Kubernetes' API.
+
+    PYTHONPATH=tests python -m support.generate_schema FOLDER TAG
 
 FOLDER has clones (bare ones are sufficient) of the repositories in SOURCES, in folders of the same names; TAG is their
 common version, such as "v0.36.0". Copied are only facts: names of types and fields, their types, protobuf numbers, and
@@ -17,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-OUTPUT = Path(__file__).with_name("types.json")
+OUTPUT = Path(__file__).parents[2] / "kube" / "schema" / "types.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +337,7 @@ def _value(value: Any) -> str:
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 2:
-        print("usage: python -m kubeloop.kube.schema.generate FOLDER TAG", file=sys.stderr)
+        print("usage: PYTHONPATH=tests python -m support.generate_schema FOLDER TAG", file=sys.stderr)
         return 2
     OUTPUT.write_text(render(read(Path(arguments[0]), arguments[1])), encoding="utf-8")
     return 0
