@@ -55,11 +55,13 @@ format: $(VENV)/installed-dev
 	$(BIN)/ruff format .
 
 $(VENV)/installed: pyproject.toml
+	@$(PYTHON) kubeloop/python_version.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --editable .
 	touch $@
 
 $(VENV)/installed-dev: pyproject.toml
+	@$(PYTHON) kubeloop/python_version.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $(VENV)/installed $@

@@ -3,7 +3,7 @@
 The packages `cel`, `kube`, `informers`, `controllers`, `scheduler`, `tracing` and `devcluster` are symlinks to the
 top-level folders of the repository; none of them imports the modules below. The rest imports in one direction:
 
-    __main__   entry point of the `kubeloop` command
+    __main__   entry point of the `kubeloop` command; `python_version` is its first import
     cli        command line: one module per command, and their options
     testing    clusters inside tests, pytest plugin; cli and testing do not import each other
     process    composition of one process: control plane, HTTP endpoint, metrics, leader election, development cluster

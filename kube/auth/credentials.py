@@ -9,6 +9,7 @@ import base64
 import contextlib
 import os
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,10 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Folder of the mounted service account files in a pod."""
 
 
-async def connect(kubeconfig: str | None = None, context: str | None = None) -> Transport:
-    """Connect to the API server of a kubeconfig (default: $KUBECONFIG, else ~/.kube/config); without one, to the API
-    server of the cluster this process runs in. Call it inside a running loop.
+async def connect(kubeconfig: str | Sequence[str] | None = None, context: str | None = None) -> Transport:
+    """Connect to the API server of a kubeconfig, one path or several that are merged (default: $KUBECONFIG, a list of
+    paths, else ~/.kube/config); without one, to the API server of the cluster this process runs in. Call it inside a
+    running loop.
 
     Nothing is sent to the server yet. Raises UserError if the configuration cannot be used.
     """
@@ -48,11 +50,11 @@ async def connect(kubeconfig: str | None = None, context: str | None = None) -> 
         if not kubeconfig and os.environ.get(_IN_CLUSTER):
             return _connect_in_cluster()
         hint = "give --kubeconfig FILE, or set KUBECONFIG"
-        raise UserError(f"no kubeconfig at {paths}", hint=hint)
+        raise UserError(f"no kubeconfig at {os.pathsep.join(paths)}", hint=hint)
     return await _connect_kubeconfig(existing, context)
 
 
-def certificate_authority(kubeconfig: str | None = None, context: str | None = None) -> str:
+def certificate_authority(kubeconfig: str | Sequence[str] | None = None, context: str | None = None) -> str:
     """Return the certificates that verify the API server of connect(), in PEM; "" if there are none.
 
     Raises UserError.
@@ -72,14 +74,20 @@ def connect_with_token(server_url: str, token: str) -> Transport:
 # --- kubeconfig ------------------------------------------------------------------------------------------------------
 
 
-def _kubeconfig_paths(kubeconfig: str | None) -> str:
-    return kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+def _kubeconfig_paths(kubeconfig: str | Sequence[str] | None) -> Sequence[str]:
+    if kubeconfig:
+        return [kubeconfig] if isinstance(kubeconfig, str) else kubeconfig
+    return paths_in_environment() or [str(Path.home() / ".kube" / "config")]
 
 
-def _existing_files(paths: str) -> list[str]:
-    """Return the files of a KUBECONFIG value that exist."""
-    expanded = [os.path.expanduser(path) for path in paths.split(os.pathsep)]
-    return [path for path in expanded if path and os.path.isfile(path)]
+def paths_in_environment() -> list[str]:
+    """Return the paths in $KUBECONFIG, a list as $PATH is one."""
+    return [os.path.expanduser(path) for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+
+
+def _existing_files(paths: Sequence[str]) -> list[str]:
+    expanded = map(os.path.expanduser, paths)
+    return [path for path in expanded if os.path.isfile(path)]
 
 
 async def _connect_kubeconfig(paths: list[str], context: str | None) -> Transport:

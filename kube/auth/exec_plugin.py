@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kubernetes_asyncio import client, config
+from kubernetes_asyncio import client
+from kubernetes_asyncio.config import kube_config
 
 from kubeloop.kube.auth.authorization_header import AuthorizedTransport, ReloadedAuthorization
 from kubeloop.kube.client.endpoint import Endpoint
@@ -32,9 +33,11 @@ async def connect_with_library(
     paths = os.pathsep.join(files)
     configuration = client.Configuration()
     try:
-        loader: Any = await config.load_kube_config(
-            config_file=paths, context=context, client_configuration=configuration, persist_config=False
-        )
+        merger = kube_config.KubeConfigMerger("")
+        for file in files:  # not as one argument, which the library splits at colons
+            merger.load_config(file)
+        loader: Any = kube_config.KubeConfigLoader(merger.config, active_context=context, config_base_path=None)
+        await loader.load_and_set(configuration)
     except Exception as error:  # the library raises many types
         raise _user_error(paths, error) from error
     transport, endpoint = transport_for(configuration)

@@ -19,6 +19,7 @@ from kubeloop.tracing.views.printable import printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from kubeloop.cli.explain_cluster import ClusterSource
     from kubeloop.cli.options import ExplainOptions, FeatureGateOptions
 
 _HINT = "list pods with kubectl get pods -A; --kubeconfig reads a cluster with another scheduler"
@@ -53,7 +54,11 @@ def show(target: str, options: ExplainOptions, gates: FeatureGateOptions) -> int
         from kubeloop.cli.explain_cluster import explain_in_cluster
 
         source = _cluster_source(options, process)
-        if process is not None and source == (process.kubeconfig, process.context) and len(list_processes()) > 1:
+        if (
+            process is not None
+            and source == (process.kubeconfig, process.context or None)
+            and len(list_processes()) > 1
+        ):
             print(f"source: the cluster {process.server}, whose pods no kubeloop process schedules", file=sys.stderr)
         document = explain_in_cluster(explained, source, options.config, gates.parsed())
         if document is None:
@@ -66,13 +71,13 @@ def show(target: str, options: ExplainOptions, gates: FeatureGateOptions) -> int
     return 0
 
 
-def _cluster_source(options: ExplainOptions, process: ProcessRecord | None) -> tuple[str | None, str | None]:
+def _cluster_source(options: ExplainOptions, process: ProcessRecord | None) -> ClusterSource:
     """Return kubeconfig and context of the cluster to read: of the options, else of the process, else the defaults."""
     if options.kubeconfig is not None or options.kube_context is not None:
-        return (str(options.kubeconfig) if options.kubeconfig is not None else None), options.kube_context
-    if process is not None and current_kubeconfig() in ("", process.kubeconfig):
-        return process.kubeconfig or None, process.context or None
-    return None, None
+        return current_kubeconfig(options.kubeconfig), options.kube_context
+    if process is not None and current_kubeconfig() in ((), process.kubeconfig):
+        return process.kubeconfig, process.context or None
+    return current_kubeconfig(), None
 
 
 def render_explanation(document: Mapping[str, Any], width: int) -> RenderableType:

@@ -18,13 +18,16 @@ from kubeloop.process.cluster_explanation import ClusterExplanation, gates_for
 from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.process.signals import run_until_interrupted
 
+ClusterSource = tuple[tuple[str, ...], str | None]
+"""Files of the kubeconfig, which are merged, and context; empty and None for the defaults."""
+
 
 def explain_in_cluster(
-    target: Target, source: tuple[str | None, str | None], config: Path | None, gates: FeatureGates
+    target: Target, source: ClusterSource, config: Path | None, gates: FeatureGates
 ) -> dict[str, Any] | None:
     """Return the explanation of a pod, a pod group, or an owner's pods; None if the user interrupted it.
 
-    source: kubeconfig and context, None for the defaults. Raises UserError.
+    Raises UserError.
     """
     gates = gates_for(target, gates)
     configuration = read_scheduler_configuration(config, gates=gates) if config is not None else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import json
-import os
 import random
 import re
 import sys
@@ -32,7 +31,7 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES
 from kubeloop.process.api_server_check import unreachable_error
 from kubeloop.process.node_options import node_capacity
-from kubeloop.process.process_files import list_processes
+from kubeloop.process.process_files import current_kubeconfig, list_processes
 from kubeloop.process.signals import run_until_interrupted
 from kubeloop.tracing.views.columns import fitting_columns, text_width
 
@@ -160,16 +159,13 @@ def _run_with_client(command: Callable[[Client], Awaitable[int]], kubeconfig: Pa
     return run_until_interrupted(main(), interrupted=130)
 
 
-def _kubeconfig(path: Path | None) -> str:
-    """Return --kubeconfig, $KUBECONFIG, or that of the newest `kubeloop up`.
+def _kubeconfig(path: Path | None) -> tuple[str, ...]:
+    """Return --kubeconfig, the files of $KUBECONFIG, or that of the newest `kubeloop up`.
 
     Never ~/.kube/config, which may belong to a real cluster. Raises UserError.
     """
-    if path is not None:
-        return str(path)
-    if os.environ.get("KUBECONFIG"):
-        return os.environ["KUBECONFIG"]
-    kubeconfig = next((process.kubeconfig for process in list_processes() if process.kubeconfig), "")
+    kubeconfig = current_kubeconfig(path)
+    kubeconfig = kubeconfig or next((process.kubeconfig for process in list_processes() if process.kubeconfig), ())
     if not kubeconfig:
         raise UserError("no kubeloop up runs on this machine", hint="start one, or set --kubeconfig")
     return kubeconfig

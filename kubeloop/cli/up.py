@@ -67,11 +67,12 @@ def up(
     parse_tail_rules(process.trace_tail_sampling)  # raises before anything is started
     log_gate_warnings(gate_options.parsed())
     manifests = read_manifests(files)
-    if process.configures_scheduler:
-        _settings(cluster, process, controllers, gate_options)
+    # otherwise computed while the cluster starts
+    settings = _settings(cluster, process, controllers, gate_options) if process.configures_scheduler else None
     try:
         return run_until_interrupted(
-            _up(manifests, cluster, process, controllers, display, gate_options), interrupted=130 if display.once else 0
+            _up(manifests, cluster, process, controllers, display, gate_options, settings),
+            interrupted=130 if display.once else 0,
         )
     except ApiServerExited as exited:
         return exited.code  # the cluster's process has printed the reason
@@ -111,6 +112,7 @@ async def _up(
     controllers: msgspec.Struct,
     display: DisplayOptions,
     gate_options: FeatureGateOptions,
+    settings: Settings | None,
 ) -> int:
     clock = SystemClock()
     rng = random.Random()
@@ -132,7 +134,7 @@ async def _up(
             from kubeloop.process.metrics.client_metrics import MeasuredTransport
             from kubeloop.process.metrics.process_metrics import new_registry
 
-            settings = _settings(options, process, controllers, gate_options)
+            settings = settings or _settings(options, process, controllers, gate_options)
             import_components(initial_components(settings.controllers, development=True))
         registry = new_registry()
         endpoint = EndpointServer(registry, clock=clock)
@@ -151,7 +153,7 @@ async def _up(
         url = await stack.enter_async_context(endpoint.serving_on(listener))
         stack.enter_context(
             process_file(
-                ProcessRecord(os.getpid(), url, cluster.ready.server, cluster.ready.kubeconfig, clock.time_ns())
+                ProcessRecord(os.getpid(), url, cluster.ready.server, (cluster.ready.kubeconfig,), clock.time_ns())
             )
         )
         async with asyncio.TaskGroup() as group:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from kubeloop.kube.auth.credentials import paths_in_environment
 from kubeloop.kube.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -22,14 +23,14 @@ log = logging.getLogger(__name__)
 class ProcessRecord(msgspec.Struct, frozen=True):
     """One kubeloop process. started_ns: nanoseconds since the epoch.
 
-    kubeconfig, context: those that reach its API server, absolute paths; "" for the defaults. schedules: it runs the
-    scheduler.
+    kubeconfig, context: those that reach its API server, absolute paths of files that are merged; empty for the
+    defaults. schedules: it runs the scheduler.
     """
 
     pid: int
     endpoint: str
     server: str
-    kubeconfig: str
+    kubeconfig: tuple[str, ...]
     started_ns: int
     context: str = ""
     schedules: bool = True
@@ -125,11 +126,11 @@ def describe_choice() -> str:
     return f"source: {source} of {chosen.server}; --endpoint selects another one: {others}"
 
 
-def current_kubeconfig(option: Path | None = None) -> str:
-    """Return --kubeconfig, else $KUBECONFIG, as absolute paths for commands in other folders; "" for the default."""
-    value = str(option) if option is not None else os.environ.get("KUBECONFIG", "")
-    paths = [os.path.abspath(os.path.expanduser(path)) for path in value.split(os.pathsep) if path]
-    return os.pathsep.join(paths)
+def current_kubeconfig(option: Path | None = None) -> tuple[str, ...]:
+    """Return --kubeconfig, else the files of $KUBECONFIG, as absolute paths for commands in other folders; empty for
+    the default."""
+    paths = [str(option)] if option is not None else paths_in_environment()
+    return tuple(os.path.abspath(os.path.expanduser(path)) for path in paths)
 
 
 def process_exists(pid: int) -> bool:

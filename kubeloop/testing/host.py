@@ -171,7 +171,7 @@ class Host:
         hosted.is_kept = True
         address = hosted.address
         process = ProcessRecord(
-            address.pid, address.endpoint, address.server, address.kubeconfig, self._clock.time_ns()
+            address.pid, address.endpoint, address.server, (address.kubeconfig,), self._clock.time_ns()
         )
         with process_file(process):  # kubeloop trace and explain find it
             self._send(Done(id))

@@ -43,7 +43,11 @@ def decode_plugin_args(
     try:
         type_ = args_type(name)
     except UserError as error:
-        log.warning("pluginConfig of an unknown plugin", extra={"plugin": name, "error": str(error)})
+        if enabled:
+            raise
+        log.warning(
+            "pluginConfig of an unknown plugin", extra={"plugin": name, "error": str(error), "hint": error.hint}
+        )
         return fields
     if type_ is None or type_ is NoArgs:
         return fields

@@ -8,6 +8,7 @@ import pytest
 
 from kubeloop.kube.objects.resources import EVENTS, PODS, REPLICA_SETS
 from kubeloop.testing.in_memory import memory_cluster
+from kubeloop.testing.operations import ServerWarning
 from kubeloop.testing.virtual_time import VirtualClock
 from support.manifests import deployment
 
@@ -23,7 +24,8 @@ async def test_pods_are_created_after_the_level_is_relaxed(clock: VirtualClock):
     async with memory_cluster(nodes=1, clock=clock) as api:
         store = api.api.store
         await api.apply(namespace("restricted"))
-        await api.apply(deployment(replicas=2, cpu="100m"))
+        with pytest.warns(ServerWarning, match="would violate PodSecurity"):
+            await api.apply(deployment(replicas=2, cpu="100m"))
         await api.until(lambda: any(event["reason"] == "FailedCreate" for event in store.list(EVENTS)))
         await api.until(lambda: bool(store.list(REPLICA_SETS)[0]["status"].get("conditions")))
         assert store.list(PODS) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import yaml
 
@@ -25,6 +27,14 @@ async def test_first_entry_counts_and_paths_are_relative_to_file(serving, tmp_pa
         second.write_text(yaml.safe_dump({"current-context": "other", "clusters": clusters, "users": users}))
         monkeypatch.setenv("KUBECONFIG", f"{first}:{second}")
         assert (await fetch_version(await connect())).status == 200
+
+
+@pytest.mark.parametrize("has_plugin", [False, True], ids=["token", "exec plugin"])
+async def test_path_with_a_colon_is_one_file(serving, kubeconfig, plugin, has_plugin):
+    async with serving(require_token) as server:
+        path = kubeconfig(server.url, plugin("right") if has_plugin else {"token": "right"})
+        os.rename(path, f"{path}:b")
+        assert (await fetch_version(await connect(f"{path}:b"))).status == 200
 
 
 INVALID = [

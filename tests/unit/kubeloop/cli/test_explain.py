@@ -245,24 +245,26 @@ def requests(tmp_path, monkeypatch) -> list[Any]:
 
 
 def process(*, schedules: bool) -> ProcessRecord:
-    return ProcessRecord(os.getpid(), "http://e", "https://s", "/kube/config", 1, context="prod", schedules=schedules)
+    return ProcessRecord(
+        os.getpid(), "http://e", "https://s", ("/kube/config",), 1, context="prod", schedules=schedules
+    )
 
 
 @pytest.mark.parametrize(
     ("running", "options", "source"),
     [
         pytest.param(True, ExplainOptions(), "http://e", id="process with a scheduler"),
-        pytest.param(False, ExplainOptions(), ("/kube/config", "prod"), id="process without one: its cluster"),
-        pytest.param(None, ExplainOptions(), (None, None), id="no process: the default kubeconfig"),
-        pytest.param(True, ExplainOptions(kubeconfig=Path("k")), ("k", None), id="explicit kubeconfig"),
+        pytest.param(False, ExplainOptions(), (("/kube/config",), "prod"), id="process without one: its cluster"),
+        pytest.param(None, ExplainOptions(), ((), None), id="no process: the default kubeconfig"),
+        pytest.param(True, ExplainOptions(kubeconfig=Path("/k:l")), (("/k:l",), None), id="explicit kubeconfig"),
         pytest.param(
             False,
             ExplainOptions(kubeconfig=Path("/kube/config"), kube_context="c"),
-            ("/kube/config", "c"),
+            (("/kube/config",), "c"),
             id="explicit context of the same kubeconfig",
         ),
-        pytest.param(False, ExplainOptions(kube_context="c"), (None, "c"), id="explicit context"),
-        pytest.param(True, ExplainOptions(config=Path("f")), ("/kube/config", "prod"), id="explicit configuration"),
+        pytest.param(False, ExplainOptions(kube_context="c"), ((), "c"), id="explicit context"),
+        pytest.param(True, ExplainOptions(config=Path("f")), (("/kube/config",), "prod"), id="explicit configuration"),
         pytest.param(False, ExplainOptions(endpoint="http://o"), "http://o", id="explicit endpoint"),
     ],
 )
@@ -276,8 +278,8 @@ def test_source_is_a_scheduler_or_the_cluster(requests, running: bool | None, op
 @pytest.mark.parametrize(
     ("kubeconfig", "source"),
     [
-        pytest.param("/kube/config", ("/kube/config", "prod"), id="that of the process: with its context"),
-        pytest.param("/other", (None, None), id="another one: not that of the process"),
+        pytest.param("/kube/config", (("/kube/config",), "prod"), id="that of the process: with its context"),
+        pytest.param("/other:/more", (("/other", "/more"), None), id="another one: not that of the process"),
     ],
 )
 def test_kubeconfig_of_the_environment_takes_precedence(requests, monkeypatch, kubeconfig: str, source: Any):
@@ -304,7 +306,7 @@ def test_answer_of_one_of_several_processes_names_it(requests, capsys, schedules
     with process_file(process(schedules=schedules)):
         assert show("pod/p", ExplainOptions(), FeatureGateOptions()) == 0
         assert capsys.readouterr().err == ""
-        other = ProcessRecord(os.getppid(), "http://o", "https://o", "/o", 0)
+        other = ProcessRecord(os.getppid(), "http://o", "https://o", ("/o",), 0)
         with process_file(other):
             assert show("pod/p", ExplainOptions(), FeatureGateOptions()) == 0
     assert capsys.readouterr().err.startswith(source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -98,8 +99,8 @@ def test_default_kubeconfig_is_never_the_users_own(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="no kubeloop up runs"):
         _kubeconfig(None)
     monkeypatch.setenv("KUBECONFIG", "named")
-    assert _kubeconfig(None) == "named"
-    assert _kubeconfig(tmp_path / "given") == str(tmp_path / "given")
+    assert _kubeconfig(None) == (os.path.abspath("named"),)
+    assert _kubeconfig(tmp_path / "given:2") == (str(tmp_path / "given:2"),)
 
 
 def test_nodes_command_rejects_a_real_cluster(tmp_path):

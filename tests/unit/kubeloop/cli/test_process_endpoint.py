@@ -18,7 +18,7 @@ async def test_process_is_listed_while_its_endpoint_is_served(tmp_path, monkeypa
     endpoint = EndpointServer(CollectorRegistry(), clock=SystemClock())
     with open_listener("127.0.0.1", 0) as listener:
         pid = next(pid for pid in range(1, 1000) if process_exists(pid))
-        record = ProcessRecord(pid, listener_url(listener), "https://server", "", 1)
+        record = ProcessRecord(pid, listener_url(listener), "https://server", (), 1)
         task = asyncio.create_task(serve_endpoint(endpoint, listener, record, "kubeloop serves"))
         async with asyncio.timeout(60):
             while not list_processes():

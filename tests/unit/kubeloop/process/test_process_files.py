@@ -23,7 +23,7 @@ def _own_runtime_directory(tmp_path, monkeypatch):
     monkeypatch.delenv("KUBECONFIG", raising=False)
 
 
-def process(pid=None, started_ns=1, kubeconfig=""):
+def process(pid=None, started_ns=1, kubeconfig=()):
     return ProcessRecord(pid or os.getpid(), "http://127.0.0.1:1", "https://127.0.0.1:2", kubeconfig, started_ns)
 
 
@@ -42,7 +42,7 @@ def test_file_of_an_ended_process_is_removed():
 
 
 def test_default_process_serves_the_current_kubeconfig(monkeypatch):
-    mine, newer = process(started_ns=1, kubeconfig="/mine"), process(pid=os.getppid(), started_ns=2)
+    mine, newer = process(started_ns=1, kubeconfig=("/mine",)), process(pid=os.getppid(), started_ns=2)
     with process_file(mine), process_file(newer):
         assert default_process() == newer
         monkeypatch.setenv("KUBECONFIG", "/mine")
@@ -50,9 +50,9 @@ def test_default_process_serves_the_current_kubeconfig(monkeypatch):
 
 
 def test_scheduling_process_is_preferred_to_an_observing_one_of_its_server(monkeypatch):
-    scheduling = process(started_ns=1, kubeconfig="/mine")
-    observing = ProcessRecord(os.getppid(), "http://127.0.0.1:3", scheduling.server, "/other", 2, schedules=False)
-    elsewhere = ProcessRecord(1, "http://127.0.0.1:4", "https://elsewhere", "/else", 0)
+    scheduling = process(started_ns=1, kubeconfig=("/mine",))
+    observing = ProcessRecord(os.getppid(), "http://127.0.0.1:3", scheduling.server, ("/other",), 2, schedules=False)
+    elsewhere = ProcessRecord(1, "http://127.0.0.1:4", "https://elsewhere", ("/else",), 0)
     with process_file(scheduling), process_file(observing), process_file(elsewhere):
         assert default_process() == scheduling
         monkeypatch.setenv("KUBECONFIG", "/other")
@@ -77,10 +77,10 @@ def test_choice_among_processes_is_described():
 def test_kubeconfig_is_the_option_or_the_environment_as_absolute_paths(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/me")
-    assert current_kubeconfig() == ""
-    assert current_kubeconfig(Path("kind.yaml")) == str(tmp_path / "kind.yaml")
+    assert current_kubeconfig() == ()
+    assert current_kubeconfig(Path("kind.yaml")) == (str(tmp_path / "kind.yaml"),)
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join(["a", "~/b", "/c"]))
-    assert current_kubeconfig() == os.pathsep.join([str(tmp_path / "a"), "/home/me/b", "/c"])
+    assert current_kubeconfig() == (str(tmp_path / "a"), "/home/me/b", "/c")
 
 
 def test_default_process_error_suggests_commands():
@@ -116,3 +116,9 @@ def test_kubeconfig_of_a_killed_cluster_is_removed():
         path.write_text("")
     assert list_processes() == []
     assert (stale.exists(), own.exists()) == (False, True)
+
+
+def test_option_kubeconfig_is_one_path_and_the_variable_a_list(monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", "/a::/b")
+    assert current_kubeconfig() == ("/a", "/b")
+    assert current_kubeconfig(Path("/a:/b")) == ("/a:/b",)

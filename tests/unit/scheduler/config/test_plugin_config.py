@@ -58,9 +58,18 @@ def test_invalid_arguments_are_user_errors(document: dict[str, Any], message: st
     assert raised.value.hint == hint
 
 
-@pytest.mark.parametrize("name", ["NodeName", "NoSuchPlugin"])
-def test_plugins_without_arguments_accept_any_as_kube_scheduler(name: str) -> None:
-    assert decode_plugin_args(name, {"a": 1}, "args") == {"a": 1}
+@pytest.mark.parametrize(("name", "enabled"), [("NodeName", True), ("NoSuchPlugin", False)])
+def test_plugins_without_arguments_accept_any_as_kube_scheduler(name: str, enabled: bool) -> None:
+    assert decode_plugin_args(name, {"a": 1}, "args", enabled=enabled) == {"a": 1}
+
+
+def test_enabled_plugin_that_does_not_exist_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(UserError, match="no scheduler plugin named 'NodeResourceFit'"):
+        decode_plugin_args("NodeResourceFit", {"a": 1}, "args")
+    assert caplog.records == []
+    decode_plugin_args("NodeResourceFit", {"a": 1}, "args", enabled=False)
+    (record,) = caplog.records
+    assert vars(record)["hint"] == "did you mean 'NodeResourcesFit'?"
 
 
 @pytest.mark.parametrize(
