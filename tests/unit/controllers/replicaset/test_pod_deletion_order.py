@@ -6,13 +6,18 @@ import functools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeloop.controllers.replicaset.pod_deletion_order import (
+    DELETION_COST,
+    UNKNOWN_AGE,
     AgeBuckets,
+    InvalidDeletionCost,
     TiedPod,
     deletion_age_ratios,
+    deletion_cost,
     deletion_order,
     deletion_sort_key,
     pods_to_delete,
@@ -30,6 +35,7 @@ def pod(name: str, *, ready: int | None = None, created: int = 0, node: str = "n
     if ready is not None and ready >= 0:
         condition["lastTransitionTime"] = rfc3339(NOW - timedelta(seconds=ready))
     metadata = {"name": name, "namespace": "ns", "uid": more.pop("uid", name), "labels": more.pop("labels", {})}
+    metadata["annotations"] = more.pop("annotations", {})
     status = {"phase": more.pop("phase", "Running"), "conditions": [condition]}
     restarts = more.pop("restarts", 0)
     status["containerStatuses"] = [{"name": "main", "restartCount": restarts}]
@@ -88,3 +94,100 @@ def test_deletion_age_ratio_is_relative_to_youngest_ready_pod():
     assert deletion_age_ratios([young, old, not_ready], [old, not_ready], NOW) == [6]
     assert deletion_age_ratios([not_ready], [not_ready], NOW) == []
     assert deletion_age_ratios([pod("new", ready=0)], [pod("new", ready=0)], NOW) == [], "nothing to divide by"
+
+
+@pytest.mark.parametrize(
+    ("text", "cost"),
+    [(None, 0), ("0", 0), ("1", 1), ("9", 9), ("-5", -5), ("2147483647", 2147483647), ("-2147483648", -2147483648)],
+)
+def test_deletion_cost_is_an_int32(text, cost):
+    assert deletion_cost({} if text is None else {DELETION_COST: text}) == cost
+
+
+@pytest.mark.parametrize("text", ["", "+1", "01", "00", " 1", "1.0", "x", "-", "2147483648", "-2147483649"])
+def test_deletion_cost_in_another_form_is_invalid(text):
+    with pytest.raises(InvalidDeletionCost):
+        deletion_cost({DELETION_COST: text})
+
+
+def costing(name: str, cost: str, **more: Any) -> Pod:
+    return pod(name, annotations={DELETION_COST: cost}, **more)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(costing("z", "9", node="", ready=9), costing("a", "0"), id="unassigned before assigned"),
+        pytest.param(costing("z", "9", phase="Pending"), costing("a", "0", phase="Unknown"), id="Pending, Unknown"),
+        pytest.param(costing("z", "9", phase="Unknown"), costing("a", "0"), id="Unknown before Running"),
+        pytest.param(costing("z", "9"), costing("a", "0", ready=9), id="not ready before ready, whatever the cost"),
+        pytest.param(costing("z", "-1", ready=900), costing("a", "0", ready=9), id="lower cost before ready time"),
+        pytest.param(costing("z", "0", ready=900), costing("a", "1", ready=9), id="cost 0 before 1"),
+        pytest.param(pod("z", ready=900), costing("a", "1", ready=9), id="no cost counts as 0"),
+        pytest.param(costing("z", "x", ready=900), costing("a", "1", ready=9), id="an invalid cost counts as 0"),
+        pytest.param(pod("z", ready=9, restarts=0), pod("a", ready=900, restarts=9), id="ready time before restarts"),
+        pytest.param(pod("z", ready=-1), pod("a", ready=9), id="an unknown ready time counts as the shortest"),
+        pytest.param(
+            pod("z", ready=9, restarts=2, created=900), pod("a", ready=9, restarts=1, created=9), id="more restarts"
+        ),
+        pytest.param(pod("z", ready=9, created=9), pod("a", ready=9, created=900), id="newer before older"),
+        pytest.param(pod("a", ready=9, created=9), pod("z", ready=9, created=9), id="equal: by UID"),
+        pytest.param(pod("a", ready=512, created=9), pod("z", ready=400, created=9), id="about as long: by UID"),
+    ],
+)
+def test_deletion_order_of_two_pods(first, second):
+    counts = active_pods_per_node([first, second])
+    for order in ([first, second], [second, first]):
+        assert [ordered.metadata.name for ordered in deletion_order(order, counts, NOW)] == [
+            first.metadata.name,
+            second.metadata.name,
+        ]
+
+
+def test_deletion_order_prefers_nodes_with_many_related_pods():
+    pods = [pod("a", ready=9, node="few"), pod("b", ready=900, node="many"), pod("c", ready=9, node="unrelated")]
+    order = deletion_order(pods, {"few": 1, "many": 2}, NOW)
+    assert [ordered.metadata.name for ordered in order] == ["b", "a", "c"]
+
+
+def test_deletion_order_without_cost_ignores_the_annotation():
+    pods = [costing("cheap", "-1", ready=900), costing("expensive", "1", ready=9)]
+    assert [ordered.metadata.name for ordered in deletion_order(pods, {}, NOW)] == ["cheap", "expensive"]
+    ignored = deletion_order(pods, {}, NOW, by_cost=False)
+    assert [ordered.metadata.name for ordered in ignored] == ["expensive", "cheap"]
+    assert [deleted.metadata.name for deleted in pods_to_delete(pods, dict, 1, NOW)] == ["cheap"]
+    deleted_without_cost = pods_to_delete(pods, dict, 1, NOW, by_cost=False)
+    assert [deleted.metadata.name for deleted in deleted_without_cost] == ["expensive"]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_deletion_of_all_pods_needs_no_order(count):
+    def related() -> dict[str, int]:
+        raise AssertionError("related Pods are not read")
+
+    pods = [pod("ready", ready=900), pod("waiting")]
+    assert pods_to_delete(pods, related, count, NOW) == pods
+
+
+@pytest.mark.parametrize(
+    ("age", "bucket"),
+    [
+        pytest.param(None, UNKNOWN_AGE, id="unknown"),
+        pytest.param(timedelta(seconds=-5), -1, id="in the future"),
+        pytest.param(timedelta(0), -1, id="now"),
+        pytest.param(timedelta(microseconds=1), 9, id="1,000 ns: 2**9 to 2**10"),
+        pytest.param(timedelta(seconds=1), 29, id="10**9 ns"),
+        pytest.param(timedelta(seconds=2), 30, id="2 * 10**9 ns"),
+        pytest.param(timedelta(hours=1), 41, id="3.6 * 10**12 ns"),
+    ],
+)
+def test_age_buckets_are_logarithms_of_nanoseconds(age, bucket):
+    ages = AgeBuckets(NOW)
+    since = None if age is None else NOW - age
+    assert ages[since] == bucket
+    assert ages[since] == bucket, "the stored value is the same"
+
+
+def test_deletion_age_ratio_is_truncated():
+    pods = [pod("young", ready=1, created=10), pod("old", ready=1, created=29)]
+    assert deletion_age_ratios(pods, pods, NOW) == [1, 2]

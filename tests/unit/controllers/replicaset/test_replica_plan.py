@@ -29,6 +29,9 @@ def test_plan_creates_or_deletes_difference_up_to_burst():
         return plan_replicas(replica_set(replicas), groups, dict, datetime(2026, 1, 2, tzinfo=UTC), burst=burst)
 
     assert plan(3) == ReplicaPlan()
+    assert not plan(3).has_changes
+    assert plan(4).has_changes
+    assert plan(2).has_changes
     assert plan(5) == ReplicaPlan(create=2)
     assert plan(900) == ReplicaPlan(create=500)
     assert len(plan(1).delete) == 2

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.replicaset.replica_set_status import replica_set_status, turns
-from kubeloop.kube.objects.api_types import Pod, ReplicaSet, ReplicaSetStatus, convert
+from kubeloop.controllers.replicaset.replica_set_status import only_counts_changed, replica_set_status, turns
+from kubeloop.kube.objects.api_types import Condition, Pod, ReplicaSet, ReplicaSetStatus, convert
 from support.pod_groups import group_pods
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, 5, tzinfo=UTC)
@@ -89,3 +89,28 @@ def test_status_observes_the_generation_of_the_spec():
 )
 def test_count_turns_if_it_is_not_between_its_neighbours(before, count, after, expected):
     assert turns(ReplicaSetStatus(replicas=before), ReplicaSetStatus(replicas=count), after) == expected
+
+
+@pytest.mark.parametrize("terminating", [None, 0, 2])
+def test_status_has_the_number_of_terminating_pods(terminating):
+    rs = replica_set(status={"terminatingReplicas": 7})
+    assert replica_set_status(rs, {}, terminating, None, NOW).terminating_replicas == terminating
+
+
+def test_pods_of_a_template_without_labels_are_fully_labeled():
+    rs = convert(ReplicaSet, {"metadata": {"name": "rs"}, "spec": {"template": {}}})
+    assert replica_set_status(rs, group_pods([pod("a", {})]), None, None, NOW).fully_labeled_replicas == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "only_counts"),
+    [
+        pytest.param({}, True, id="unchanged"),
+        pytest.param({"replicas": 2, "fully_labeled_replicas": 2, "observed_generation": 2}, True, id="counts"),
+        pytest.param({"ready_replicas": 1}, False, id="ready"),
+        pytest.param({"available_replicas": 1}, False, id="available"),
+        pytest.param({"conditions": (Condition(type="ReplicaFailure"),)}, False, id="conditions"),
+    ],
+)
+def test_only_counts_changed(changes, only_counts):
+    assert only_counts_changed(ReplicaSetStatus(), ReplicaSetStatus(**changes)) is only_counts
