@@ -204,7 +204,8 @@ class DefaultPreemption:
                     f"extender: {extender.name} claims to preempt pod (UID: {uid}) on node: {node}, "
                     "but the pod is not found on that node"
                 )
-        return Candidate(node, tuple(sorted((info.pods[uid] for uid in uids), key=self._importance)), violations)
+        importance = importance_at(self._handle.clock.now())
+        return Candidate(node, tuple(sorted((info.pods[uid] for uid in uids), key=importance)), violations)
 
     async def pod_group_post_filter(
         self, group: PodGroup, pods: Sequence[Pod], schedule: GroupScheduling
@@ -357,7 +358,8 @@ class DefaultPreemption:
 
         Pods whose eviction would violate a PodDisruptionBudget are tried first. Sorts `lower_priority` in place.
         """
-        lower_priority.sort(key=self._importance)
+        importance = importance_at(self._handle.clock.now())
+        lower_priority.sort(key=importance)
         violating, non_violating = split_by_violation(lower_priority, budgets) if budgets else ([], lower_priority)
         victims: list[PodInfo] = []
         violations = 0
@@ -368,17 +370,26 @@ class DefaultPreemption:
         if not victims:
             return failed(self.name, f'expected at least one victim pod on node "{info.name}"')
         if violating:
-            victims.sort(key=self._importance)  # otherwise they are sorted already
+            victims.sort(key=importance)  # otherwise they are sorted already
         return Candidate(info.name, tuple(victims), violations)
-
-    def _importance(self, pod: PodInfo) -> tuple[int, datetime]:
-        """Return a sort key, most important first: highest priority, then earliest start (now if not started)."""
-        return -pod.priority, pod.pod.status.start_time or self._handle.clock.now()
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         """Register for deleted pods, but never queue for them: the plugins that rejected the pod do."""
         # without evictions in the background pre_enqueue rejects no pod
         return (on_event(POD, ActionType.DELETE, _never),) if self._evicts_in_background else ()
+
+
+def importance_at(now: datetime) -> Callable[[PodInfo], tuple[int, datetime, str]]:
+    """Return a sort key, most important first: highest priority, then earliest start (`now` if not started).
+
+    The order of pods that are equal in both is open in kube-scheduler. Here it is that of their UIDs, so that victims
+    do not depend on the order in which pods came to the node.
+    """
+
+    def importance(pod: PodInfo) -> tuple[int, datetime, str]:
+        return -pod.priority, pod.pod.status.start_time or now, pod.uid
+
+    return importance
 
 
 def _never(pod: Pod, old: Pod | None, new: Pod | None) -> Hint:

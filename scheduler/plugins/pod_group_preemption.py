@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,30 +36,37 @@ class Victim(msgspec.Struct):
     start: of the pod, or of the first pod of the group that was seen (as in kube-scheduler, not of the oldest).
     """
 
+    uid: str  # of the pod or the group
     pods: list[PodInfo]
     priority: int
     start: datetime
 
     @property
-    def importance(self) -> tuple[int, bool, int, datetime]:
-        """Return a sort key, most important first: highest priority, pods of groups, more pods, earliest start."""
-        return -self.priority, self.pods[0].pod.spec.scheduling_group is None, -len(self.pods), self.start
+    def importance(self) -> tuple[int, bool, int, datetime, str]:
+        """Return a sort key, most important first: highest priority, pods of groups, more pods, earliest start.
+
+        The order of victims that are equal in all this is open in kube-scheduler; here it is that of their UIDs.
+        """
+        return -self.priority, self.pods[0].pod.spec.scheduling_group is None, -len(self.pods), self.start, self.uid
 
 
 def possible_victims(
     nodes: Iterable[NodeInfo], groups: Lister[PodGroup], *, below_priority: int, now: datetime
 ) -> list[Victim]:
-    """Return the victims with a lower priority than `below_priority`. now: the start of pods that have none."""
+    """Return the victims with a lower priority than `below_priority`. now: the start of pods that have none.
+
+    The pods of a node are read in the order of their UIDs: kube-scheduler's order is that of their arrival.
+    """
     victims: dict[str, Victim] = {}
     for node in nodes:
-        for pod in node.pods.values():
+        for pod in sorted(node.pods.values(), key=attrgetter("uid")):
             group = _group_disrupted_together(pod.pod, groups)
             uid, priority = (pod.uid, pod.priority) if group is None else (group.metadata.uid, group.spec.priority or 0)
             if priority >= below_priority:
                 continue
             victim = victims.get(uid)
             if victim is None:
-                victims[uid] = Victim([pod], priority, pod.pod.status.start_time or now)
+                victims[uid] = Victim(uid, [pod], priority, pod.pod.status.start_time or now)
             else:
                 victim.pods.append(pod)
     return list(victims.values())
@@ -124,7 +132,7 @@ async def select_victims(
     return [pod for victim in to_preempt for pod in victim.pods]
 
 
-def _importance(victim: Victim) -> tuple[int, bool, int, datetime]:
+def _importance(victim: Victim) -> tuple[int, bool, int, datetime, str]:
     return victim.importance
 
 

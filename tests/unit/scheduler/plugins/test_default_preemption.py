@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import itertools
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.fit_error import NodeToStatus
 from kubeloop.scheduler.plugins.default_preemption import Candidate, best_candidate
+from support.set_clock import SetClock
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -47,6 +49,37 @@ def test_of_equal_priorities_the_longest_running_pod_is_reprieved(plugin_cluster
     placed.append(pod("not-started", "a", cpu="1", priority=1))
     cluster = plugin_cluster([node("a")], placed)
     assert victims_on(cluster, pod("p", cpu="3", priority=10)) == {"a": ["middle", "newest", "not-started"]}
+
+
+class _RunningClock(SetClock):
+    """A clock that moves on whenever it is read."""
+
+    def now(self) -> datetime:
+        self.moment += timedelta(microseconds=1)
+        return self.moment
+
+
+@pytest.mark.parametrize("status", [{}, {"startTime": "2026-01-01T00:00:00Z"}], ids=["not started", "started at once"])
+@pytest.mark.parametrize(
+    ("protected", "victims"),
+    [
+        pytest.param("", ["x", "y", "z"], id="no budget: the first by UID is reprieved"),
+        pytest.param("z", ["w", "x", "y"], id="the pod with a budget is reprieved"),
+        pytest.param("xyz", ["w", "y", "z"], id="the first by UID of those with a budget is reprieved"),
+    ],
+)
+def test_victims_of_equal_importance_do_not_depend_on_arrival(
+    status: dict[str, Any], protected: str, victims: list[str], plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    placed = [
+        pod(name, "a", cpu="1", priority=1, labels={"protected": str(name in protected)}, status=status)
+        for name in "wxyz"
+    ]
+    for order in itertools.permutations(placed):
+        cluster = plugin_cluster([node("a")], order)
+        cluster.clock = _RunningClock(NOW)
+        put_budget(cluster, protected="True")
+        assert victims_on(cluster, pod("p", cpu="3", priority=10)) == {"a": victims}
 
 
 @pytest.mark.parametrize(("priority", "eligible"), [(9, False), (10, True)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -101,6 +102,20 @@ def test_victims_by_importance(better: list[Any], worse: list[Any]) -> None:
         [name for name, *_ in better],
         [name for name, *_ in worse],
     ]
+
+
+def test_order_of_victims_does_not_depend_on_the_order_of_arrival() -> None:
+    pods = [
+        *(placed(name, "a", 1) for name in ("s", "r")),
+        *(placed(name, "a", 1, "g", day) for name, day in (("g-2", 1), ("g-1", 2))),
+        *(placed(name, "a", 1, "h", 2) for name in ("h-2", "h-1")),
+    ]
+    groups = [pod_group(name, priority=1) for name in "gh"]
+    orders = set()
+    for order in itertools.permutations(pods):
+        victims = sorted(victims_of(cluster_of(order, groups)), key=lambda victim: victim.importance)
+        orders.add(tuple((*names_of(victim.pods), victim.start.day) for victim in victims))
+    assert len(orders) == 1
 
 
 def test_start_of_a_group_is_that_of_its_first_pod_by_node() -> None:
