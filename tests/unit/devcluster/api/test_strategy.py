@@ -55,9 +55,9 @@ def test_module_that_cannot_be_imported_is_an_error(monkeypatch: pytest.MonkeyPa
 
 
 def test_every_strategy_belongs_to_a_served_kind():
-    found = {strategy_of(served.resource) for served in BY_PATH.values()} - {NO_BEHAVIOUR}
+    strategies = {strategy_of(served.resource) for served in BY_PATH.values()} - {NO_BEHAVIOUR}
     modules = {module for module in KINDS.rglob("*.py") if "\nSTRATEGY = " in module.read_text()}
-    assert len(found) == len(modules)
+    assert len(strategies) == len(modules)
 
 
 def test_update_like_a_create_validates_changes_beside_metadata():
@@ -69,6 +69,6 @@ def test_update_like_a_create_validates_changes_beside_metadata():
     assert calls == [{"metadata": {}, "spec": 2}]
 
 
-def test_strategy_is_found_once():
+def test_strategy_is_imported_once():
     assert strategy_of(POD_GROUPS) is strategy_of(POD_GROUPS)
     assert strategy_of(SERVICE_CIDRS) is service_cidr.STRATEGY
