@@ -19,7 +19,7 @@ from kubeloop.controllers.cronjob.schedule_times import (
 )
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.metrics_interface import Histogram
+from kubeloop.controllers.runtime.metrics_interface import HistogramMetric
 from kubeloop.kube.cron_schedule import InvalidSchedule, is_time_zone
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.event_recorder import EventType
@@ -33,9 +33,9 @@ from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 _SKEW_BUCKETS = tuple(2.0**power for power in range(10))
 
 
-def creation_skew(context: ControllerContext) -> Histogram:
+def creation_skew(context: ControllerContext) -> HistogramMetric:
     """Return the metric of the delays of Jobs."""
-    return context.families.histogram(
+    return context.metrics.histogram(
         "cronjob_controller_job_creation_skew_duration_seconds",
         "Time between when a cronjob is scheduled to be run, and when the corresponding job is created",
         buckets=_SKEW_BUCKETS,

@@ -23,7 +23,7 @@ from kubeloop.controllers.daemonset.daemon_pods import (
     for_node,
     target_node,
 )
-from kubeloop.controllers.daemonset.daemon_set_history import DaemonSetHistory, Revisions, revisions_to_delete
+from kubeloop.controllers.daemonset.daemon_set_history import DaemonSetHistory, DaemonSetRevisions, revisions_to_delete
 from kubeloop.controllers.daemonset.daemon_set_status import ALWAYS_SET, daemon_set_status
 from kubeloop.controllers.daemonset.failed_pod_backoff import FailedPodBackoff
 from kubeloop.controllers.daemonset.node_states import NodeState, NodeStates, NodeTracker, PodsByNode, Revision
@@ -310,7 +310,7 @@ class DaemonSetController:
             for node in sync.adopted:  # the caches do not show an adopted pod if it is deleted soon
                 tracker.pods_changed(node)
 
-    async def _sync_pods(self, sync: _Sync, revisions: Revisions) -> float | None:
+    async def _sync_pods(self, sync: _Sync, revisions: DaemonSetRevisions) -> float | None:
         daemon_set, revision = sync.daemon_set, sync.revision
         retry_seconds: float | None = None
         failure: Exception | None = None
@@ -342,7 +342,7 @@ class DaemonSetController:
     def _owned_pods(self, owner: str) -> list[Pod]:
         return [pod for pods in self._pods_by_node.nodes(owner).values() for pod in pods.values()]
 
-    def _surplus_revisions(self, sync: _Sync, revisions: Revisions) -> list[ControllerRevision]:
+    def _surplus_revisions(self, sync: _Sync, revisions: DaemonSetRevisions) -> list[ControllerRevision]:
         limit = sync.daemon_set.spec.revision_history_limit
         if limit is not None and len(revisions.old) <= limit:
             return []

@@ -35,7 +35,7 @@ class HashCollision(ReconcileError):
     """Another template has the name of the new revision; the next sync uses another one."""
 
 
-class Revisions(NamedTuple):
+class DaemonSetRevisions(NamedTuple):
     """current: those with the template of the DaemonSet. old: all others. Both by number."""
 
     current: list[ControllerRevision]
@@ -52,9 +52,9 @@ def revision_data(daemon_set: DaemonSet) -> JSONValue:
     return {"spec": {"template": {**daemon_set.spec.template, "$patch": "replace"}}}
 
 
-def split_revisions(daemon_set: DaemonSet, revisions: Iterable[ControllerRevision]) -> Revisions:
+def split_revisions(daemon_set: DaemonSet, revisions: Iterable[ControllerRevision]) -> DaemonSetRevisions:
     data = revision_data(daemon_set)
-    split = Revisions([], [])
+    split = DaemonSetRevisions([], [])
     for revision in sorted_revisions(revisions):
         (split.current if revision.data == data else split.old).append(revision)
     return split
@@ -78,7 +78,7 @@ class DaemonSetHistory:
 
     async def sync(
         self, daemon_set: DaemonSet, selector: Selector, owned_pods: Callable[[], Iterable[Pod]], reconcile: Reconcile
-    ) -> Revisions:
+    ) -> DaemonSetRevisions:
         """Return the revisions, with exactly one current one, after the writes that this takes.
 
         owned_pods: returns the pods that get the label of the current revision if there were several.
@@ -92,14 +92,14 @@ class DaemonSetHistory:
         split = split_revisions(daemon_set, revisions)
         number = split.next_number
         if not split.current:
-            return Revisions([await self._create(daemon_set, number, reconcile)], split.old)
+            return DaemonSetRevisions([await self._create(daemon_set, number, reconcile)], split.old)
         *duplicates, current = split.current
         if duplicates:
             await self._remove_duplicates(duplicates, current, owned_pods, reconcile)
         if current.revision < number:
             with reconcile.action_span(f"update controllerrevision {current.metadata.name}"):
                 await self._history.update(current, number)
-        return Revisions([current], split.old)
+        return DaemonSetRevisions([current], split.old)
 
     async def delete(self, revisions: Iterable[ControllerRevision], reconcile: Reconcile) -> None:
         for revision in revisions:

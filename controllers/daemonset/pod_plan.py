@@ -17,7 +17,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import is_ready
 
 
-class PodPlan(msgspec.Struct):
+class DaemonPodPlan(msgspec.Struct):
     """create: names of nodes. finished: those pods of `delete` that failed or succeeded, with an event for each.
 
     retry_seconds: time until the first failed pod that is in back-off may be deleted; None if there is none.
@@ -36,13 +36,13 @@ def plan_pods(
     *,
     surges: bool,
     backoff_seconds: Callable[[str], float],
-) -> PodPlan:
+) -> DaemonPodPlan:
     """Return the plan for all nodes.
 
     surges: see `rolling_update.allows_surge`. backoff_seconds: returns the time for which failed pods on a node are not
     deleted, 0 if there is none.
     """
-    plan = PodPlan()
+    plan = DaemonPodPlan()
     abandoned: list[Pod] = []
     for state in states:
         if not state.exists:
@@ -64,7 +64,7 @@ def plan_pods(
     return plan
 
 
-def _plan_finished_pods(plan: PodPlan, state: NodeState, backoff_seconds: Callable[[str], float]) -> list[Pod]:
+def _plan_finished_pods(plan: DaemonPodPlan, state: NodeState, backoff_seconds: Callable[[str], float]) -> list[Pod]:
     """Add the finished pods of a node to the plan, and return the others that are not being deleted."""
     running: list[Pod] = []
     for pod in state.pods:

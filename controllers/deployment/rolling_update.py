@@ -109,7 +109,7 @@ def filter_active(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
     return [rs for rs in replica_sets if replicas_of(rs) > 0]
 
 
-class Resize(msgspec.Struct, frozen=True):
+class ReplicaSetResize(msgspec.Struct, frozen=True):
     """New size of one ReplicaSet."""
 
     rs: ReplicaSet
@@ -132,7 +132,7 @@ def plan_scale_down_budget(
     return sum(map(replicas_of, all_rss)) - minimum - new_unavailable
 
 
-def plan_unhealthy_cleanup(old_rss: Sequence[ReplicaSet], budget: int) -> Iterator[Resize]:
+def plan_unhealthy_cleanup(old_rss: Sequence[ReplicaSet], budget: int) -> Iterator[ReplicaSetResize]:
     """Yield the removal of unavailable old Pods, oldest ReplicaSet first.
 
     They serve no traffic and would block the rollout. Raises ValueError for a ReplicaSet that reports more available
@@ -149,12 +149,12 @@ def plan_unhealthy_cleanup(old_rss: Sequence[ReplicaSet], budget: int) -> Iterat
         if count < 0:
             raise ValueError(f"{rs.key} has {size} replicas and reports {available} of them available: not scaled down")
         removed += count
-        yield Resize(rs, size - count)
+        yield ReplicaSetResize(rs, size - count)
 
 
 def plan_old_scale_down(
     deployment: Deployment, all_rss: Sequence[ReplicaSet], old_rss: Sequence[ReplicaSet]
-) -> Iterator[Resize]:
+) -> Iterator[ReplicaSetResize]:
     """Yield the removal of old Pods above the minimum that must be available, oldest ReplicaSet first."""
     minimum = replicas_of(deployment) - max_unavailable(deployment)
     surplus = sum(rs.status.available_replicas for rs in all_rss) - minimum
@@ -167,7 +167,7 @@ def plan_old_scale_down(
             continue
         count = min(size, surplus - removed)
         removed += count
-        yield Resize(rs, size - count)
+        yield ReplicaSetResize(rs, size - count)
 
 
 def desired_replicas_annotation(rs: ReplicaSet) -> int | None:
@@ -220,7 +220,7 @@ class Scaling(msgspec.Struct, frozen=True):
     forced: write the size annotations even where the size does not change.
     """
 
-    resizes: tuple[Resize, ...] = ()
+    resizes: tuple[ReplicaSetResize, ...] = ()
     forced: bool = False
 
 
@@ -240,11 +240,11 @@ def plan_scaling(deployment: Deployment, new_rs: ReplicaSet | None, old_rss: Seq
     desired = replicas_of(deployment)
     only = find_active_or_latest(new_rs, old_rss)
     if only is not None:
-        return Scaling((Resize(only, desired),)) if replicas_of(only) != desired else Scaling()
+        return Scaling((ReplicaSetResize(only, desired),)) if replicas_of(only) != desired else Scaling()
     old_rss = sort_by_creation(old_rss)[::-1]
     if is_saturated(deployment, new_rs):
         # The rollout is complete. Remaining old ReplicaSets, for example a newly adopted one, are scaled to 0.
-        return Scaling(tuple(Resize(rs, 0) for rs in filter_active(old_rss)))
+        return Scaling(tuple(ReplicaSetResize(rs, 0) for rs in filter_active(old_rss)))
     if not is_rolling_update(deployment):
         return Scaling()
     all_rss = filter_active(old_rss if new_rs is None else [*old_rss, new_rs])
@@ -262,7 +262,7 @@ def plan_scaling(deployment: Deployment, new_rs: ReplicaSet | None, old_rss: Seq
         sizes.append(replicas_of(rs) + share)
     if to_add != 0 and sizes:
         sizes[0] = max(0, sizes[0] + to_add - added)  # the largest gets the remainder of the rounding
-    return Scaling(tuple(Resize(rs, size) for rs, size in zip(all_rss, sizes, strict=True)), forced=True)
+    return Scaling(tuple(ReplicaSetResize(rs, size) for rs, size in zip(all_rss, sizes, strict=True)), forced=True)
 
 
 def is_scaling_event(deployment: Deployment, all_rss: Sequence[ReplicaSet]) -> bool:

@@ -70,11 +70,11 @@ class DeviceTaintEvictionController:
         self._client = context.client
         self._clock = context.clock
         self._events = context.events
-        self._deletions = context.families.counter(
+        self._deletions = context.metrics.counter(
             "device_taint_eviction_controller_pod_deletions_total",
             "Total number of Pods deleted by DeviceTaintEvictionController since its start.",
         ).labels()
-        self._deletion_seconds = context.families.histogram(
+        self._deletion_seconds = context.metrics.histogram(
             "device_taint_eviction_controller_pod_deletion_duration_seconds",
             "Latency, in seconds, between the time when a device taint effect has been activated and a Pod's deletion"
             " via DeviceTaintEvictionController.",

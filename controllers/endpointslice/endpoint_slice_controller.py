@@ -62,7 +62,7 @@ class EndpointSliceController:
         self._pods = context.informers.informer(PODS).store
         nodes = context.informers.informer(NODES)
         self._nodes = nodes.store
-        self._metrics = EndpointSliceMetrics(context.families)
+        self._metrics = EndpointSliceMetrics(context.metrics)
         self._trigger_times = TriggerTimeTracker()
         self._topology = TopologyCache()
         self._nodes_version = -1  # of the nodes in the topology cache

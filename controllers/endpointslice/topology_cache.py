@@ -69,24 +69,20 @@ def cpu_ratios(nodes: Iterable[Node]) -> dict[str, float]:
 
 
 class TopologyCache:
-    """Shares of the zones, and the zones of each Service's endpoints by their hints."""
+    """Shares of the zones, and the Services with hints."""
 
     def __init__(self) -> None:
         self.ratios: dict[str, float] = {}
-        self._hints: dict[str, dict[str, Counter[str]]] = {}  # Service -> address type -> zone -> endpoints
+        self._hints: dict[str, set[str]] = {}  # Service -> address types with hints
         self._populated: set[str] = set()  # Services with hints
 
     def services(self) -> list[str]:
         """Return the Services with topology hints."""
         return list(self._hints)
 
-    def is_overloaded(self, service: str) -> bool:
-        """Return True if a zone has too few of the Service's endpoints."""
-        return any(_is_overloaded(zones, self.ratios) for zones in self._hints.get(service, {}).values())
-
     def forget(self, service: str, address_type: str) -> None:
-        hints = self._hints.get(service, {})
-        hints.pop(address_type, None)
+        hints = self._hints.get(service, set())
+        hints.discard(address_type)
         if not hints:
             self._hints.pop(service, None)
         self._populated.discard(service)
@@ -103,13 +99,13 @@ class TopologyCache:
         ready_endpoints = sum(is_endpoint_ready(it) for current in slices for it in current.get("endpoints") or ())
         allocations, problem = allocate(self.ratios, ready_endpoints)
         if not problem:
-            zones, problem = _set_hints(changes, allocations)
+            problem = _set_hints(changes, allocations)
         if problem:
             self.forget(service, address_type)
             remove_hints(changes)
             return [_disabled(problem, address_type)]
         was_enabled = service in self._populated
-        self._hints.setdefault(service, {})[address_type] = zones
+        self._hints.setdefault(service, set()).add(address_type)
         self._populated.add(service)
         if was_enabled:
             return []
@@ -141,15 +137,15 @@ def allocate(ratios: Mapping[str, float], endpoints: int) -> tuple[dict[str, _Al
     }, ""
 
 
-def _set_hints(changes: SliceChanges, allocations: Mapping[str, _Allocation]) -> tuple[Counter[str], str]:
-    """Set hints, first for the endpoint's own zone. Returns the endpoints per zone, or the reason of a failure."""
+def _set_hints(changes: SliceChanges, allocations: Mapping[str, _Allocation]) -> str:
+    """Set hints, first for the endpoint's own zone. Returns the reason of a failure, or ""."""
     zones = _take_valid_slices(changes, allocations)
     endpoints = [it for current in (*changes.create, *changes.update) for it in current["endpoints"]]
     ready = [endpoint for endpoint in endpoints if is_endpoint_ready(endpoint)]
     for endpoint in ready:
         zone = endpoint.get("zone")
         if not zone:
-            return zones, _NO_ZONE
+            return _NO_ZONE
         zones[zone] += 1
         endpoint["hints"] = _zone_hint(zone)
     giving, receiving = _transfers(allocations, zones)
@@ -161,7 +157,7 @@ def _set_hints(changes: SliceChanges, allocations: Mapping[str, _Allocation]) ->
                 zones[zone] += change
             giving[endpoint["zone"]] -= 1
             receiving[receiver] -= 1
-    return zones, "" if zones else _NO_HINTS
+    return "" if zones else _NO_HINTS
 
 
 def _zone_hint(zone: str) -> JSONValue:
@@ -221,15 +217,3 @@ def _transfers(allocations: Mapping[str, _Allocation], zones: Mapping[str, int])
         spare[giver] -= 1
         lacking[receiver] -= 1
     return giving, receiving
-
-
-def _is_overloaded(zones: Mapping[str, int], ratios: Mapping[str, float]) -> bool:
-    if not zones:
-        return False
-    if not ratios:
-        return True
-    total = sum(zones.values())
-    return any(
-        zone not in zones or zones[zone] < math.ceil(total * ratio * (1 / (1 + _OVERLOAD)))
-        for zone, ratio in ratios.items()
-    )

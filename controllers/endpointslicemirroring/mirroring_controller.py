@@ -44,7 +44,7 @@ class EndpointSliceMirroringController:
         batch_seconds: float = context.options["mirroring_endpointslice_updates_batch_period"]
         endpoints, services = context.informers.informer(ENDPOINTS), context.informers.informer(SERVICES)
         self._endpoints, self._services = endpoints.store, services.store
-        self._metrics = MirroringMetrics(context.families, self._max_endpoints)
+        self._metrics = MirroringMetrics(context.metrics, self._max_endpoints)
         limiter = MaxOfRateLimiter(
             ItemExponentialFailureRateLimiter(base=1.0, cap=_MAX_BACKOFF_SECONDS), BucketRateLimiter()
         )

@@ -46,7 +46,7 @@ class JobController:
         self._context = context
         self._events = context.events
         self._pod_control = PodControl(context)
-        self._metrics = JobMetrics(context.families)
+        self._metrics = JobMetrics(context.metrics)
         jobs, pods = context.informers.informer(JOBS), context.informers.informer(PODS)
         self._jobs, self._pods = jobs.store, pods.store
         self._pods.add_index(CONTROLLER_INDEX, index_by_controller)

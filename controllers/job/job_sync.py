@@ -27,7 +27,7 @@ from kubeloop.controllers.job.job_status import (
 )
 from kubeloop.controllers.job.metrics import JobMetrics, SyncAction
 from kubeloop.controllers.job.pod_backoff import BackoffRecord
-from kubeloop.controllers.job.pod_plan import PodPlan, plan_pods, pod_bodies
+from kubeloop.controllers.job.pod_plan import JobPodPlan, plan_pods, pod_bodies
 from kubeloop.controllers.job.pod_tracking import count_released, has_uncounted, track_pods
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.adoption import Claim, claim_objects
@@ -95,7 +95,7 @@ class JobSync:
             now=now,
         )
         self._active, self._ready, self._terminating = len(state.active), state.ready, state.terminating
-        status, target, plan = state.job.status, state.target, PodPlan()
+        status, target, plan = state.job.status, state.target, JobPodPlan()
         failure: Exception | None = None
         if target is not None:
             failure = await self._delete(state.active, self._delete_pod)
@@ -129,7 +129,7 @@ class JobSync:
         return changed
 
     @staticmethod
-    def _seconds_to_next_sync(state: JobState, plan: PodPlan, now: datetime) -> float | None:
+    def _seconds_to_next_sync(state: JobState, plan: JobPodPlan, now: datetime) -> float | None:
         waits: list[float] = []
         if plan.wait_seconds:
             waits.append(max(BATCH_SECONDS, plan.wait_seconds))
@@ -156,7 +156,7 @@ class JobSync:
         )
         return [adopted.get(pod.key, pod) for pod in claimed] if adopted else claimed
 
-    async def _apply(self, plan: PodPlan, state: JobState, pod_group: str | None) -> Exception | None:
+    async def _apply(self, plan: JobPodPlan, state: JobState, pod_group: str | None) -> Exception | None:
         """Create or delete Pods; new ones belong to the PodGroup.
 
         Returns the first failure instead of raising it, since the status follows.
@@ -310,7 +310,7 @@ class JobSync:
         self._records.consistency.wrote_at(self._stored.key, metadata.uid, resource, written.metadata.resource_version)
 
 
-def _action(job: Job, plan: PodPlan) -> SyncAction:
+def _action(job: Job, plan: JobPodPlan) -> SyncAction:
     """Return the label of a sync that manages Pods."""
     if plan.delete or job.spec.suspend:
         return "pods_deleted"

@@ -38,7 +38,7 @@ _INDEX_ENV = {
 }
 
 
-class PodPlan(msgspec.Struct, frozen=True):
+class JobPodPlan(msgspec.Struct, frozen=True):
     """Pods to delete or to create; never both in one sync.
 
     indexes: of an Indexed Job, those of the Pods to create. wait_seconds: time until failed Pods may be replaced.
@@ -50,35 +50,35 @@ class PodPlan(msgspec.Struct, frozen=True):
     wait_seconds: float = 0.0
 
 
-def plan_pods(state: JobState, now: datetime) -> PodPlan:
+def plan_pods(state: JobState, now: datetime) -> JobPodPlan:
     """Return the Pods to delete or create so that the required number is active."""
     job, active = state.job, len(state.active)
     if job.spec.suspend:
-        return PodPlan(delete=_to_delete(state, active))
+        return JobPodPlan(delete=_to_delete(state, active))
     wanted = _wanted_active(state)
     surplus = _to_delete(state, max(0, active - wanted))[:MAX_PODS_PER_SYNC]
     if surplus:
-        return PodPlan(delete=surplus)
+        return JobPodPlan(delete=surplus)
     terminating = state.terminating if replaces_only_failed_pods(job) else 0
     missing = wanted - terminating - active
     if missing <= 0:
-        return PodPlan()
+        return JobPodPlan()
     per_index = job.spec.backoff_limit_per_index is not None
     if not per_index and (seconds := remaining_seconds(state.backoff, now)) > 0:
-        return PodPlan(wait_seconds=seconds)
+        return JobPodPlan(wait_seconds=seconds)
     missing = min(missing, MAX_PODS_PER_SYNC)
     if not is_indexed(job):
-        return PodPlan(create=missing)
+        return JobPodPlan(create=missing)
     indexes = _pending_indexes(state, missing)
     if per_index:
         waits = {index: _seconds_to_replacement(state.replaced.get(index), now) for index in indexes}
         indexes = [index for index in indexes if waits[index] == 0]
         if waits and not indexes:
-            return PodPlan(wait_seconds=min(waits.values()))
-    return PodPlan(create=len(indexes), indexes=indexes)
+            return JobPodPlan(wait_seconds=min(waits.values()))
+    return JobPodPlan(create=len(indexes), indexes=indexes)
 
 
-def pod_bodies(state: JobState, plan: PodPlan, pod_group: str | None = None) -> Iterator[dict[str, JSONValue]]:
+def pod_bodies(state: JobState, plan: JobPodPlan, pod_group: str | None = None) -> Iterator[dict[str, JSONValue]]:
     """Return the Pods to create, as JSON. They share values. pod_group: name of their PodGroup."""
     job = state.job
     body = pod_from_template(job, job.spec.template)

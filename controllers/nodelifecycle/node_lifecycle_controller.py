@@ -411,7 +411,7 @@ class _Metrics:
     """node_collector_*. Source: pkg/controller/nodelifecycle/metrics.go."""
 
     def __init__(self, context: ControllerContext) -> None:
-        metrics = context.families
+        metrics = context.metrics
         self._health = metrics.gauge(
             "node_collector_zone_health", "Gauge measuring percentage of healthy nodes per zone.", ("zone",)
         )

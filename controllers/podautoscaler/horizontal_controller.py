@@ -65,7 +65,7 @@ class HorizontalController:
             options[_OPTION + "cpu_initialization_period"],
             options[_OPTION + "initial_readiness_delay"],
         )
-        self._metrics = AutoscalerMetrics(context.families)
+        self._metrics = AutoscalerMetrics(context.metrics)
         self._seconds = context.seconds
         self._evaluator = MetricEvaluator(
             MetricsClient(context.client),

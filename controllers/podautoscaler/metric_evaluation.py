@@ -35,7 +35,7 @@ from kubeloop.kube.selectors import selector_text
 _UNKNOWN_TYPE = "InvalidMetricSourceType"
 
 
-class Evaluation(NamedTuple):
+class MetricEvaluation(NamedTuple):
     """Result of one metric. name: in messages. status: its entry in status.currentMetrics."""
 
     replicas: int
@@ -93,7 +93,7 @@ class MetricEvaluator:
 
     async def evaluate(
         self, spec: MetricSpec, body: JSONValue, scaled: ScaledPods, tolerances: Tolerances, now: datetime
-    ) -> Evaluation:
+    ) -> MetricEvaluation:
         """Evaluate a metric; body: its JSON. Raises InvalidMetric."""
         started_at = self._seconds()
         scaled_by = 0
@@ -110,7 +110,7 @@ class MetricEvaluator:
 
     async def _evaluate(
         self, spec: MetricSpec, body: JSONValue, scaled: ScaledPods, tolerances: Tolerances, now: datetime
-    ) -> Evaluation:
+    ) -> MetricEvaluation:
         reason, prefix = f"FailedGet{spec.type}Metric", ""
         try:
             match spec:
@@ -142,7 +142,7 @@ class MetricEvaluator:
 
     async def _resource(
         self, metric: ResourceMetric, scaled: ScaledPods, tolerances: Tolerances, now: datetime
-    ) -> Evaluation:
+    ) -> MetricEvaluation:
         is_container = bool(metric.container)
         target, name = metric.target, metric.name
         average_target, percent = target.average_value_milli, target.average_utilization
@@ -173,10 +173,10 @@ class MetricEvaluator:
             description = f"{name} {'container ' if is_container else ''}resource utilization (percentage of request)"
         if is_container:
             status["container"] = metric.container
-            return Evaluation(
+            return MetricEvaluation(
                 proposal.replicas, description, {"type": "ContainerResource", "containerResource": status}
             )
-        return Evaluation(proposal.replicas, description, {"type": "Resource", "resource": status})
+        return MetricEvaluation(proposal.replicas, description, {"type": "Resource", "resource": status})
 
     def _utilization(
         self,
@@ -208,7 +208,7 @@ class MetricEvaluator:
 
     async def _pods(
         self, named: NamedMetric, body: JSONValue, scaled: ScaledPods, tolerances: Tolerances, now: datetime
-    ) -> Evaluation:
+    ) -> MetricEvaluation:
         metric, target = named.metric, named.target.average_value_milli
         assert target is not None  # required by validation
         try:
@@ -217,13 +217,13 @@ class MetricEvaluator:
             raise MetricError(f"unable to get metric {metric.name}: {error}") from error
         proposal = self._average_value(target, metrics, "", scaled, tolerances, now)
         status = {"metric": body["metric"], "current": {"averageValue": _quantity(proposal.value)}}
-        return Evaluation(proposal.replicas, f"pods metric {metric.name}", {"type": "Pods", "pods": status})
+        return MetricEvaluation(proposal.replicas, f"pods metric {metric.name}", {"type": "Pods", "pods": status})
 
     # --- Object, External -------------------------------------------------------------------------------------------
 
     async def _object(
         self, named: NamedMetric, body: JSONValue, scaled: ScaledPods, tolerances: Tolerances
-    ) -> Evaluation:
+    ) -> MetricEvaluation:
         metric, described, target = named.metric, named.described_object, named.target
         is_average = target.type == "AverageValue"
         try:
@@ -238,7 +238,7 @@ class MetricEvaluator:
         proposal, current = _of_one_value(named, usage, scaled, tolerances, "object", is_average=is_average)
         status = {"metric": body["metric"], "current": current, "describedObject": body["describedObject"]}
         name = f"external metric {metric.name}({selector_text(metric.selector)})"
-        return Evaluation(
+        return MetricEvaluation(
             proposal.replicas,
             name if is_average else f"{described.kind} metric {metric.name}",
             {"type": "Object", "object": status},
@@ -246,7 +246,7 @@ class MetricEvaluator:
 
     async def _external(
         self, named: NamedMetric, body: JSONValue, scaled: ScaledPods, tolerances: Tolerances
-    ) -> Evaluation:
+    ) -> MetricEvaluation:
         metric = named.metric
         text = selector_text(metric.selector)
         is_average = named.target.average_value is not None
@@ -257,7 +257,7 @@ class MetricEvaluator:
             raise MetricError(f"unable to get external metric {place}: {error}") from error
         proposal, current = _of_one_value(named, usage, scaled, tolerances, "external", is_average=is_average)
         status = {"metric": body["metric"], "current": current}
-        return Evaluation(
+        return MetricEvaluation(
             proposal.replicas, f"external metric {metric.name}({text})", {"type": "External", "external": status}
         )
 

@@ -51,7 +51,7 @@ class ReadinessRules(NamedTuple):
     initial_readiness_delay: float
 
 
-class PodGroups(NamedTuple):
+class PodsByReadiness(NamedTuple):
     """Names of pods by how their metrics count."""
 
     ready_count: int
@@ -70,7 +70,7 @@ class Proposal(NamedTuple):
 
 def group_pods(
     pods: Iterable[Pod], metrics: Mapping[str, PodMetric], resource: str, rules: ReadinessRules, now: datetime
-) -> PodGroups:
+) -> PodsByReadiness:
     """Group pods; resource: "" for metrics that are not a resource."""
     ready_count = 0
     unready, missing, ignored = set(), set(), set()
@@ -86,7 +86,7 @@ def group_pods(
             unready.add(name)
         else:
             ready_count += 1
-    return PodGroups(ready_count, frozenset(unready), frozenset(missing), frozenset(ignored))
+    return PodsByReadiness(ready_count, frozenset(unready), frozenset(missing), frozenset(ignored))
 
 
 def _is_unready(pod: Pod, metric: PodMetric, rules: ReadinessRules, now: datetime) -> bool:
@@ -133,7 +133,7 @@ def utilization_proposal(
     target_percent: int,
     values: dict[str, int],
     requests: Mapping[str, int],
-    groups: PodGroups,
+    groups: PodsByReadiness,
     tolerances: Tolerances,
 ) -> Proposal:
     """Return the replicas for a utilization target. values: of the pods that count. Raises MetricError."""
@@ -158,7 +158,7 @@ def _utilization(values: Mapping[str, int], requests: Mapping[str, int]) -> tupl
 
 
 def average_value_proposal(
-    current: int, target: int, values: dict[str, int], groups: PodGroups, tolerances: Tolerances
+    current: int, target: int, values: dict[str, int], groups: PodsByReadiness, tolerances: Tolerances
 ) -> Proposal:
     """Return the replicas for a target of the average value per pod. values: of the pods that count."""
 
@@ -171,7 +171,7 @@ def average_value_proposal(
     return Proposal(replicas, average(values))
 
 
-def counted_values(metrics: Mapping[str, PodMetric], groups: PodGroups) -> dict[str, int]:
+def counted_values(metrics: Mapping[str, PodMetric], groups: PodsByReadiness) -> dict[str, int]:
     """Return the values of the pods that count. Raises MetricError if there are none."""
     left_out = groups.ignored | groups.unready
     values = {name: metric.value for name, metric in metrics.items() if name not in left_out}
@@ -183,7 +183,7 @@ def counted_values(metrics: Mapping[str, PodMetric], groups: PodGroups) -> dict[
 def _replicas(
     current: int,
     values: dict[str, int],
-    groups: PodGroups,
+    groups: PodsByReadiness,
     tolerances: Tolerances,
     ratio: Callable[[Mapping[str, int]], float],
     full_use: Callable[[str], int],

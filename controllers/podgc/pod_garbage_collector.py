@@ -41,12 +41,12 @@ class PodGarbageCollector:
         self._pods = context.informers.informer(PODS)
         self._nodes = context.informers.informer(NODES)
         labels = "namespace", "reason"
-        self._deletions = context.families.counter(
+        self._deletions = context.metrics.counter(
             "pod_gc_collector_force_delete_pods_total",
             "Number of pods that are being forcefully deleted since the Pod GC Controller started.",
             labels,
         )
-        self._errors = context.families.counter(
+        self._errors = context.metrics.counter(
             "pod_gc_collector_force_delete_pod_errors_total",
             "Number of errors encountered when forcefully deleting the pods since the Pod GC Controller started.",
             labels,

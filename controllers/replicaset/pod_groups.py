@@ -37,7 +37,7 @@ def pod_group_key(pod: Pod) -> PodGroupKey:
     return PodGroupKey(state, is_ready(pod), frozenset(pod.metadata.labels.items()))
 
 
-class PodGroups:
+class OwnerPodGroups:
     """Groups of Pods by owner (`owner_references.controller_index_key`); orphans by namespace.
 
     Invariant: holds the Pods under the same value of CONTROLLER_INDEX by `pod_group_key`, for owners of one kind.
@@ -84,7 +84,7 @@ class PodGroups:
 
     def check(self, pods: Iterable[Pod]) -> None:
         """Assert the invariant for the given Pods, which must be all Pods in the store."""
-        expected = PodGroups(self._owner_kind)
+        expected = OwnerPodGroups(self._owner_kind)
         for pod in pods:
             expected.add(pod)
         assert self._groups == expected._groups

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kubeloop.controllers.replicaset.pod_deletion_order import deletion_age_ratios
-from kubeloop.controllers.replicaset.pod_groups import PodGroupKey, PodGroups, PodsByGroup, pod_group_key
+from kubeloop.controllers.replicaset.pod_groups import OwnerPodGroups, PodGroupKey, PodsByGroup, pod_group_key
 from kubeloop.controllers.replicaset.related_pods import (
     HASH_INDEX,
     PodsPerNode,
@@ -83,7 +83,7 @@ class ReplicaSetController:
         self._pods.add_index(HASH_INDEX, by_template_hash)
         self._pods.add_index("namespace")
         self._owners.add_index("owner")
-        self._groups = PodGroups(variant.kind)
+        self._groups = OwnerPodGroups(variant.kind)
         self.expectations = Expectations(context.clock)
         self.consistency = ConsistencyStore(
             {
@@ -300,8 +300,6 @@ class ReplicaSetController:
         return active_pods_per_node(related_pods(self._pods, rs.metadata.namespace, selectors))
 
     def _record_deletion_ages(self, active: PodsByGroup, plan: ReplicaPlan) -> None:
-        if self._metrics is None:
-            return
         pods = [pod for group in active.values() for pod in group.values()]
         if len(plan.delete) < len(pods):
             for ratio in deletion_age_ratios(pods, plan.delete, self._clock.now()):

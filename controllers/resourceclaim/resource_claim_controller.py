@@ -66,7 +66,7 @@ class ResourceClaimController:
         self._client = context.client
         self._events = context.events
         self._prioritized_list = context.feature_gates.enabled("DRAPrioritizedList")
-        self._metrics = ResourceClaimMetrics(context.families)
+        self._metrics = ResourceClaimMetrics(context.metrics)
         pods, claims = context.informers.informer(PODS), context.informers.informer(RESOURCE_CLAIMS)
         templates = context.informers.informer(RESOURCE_CLAIM_TEMPLATES)
         self._pods, self._claims, self._templates = pods.store, claims.store, templates.store

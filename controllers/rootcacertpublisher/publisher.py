@@ -31,8 +31,8 @@ class RootCACertificatePublisher:
         self._data = {"ca.crt": context.root_ca}
         self._seconds = context.seconds
         documentation = "Number of namespace syncs happened in root ca cert publisher."
-        self._syncs = context.families.counter("root_ca_cert_publisher_sync_total", documentation, ("code",))
-        self._sync_seconds = context.families.histogram(
+        self._syncs = context.metrics.counter("root_ca_cert_publisher_sync_total", documentation, ("code",))
+        self._sync_seconds = context.metrics.histogram(
             "root_ca_cert_publisher_sync_duration_seconds",
             documentation,
             ("code",),

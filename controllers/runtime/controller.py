@@ -129,11 +129,10 @@ class Controller:
             if seconds is not None:
                 self._queue.add_after(key, seconds)
             self._queue.forget(key)
-        if self._metrics is not None:
-            if isinstance(failure, StaleCache):
-                self._metrics.stale_sync_skipped(self.name, failure.group_resource)
-            failed = failure is not None and not isinstance(failure, StaleCache)
-            self._metrics.reconciled(self.name, max(0.0, self._seconds() - started_at), error=failed)
+        if isinstance(failure, StaleCache):
+            self._metrics.stale_sync_skipped(self.name, failure.group_resource)
+        failed = failure is not None and not isinstance(failure, StaleCache)
+        self._metrics.reconciled(self.name, max(0.0, self._seconds() - started_at), error=failed)
         return failure
 
     def _failed(self, key: str, error: Exception) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics, MetricFamilies, NoMetricFamilies
+from kubeloop.controllers.runtime.metrics_interface import NO_CONTROLLER_METRICS, ControllerMetrics
 from kubeloop.controllers.runtime.queue.rate_limiter import RateLimiter
 from kubeloop.controllers.runtime.queue.reconcile_pace import ReconcilePace
 from kubeloop.controllers.runtime.queue.work_queue import WorkQueue
@@ -43,7 +43,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     traces: ReconcileRecorder
     pod_traces: PodRecorder
     events: EventSink
-    metrics: ControllerMetrics | None = None
+    metrics: ControllerMetrics = NO_CONTROLLER_METRICS
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     workers: int = 5
     options: Mapping[str, Any] = {}
@@ -55,13 +55,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
 
     def new_queue(self, name: str, limiter: RateLimiter | None = None) -> WorkQueue:
         """Return a work queue with metrics; without a limiter it has the default one."""
-        metrics = self.metrics.queue(name) if self.metrics is not None else None
-        return WorkQueue(name, limiter=limiter, metrics=metrics, seconds=self.seconds)
-
-    @property
-    def families(self) -> MetricFamilies:
-        """Factory of the metrics that this controller declares."""
-        return self.metrics if self.metrics is not None else NoMetricFamilies()
+        return WorkQueue(name, limiter=limiter, metrics=self.metrics.queue(name), seconds=self.seconds)
 
     def seconds(self) -> float:
         """Return the clock's time in seconds, for durations in metrics.

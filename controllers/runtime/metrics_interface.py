@@ -19,15 +19,15 @@ class Family(Protocol[T_co]):
         ...
 
 
-class Counter(Protocol):
+class CounterMetric(Protocol):
     def inc(self, amount: float = 1.0) -> None: ...
 
 
-class Gauge(Protocol):
+class GaugeMetric(Protocol):
     def set(self, value: float) -> None: ...
 
 
-class Histogram(Protocol):
+class HistogramMetric(Protocol):
     def observe(self, value: float) -> None: ...
 
 
@@ -37,13 +37,13 @@ class MetricFamilies(Protocol):
     The same name returns the same family, so that two controllers may share it.
     """
 
-    def counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Family[Counter]: ...
+    def counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Family[CounterMetric]: ...
 
-    def gauge(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Family[Gauge]: ...
+    def gauge(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Family[GaugeMetric]: ...
 
     def histogram(
         self, name: str, documentation: str, labels: Sequence[str] = (), *, buckets: Sequence[float]
-    ) -> Family[Histogram]: ...
+    ) -> Family[HistogramMetric]: ...
 
 
 class NoMetric:
@@ -57,21 +57,6 @@ class NoMetric:
     def set(self, value: float) -> None: ...
 
     def observe(self, value: float) -> None: ...
-
-
-class NoMetricFamilies:
-    """Metrics that are not recorded."""
-
-    def counter(self, _name: str, _documentation: str, _labels: Sequence[str] = ()) -> NoMetric:
-        return NoMetric()
-
-    gauge = counter
-
-    def histogram(
-        self, _name: str, _documentation: str, _labels: Sequence[str] = (), *, buckets: Sequence[float]
-    ) -> NoMetric:
-        del buckets
-        return NoMetric()
 
 
 class QueueState(Protocol):
@@ -135,3 +120,48 @@ class ControllerMetrics(MetricFamilies, Protocol):
         Not counted for controllers without this metric in kube-controller-manager.
         """
         ...
+
+
+class NoQueueMetrics:
+    """Metrics of a queue that are not recorded."""
+
+    def attach(self, queue: QueueState) -> None: ...
+
+    def added(self) -> None: ...
+
+    def retried(self) -> None: ...
+
+    def started(self, waited_seconds: float) -> None: ...
+
+    def finished(self, worked_seconds: float) -> None: ...
+
+
+NO_QUEUE_METRICS = NoQueueMetrics()
+
+
+class NoControllerMetrics:
+    """Metrics of all controllers that are not recorded."""
+
+    def counter(self, _name: str, _documentation: str, _labels: Sequence[str] = ()) -> NoMetric:
+        return NoMetric()
+
+    gauge = counter
+
+    def histogram(
+        self, _name: str, _documentation: str, _labels: Sequence[str] = (), *, buckets: Sequence[float]
+    ) -> NoMetric:
+        del buckets
+        return NoMetric()
+
+    def queue(self, name: str) -> QueueMetrics:
+        del name
+        return NO_QUEUE_METRICS
+
+    def reconciled(self, controller: str, seconds: float, *, error: bool) -> None: ...
+
+    def deletion_age_ratio(self, ratio: float) -> None: ...
+
+    def stale_sync_skipped(self, controller: str, group_resource: str) -> None: ...
+
+
+NO_CONTROLLER_METRICS = NoControllerMetrics()

@@ -72,12 +72,12 @@ class StatefulSetController:
         self._client = context.client
         self._clock = context.clock
         labels = "statefulset_namespace", "statefulset_name", "pod_management_policy"
-        self._max_unavailable_gauge = context.families.gauge(
+        self._max_unavailable_gauge = context.metrics.gauge(
             "statefulset_controller_statefulset_max_unavailable",
             "Maximum number of unavailable pods allowed during StatefulSet rolling updates",
             labels,
         )
-        self._unavailable_gauge = context.families.gauge(
+        self._unavailable_gauge = context.metrics.gauge(
             "statefulset_controller_statefulset_unavailable_replicas",
             "Current number of unavailable pods in StatefulSet",
             labels,

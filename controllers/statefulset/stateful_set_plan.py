@@ -35,7 +35,7 @@ ClaimLookup = Callable[[str], PersistentVolumeClaim | None]
 """Returns the cached claim with this name in the namespace of the StatefulSet."""
 
 
-class Revisions(msgspec.Struct, frozen=True):
+class StatefulSetRevisions(msgspec.Struct, frozen=True):
     """current: of the Pods before a rolling update. update: of the present template. Equal outside of an update."""
 
     current: ControllerRevision
@@ -104,7 +104,7 @@ def by_ordinal(sts: StatefulSet, pods: Iterable[Pod]) -> Ordinals:
     return Ordinals(tuple(replicas), tuple(pod for _, pod in condemned))
 
 
-def revision_of_new_pod(sts: StatefulSet, revisions: Revisions, ordinal: int) -> ControllerRevision:
+def revision_of_new_pod(sts: StatefulSet, revisions: StatefulSetRevisions, ordinal: int) -> ControllerRevision:
     """Return the revision of the Pod to create: the current one below the partition of a rolling update."""
     strategy, start = sts.spec.update_strategy, sts.spec.ordinals.start
     if strategy.rolling_update is not None:
@@ -125,7 +125,7 @@ def max_unavailable(sts: StatefulSet) -> int:
 def plan_pods(
     sts: StatefulSet,
     ordinals: Ordinals,
-    revisions: Revisions,
+    revisions: StatefulSetRevisions,
     claim: ClaimLookup,
     now: datetime,
     *,
@@ -153,7 +153,7 @@ class _Planner:
     """One call of `plan_pods`. A phase returns its actions, and False if no later phase may start yet."""
 
     def __init__(
-        self, sts: StatefulSet, ordinals: Ordinals, revisions: Revisions, claim: ClaimLookup, now: datetime
+        self, sts: StatefulSet, ordinals: Ordinals, revisions: StatefulSetRevisions, claim: ClaimLookup, now: datetime
     ) -> None:
         self._sts = sts
         self._ordinals = ordinals

@@ -21,7 +21,7 @@ from kubeloop.controllers.runtime.revisions.controller_history import (
     surplus_revisions,
 )
 from kubeloop.controllers.statefulset.stateful_pods import revision_of
-from kubeloop.controllers.statefulset.stateful_set_plan import Revisions
+from kubeloop.controllers.statefulset.stateful_set_plan import StatefulSetRevisions
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound
 from kubeloop.kube.objects.api_types import ControllerRevision, JSONValue, Pod, StatefulSet
@@ -82,7 +82,7 @@ class RevisionSync:
 
     async def sync(
         self, sts: StatefulSet, revisions: Sequence[ControllerRevision], reconcile: Reconcile
-    ) -> tuple[Revisions, int]:
+    ) -> tuple[StatefulSetRevisions, int]:
         """Return current and update revision, which may be created or renumbered, and the collision count."""
         revisions = sorted_revisions(revisions)
         collision_count = sts.status.collision_count or 0
@@ -98,7 +98,7 @@ class RevisionSync:
                 with reconcile.action_span("create controllerrevision"):
                     update, collision_count = await self._history.create(sts, proposed, collision_count)
         current = current_revision(sts, [*revisions, update]) or await self._read_current(sts) or update
-        return Revisions(current, update), collision_count
+        return StatefulSetRevisions(current, update), collision_count
 
     async def _read_current(self, sts: StatefulSet) -> ControllerRevision | None:
         """Return the revision named in the status, which the cache does not show, from the API server.
@@ -150,7 +150,7 @@ class RevisionSync:
         self,
         sts: StatefulSet,
         listed: Sequence[ControllerRevision],
-        revisions: Revisions,
+        revisions: StatefulSetRevisions,
         pods: Iterable[Pod],
         reconcile: Reconcile,
     ) -> None:

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from kubeloop.controllers.runtime.pods.pod_availability import is_available
 from kubeloop.controllers.statefulset.stateful_pods import ordinal_of, revision_of
-from kubeloop.controllers.statefulset.stateful_set_plan import Revisions
+from kubeloop.controllers.statefulset.stateful_set_plan import StatefulSetRevisions
 from kubeloop.kube.objects.api_types import Pod, StatefulSet, StatefulSetStatus
 from kubeloop.kube.objects.object_fields import is_ready, replicas_of
 
 
 def stateful_set_status(
-    sts: StatefulSet, pods: Iterable[Pod], revisions: Revisions, collision_count: int, now: datetime
+    sts: StatefulSet, pods: Iterable[Pod], revisions: StatefulSetRevisions, collision_count: int, now: datetime
 ) -> StatefulSetStatus:
     """Return the status that results from the Pods."""
     current_revision, update_revision = revisions.current.metadata.name, revisions.update.metadata.name

@@ -42,11 +42,11 @@ class TaintEvictionController:
         self._clock = context.clock
         self._events = context.events
         self._comparison_operators = context.feature_gates.enabled("TaintTolerationComparisonOperators")
-        self._deletions = context.families.counter(
+        self._deletions = context.metrics.counter(
             "taint_eviction_controller_pod_deletions_total",
             "Total number of Pods deleted by TaintEvictionController since its start.",
         ).labels()
-        self._deletion_seconds = context.families.histogram(
+        self._deletion_seconds = context.metrics.histogram(
             "taint_eviction_controller_pod_deletion_duration_seconds",
             "Latency, in seconds, between the time when a taint effect has been activated for the Pod and its deletion"
             " via TaintEvictionController.",

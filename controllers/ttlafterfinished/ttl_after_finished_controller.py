@@ -25,7 +25,7 @@ class TTLAfterFinishedController:
         self._client = context.client
         self._clock = context.clock
         self._traces = context.traces
-        self._deletion_seconds = context.families.histogram(
+        self._deletion_seconds = context.metrics.histogram(
             "ttl_after_finished_controller_job_deletion_duration_seconds",
             "The time it took to delete the job since it became eligible for deletion",
             buckets=[0.1 * 2**power for power in range(14)],

@@ -13,7 +13,7 @@ from kubeloop.cel.types import DYN, Type
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.validatingadmissionpolicystatus.type_checking import (
-    Kind,
+    MatchedKind,
     TypedKind,
     expression_warnings,
     kinds_to_check,
@@ -41,7 +41,7 @@ class PolicyStatusController:
         self._policies = policies.store
         queue = context.new_queue(_NAME)
         self._controller = Controller(_NAME, self.reconcile, queue, context.workers, context)
-        self._types: dict[tuple[str, Kind], Type | None] = {}  # by URL of the document, which has a hash
+        self._types: dict[tuple[str, MatchedKind], Type | None] = {}  # by URL of the document, which has a hash
         self._registrations = (
             policies.add_handler(
                 ResourceEventHandlerFuncs(
@@ -96,7 +96,7 @@ class PolicyStatusController:
         paths = msgspec.json.decode(response.body)["paths"]
         return {path: document["serverRelativeURL"] for path, document in paths.items()}
 
-    async def _type(self, kind: Kind, urls: dict[str, str]) -> Type | None:
+    async def _type(self, kind: MatchedKind, urls: dict[str, str]) -> Type | None:
         """Return the type of a kind, None if no schema of it is served."""
         url = urls.get(f"apis/{kind.api_version}" if kind.group else f"api/{kind.version}")
         if url is None:

@@ -19,7 +19,7 @@ _REF_PREFIX = "#/components/schemas/"
 _GROUP_VERSION_KIND = "x-kubernetes-group-version-kind"
 
 
-class Kind(NamedTuple):
+class MatchedKind(NamedTuple):
     """A kind of objects; compared by group, version and kind."""
 
     group: str
@@ -37,12 +37,12 @@ class Kind(NamedTuple):
 # --- kinds ------------------------------------------------------------------------------------------------------------
 
 
-def kinds_to_check(spec: JSONValue, served: Sequence[Resource[Any]]) -> list[Kind]:
+def kinds_to_check(spec: JSONValue, served: Sequence[Resource[Any]]) -> list[MatchedKind]:
     """Return the kinds that the rules of a policy name without wildcards, sorted; served: the server's resources."""
-    kinds: set[Kind] = set()
+    kinds: set[MatchedKind] = set()
     for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
         for count, resource in enumerate(_named_resources(rule, served), 1):
-            kinds.add(Kind(resource.group, resource.version, resource.kind))
+            kinds.add(MatchedKind(resource.group, resource.version, resource.kind))
             if count == _MAX_TYPES:
                 return sorted(kinds)
     return sorted(kinds)
@@ -63,20 +63,20 @@ def _named_resources(rule: JSONValue, served: Sequence[Resource[Any]]) -> Iterab
                         yield resource
 
 
-def params_kind(spec: JSONValue) -> Kind | None:
+def params_kind(spec: JSONValue) -> MatchedKind | None:
     """Return the kind of a policy's parameters; None if it has none."""
     reference = spec.get("paramKind")
     if reference is None:
         return None
     group, _, version = reference.get("apiVersion", "").rpartition("/")
-    kind = Kind(group, version, reference.get("kind", ""))
+    kind = MatchedKind(group, version, reference.get("kind", ""))
     return kind if any(kind) and "/" not in group else None
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
 
 
-def object_type(schemas: Mapping[str, Schema], kind: Kind, unique: int) -> Type | None:
+def object_type(schemas: Mapping[str, Schema], kind: MatchedKind, unique: int) -> Type | None:
     """Return the CEL type of a kind in the schemas of an OpenAPI v3 document; None if it is not declared there.
 
     unique: makes the name of the type unique.
@@ -134,7 +134,7 @@ def _reference(schema: Schema) -> str | None:
 class TypedKind(NamedTuple):
     """A matched kind and the type of its objects."""
 
-    kind: Kind
+    kind: MatchedKind
     type: Type
 
 

@@ -12,7 +12,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 
-from kubeloop.controllers.runtime.metrics_interface import QueueMetrics
+from kubeloop.controllers.runtime.metrics_interface import NO_QUEUE_METRICS, QueueMetrics
 from kubeloop.controllers.runtime.queue.rate_limiter import (
     ItemExponentialFailureRateLimiter,
     RateLimiter,
@@ -43,7 +43,7 @@ class WorkQueue:
         name: str = "",
         *,
         limiter: RateLimiter | None = None,
-        metrics: QueueMetrics | None = None,
+        metrics: QueueMetrics = NO_QUEUE_METRICS,
         seconds: Callable[[], float] = loop_time,
     ) -> None:
         """seconds: a clock for the metrics, in seconds. The event loop's own clock may stand still while work is done,
@@ -64,8 +64,7 @@ class WorkQueue:
         self._timer: asyncio.TimerHandle | None = None
         self._getters: deque[asyncio.Future[None]] = deque()
         self._shut_down = False
-        if metrics is not None:
-            metrics.attach(self)
+        metrics.attach(self)
 
     def __len__(self) -> int:
         """Return the number of keys that are ready for a worker."""
@@ -95,8 +94,7 @@ class WorkQueue:
             return
         self._dirty.add(key)
         self._added_at[key] = self._seconds()
-        if self._metrics is not None:
-            self._metrics.added()
+        self._metrics.added()
         if key in self._processing:
             return  # made ready by done()
         self._ready.append(key)
@@ -111,8 +109,7 @@ class WorkQueue:
         """Call add(key) after `seconds`; at once if `seconds` is not positive."""
         if self._shut_down:
             return
-        if self._metrics is not None:
-            self._metrics.retried()
+        self._metrics.retried()
         if seconds <= 0:
             self.add(key)
             return
@@ -177,16 +174,16 @@ class WorkQueue:
         self._dirty.discard(key)
         now = self._processing[key] = self._seconds()
         enqueued_at = self._added_at.pop(key)
-        if self._metrics is not None:
-            self._metrics.started(max(0.0, now - enqueued_at))
+        self._metrics.started(max(0.0, now - enqueued_at))
         return key
 
     def done(self, key: str) -> None:
         """Mark `key` as no longer processed. If it was added in the meantime, it is ready again."""
         started_at = self._processing.pop(key, None)
-        if started_at is not None and self._metrics is not None:
-            self._metrics.finished(max(0.0, self._seconds() - started_at))
-        if started_at is not None and key in self._dirty:
+        if started_at is None:
+            return
+        self._metrics.finished(max(0.0, self._seconds() - started_at))
+        if key in self._dirty:
             self._ready.append(key)
             self._wake_getter()
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, Transport, TransportError
-from kubeloop.process.metrics.metrics_registry import Counter, Histogram, Registerer
+from kubeloop.process.metrics.metrics_registry import PrometheusCounter, PrometheusHistogram, Registerer
 
 # Source: k8s.io/component-base/metrics/prometheus/restclient
 _REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
@@ -21,13 +21,13 @@ class MeasuredTransport(Transport):
         self._transport = transport
         self._now_ns = now_ns
         self._host = urlsplit(transport.server).netloc or transport.server
-        self._requests = Counter(
+        self._requests = PrometheusCounter(
             "rest_client_requests_total",
             "Number of HTTP requests, by status code, method and host; code <error> without a response.",
             ["code", "method", "host"],
             registry=registry,
         )
-        self._seconds = Histogram(
+        self._seconds = PrometheusHistogram(
             "rest_client_request_duration_seconds",
             "Request latency in seconds, by verb and host; for a watch, until the response headers.",
             ["verb", "host"],

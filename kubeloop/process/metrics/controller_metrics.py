@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics, QueueMetrics, QueueState
-from kubeloop.process.metrics.metrics_registry import Counter, Gauge, Histogram, Registerer
+from kubeloop.process.metrics.metrics_registry import (
+    PrometheusCounter,
+    PrometheusGauge,
+    PrometheusHistogram,
+    Registerer,
+)
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -27,27 +32,27 @@ class PrometheusControllerMetrics(ControllerMetrics):
         self._registry = registry
         self._families: dict[str, Any] = {}
         self._queues = _QueueFamilies(registry)
-        self._seconds = Histogram(
+        self._seconds = PrometheusHistogram(
             "kubeloop_reconcile_duration_seconds",
             "Duration of reconciles in seconds, by controller.",
             ["controller"],
             buckets=_RECONCILE_BUCKETS,
             registry=registry,
         )
-        self._errors = Counter(
+        self._errors = PrometheusCounter(
             "kubeloop_reconcile_errors_total",
             "Number of failed reconciles, by controller.",
             ["controller"],
             registry=registry,
         )
-        self._age_ratio = Histogram(
+        self._age_ratio = PrometheusHistogram(
             "replicaset_controller_sorting_deletion_age_ratio",
             "The ratio of chosen deleted pod's ages to the current youngest pod's age (at the time).",
             buckets=_DELETION_AGE_RATIO_BUCKETS,
             registry=registry,
         )
         self._stale = {
-            controller: Counter(
+            controller: PrometheusCounter(
                 name,
                 f"Number of syncs of the {controller} controller that were postponed because its caches were stale.",
                 ("group", "resource"),
@@ -62,17 +67,17 @@ class PrometheusControllerMetrics(ControllerMetrics):
             }.items()
         }
 
-    def counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:
-        return self._family(name, lambda: Counter(name, documentation, labels, registry=self._registry))
+    def counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> PrometheusCounter:
+        return self._family(name, lambda: PrometheusCounter(name, documentation, labels, registry=self._registry))
 
-    def gauge(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Gauge:
-        return self._family(name, lambda: Gauge(name, documentation, labels, registry=self._registry))
+    def gauge(self, name: str, documentation: str, labels: Sequence[str] = ()) -> PrometheusGauge:
+        return self._family(name, lambda: PrometheusGauge(name, documentation, labels, registry=self._registry))
 
     def histogram(
         self, name: str, documentation: str, labels: Sequence[str] = (), *, buckets: Sequence[float]
-    ) -> Histogram:
+    ) -> PrometheusHistogram:
         return self._family(
-            name, lambda: Histogram(name, documentation, labels, buckets=buckets, registry=self._registry)
+            name, lambda: PrometheusHistogram(name, documentation, labels, buckets=buckets, registry=self._registry)
         )
 
     def _family(self, name: str, create: Callable[[], F]) -> F:
@@ -105,20 +110,20 @@ class _QueueFamilies:
 
     def __init__(self, registry: Registerer) -> None:
         self.states: dict[str, QueueState] = {}
-        self.adds = Counter(
+        self.adds = PrometheusCounter(
             "workqueue_adds_total", "Total number of adds handled by workqueue.", ["name"], registry=registry
         )
-        self.retries = Counter(
+        self.retries = PrometheusCounter(
             "workqueue_retries_total", "Total number of retries handled by workqueue.", ["name"], registry=registry
         )
-        self.waited = Histogram(
+        self.waited = PrometheusHistogram(
             "workqueue_queue_duration_seconds",
             "How long in seconds an item stays in workqueue before being requested.",
             ["name"],
             buckets=_QUEUE_BUCKETS,
             registry=registry,
         )
-        self.worked = Histogram(
+        self.worked = PrometheusHistogram(
             "workqueue_work_duration_seconds",
             "How long in seconds processing an item from workqueue takes.",
             ["name"],

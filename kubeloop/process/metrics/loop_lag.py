@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kubeloop.process.metrics.metrics_registry import Gauge, Histogram, Registerer
+from kubeloop.process.metrics.metrics_registry import PrometheusGauge, PrometheusHistogram, Registerer
 
 _LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
@@ -18,14 +18,14 @@ class LoopLag:
     _INTERVAL_SECONDS = 0.025
 
     def __init__(self, registry: Registerer) -> None:
-        self._lag = Histogram(
+        self._lag = PrometheusHistogram(
             "kubeloop_event_loop_lag_seconds",
             "Delay of an event loop timer in seconds, sampled forty times a second.",
             buckets=_LAG_BUCKETS,
             registry=registry,
         )
         self.worst_seconds = 0.0
-        Gauge(
+        PrometheusGauge(
             "kubeloop_event_loop_lag_worst_seconds",
             "Longest delay of an event loop timer since the process started.",
             registry=registry,

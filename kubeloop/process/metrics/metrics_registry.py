@@ -122,7 +122,7 @@ class _Family(Generic[S]):
         return metric
 
 
-class Counter(_Family[LabeledCounter]):
+class PrometheusCounter(_Family[LabeledCounter]):
     """A counter family. One whose name does not end in _total is untyped: prometheus_client would append that."""
 
     def __init__(
@@ -143,7 +143,7 @@ class Counter(_Family[LabeledCounter]):
         yield family
 
 
-class Gauge(_Family[LabeledGauge]):
+class PrometheusGauge(_Family[LabeledGauge]):
     def __init__(
         self, name: str, documentation: str, labels: Sequence[str] = (), *, registry: Registerer | None
     ) -> None:
@@ -164,7 +164,7 @@ class Gauge(_Family[LabeledGauge]):
         yield family
 
 
-class Histogram(_Family[LabeledHistogram]):
+class PrometheusHistogram(_Family[LabeledHistogram]):
     """A histogram family. buckets: upper bounds, ascending, without infinity."""
 
     def __init__(

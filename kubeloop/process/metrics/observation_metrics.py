@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from kubeloop.process.metrics.metrics_registry import Counter, Registerer
+from kubeloop.process.metrics.metrics_registry import PrometheusCounter, Registerer
 from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ class ObservationMetrics:
     """kubeloop_observe_*. events_dropped: returns the number of Events dropped because their pods did not come."""
 
     def __init__(self, registry: Registerer, skew: ClockSkew, events_dropped: Callable[[], int]) -> None:
-        self.watch_gaps = Counter(
+        self.watch_gaps = PrometheusCounter(
             "kubeloop_observe_watch_gaps_total",
             "Interruptions of a watch in which changes were missed, by resource.",
             ["resource"],

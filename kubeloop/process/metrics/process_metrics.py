@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kubeloop import KUBERNETES_VERSION, __version__
-from kubeloop.process.metrics.metrics_registry import Gauge, MetricsRegistry
+from kubeloop.process.metrics.metrics_registry import MetricsRegistry, PrometheusGauge
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -16,7 +16,7 @@ def new_registry() -> MetricsRegistry:
     """Return a registry with process_* and kubeloop_build_info."""
     registry = MetricsRegistry()
     registry.register(_ProcessMetrics())
-    build = Gauge("kubeloop_build_info", "Version of kubeloop.", ["version", "kubernetes"], registry=registry)
+    build = PrometheusGauge("kubeloop_build_info", "Version of kubeloop.", ["version", "kubernetes"], registry=registry)
     build.labels(__version__, KUBERNETES_VERSION).set(1)
     return registry
 

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kubeloop.process.metrics.metrics_registry import Counter, Gauge, Registerer
+from kubeloop.process.metrics.metrics_registry import PrometheusCounter, PrometheusGauge, Registerer
 from kubeloop.tracing.metrics_interface import DropReason, LostReason, TracedPod, TraceMetrics
 
 if TYPE_CHECKING:
@@ -99,22 +99,22 @@ class PrometheusTraceMetrics(TraceMetrics):
         )
         for family in (self._phases, self._total, self._start_sli):
             registry.register(family)
-        self._exported = Counter(
+        self._exported = PrometheusCounter(
             "kubeloop_trace_spans_exported_total", "Spans that the collector accepted.", registry=registry
         )
-        self._dropped = Counter(
+        self._dropped = PrometheusCounter(
             "kubeloop_trace_spans_dropped_total",
             "Spans that could not be exported: the queue was full, or the collector was unreachable or rejected them.",
             ["reason"],
             registry=registry,
         )
-        self._lost = Counter(
+        self._lost = PrometheusCounter(
             "kubeloop_traces_lost_total",
             "Traces dropped because too many pods are pending, or too many traces have ended.",
             ["reason"],
             registry=registry,
         )
-        self.open = Gauge("kubeloop_traces_open", "Traces of pods that have not ended.", registry=registry)
+        self.open = PrometheusGauge("kubeloop_traces_open", "Traces of pods that have not ended.", registry=registry)
 
     def phases(self, times_ns: Mapping[str, int], pod: TracedPod) -> None:
         group = self._group(pod)

@@ -8,13 +8,13 @@ import pytest
 
 from kubeloop.controllers.deployment import rolling_update
 from kubeloop.controllers.deployment.replica_sets import DESIRED_REPLICAS, MAX_REPLICAS
-from kubeloop.controllers.deployment.rolling_update import Resize
+from kubeloop.controllers.deployment.rolling_update import ReplicaSetResize
 from kubeloop.controllers.runtime.integers import InvalidIntOrPercent
 from kubeloop.kube.objects.api_types import DeploymentStatus
 from support.deployments import deployment_with_strategy, replica_set, rolling_update_deployment
 
 
-def sizes(resizes: Iterable[Resize]) -> list[tuple[str, int]]:
+def sizes(resizes: Iterable[ReplicaSetResize]) -> list[tuple[str, int]]:
     return [(resize.rs.metadata.name, resize.replicas) for resize in resizes]
 
 

@@ -65,10 +65,7 @@ def test_endpoints_have_hints_for_their_zone_and_surplus_moves():
     assert sorted(hints(changes)) == ["a", "a", "b", "b"]
     assert (event.type, event.reason) == ("Normal", "TopologyAwareHintsEnabled")
     assert event.message == "Topology Aware Hints has been enabled, addressType: IPv4"
-    assert not cache.is_overloaded("ns/web")
     assert cache.services() == ["ns/web"]
-    cache.ratios = {"a": 0.1, "b": 0.9}
-    assert cache.is_overloaded("ns/web")
 
 
 @pytest.mark.parametrize(

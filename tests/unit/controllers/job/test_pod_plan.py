@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.controllers.job.pod_backoff import BackoffRecord
-from kubeloop.controllers.job.pod_plan import PodPlan, plan_pods, pod_bodies
+from kubeloop.controllers.job.pod_plan import JobPodPlan, plan_pods, pod_bodies
 from support.job_objects import NOW, new_job, new_pod, state_of
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -14,7 +14,7 @@ IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
 INDEXED = {"completionMode": "Indexed", "completions": 5, "parallelism": 3}
 
 
-def names(plan: PodPlan) -> list[str]:
+def names(plan: JobPodPlan) -> list[str]:
     return [pod.metadata.name for pod in plan.delete]
 
 
@@ -31,7 +31,7 @@ def names(plan: PodPlan) -> list[str]:
 )
 def test_number_of_pods_to_create(spec, phases, create):
     state = state_of(new_job(**spec), *(new_pod(f"p{number}", phase) for number, phase in enumerate(phases)))
-    assert plan_pods(state, NOW) == PodPlan(create=create)
+    assert plan_pods(state, NOW) == JobPodPlan(create=create)
 
 
 def test_surplus_pods_are_deleted_least_progress_first():
@@ -42,7 +42,7 @@ def test_surplus_pods_are_deleted_least_progress_first():
 
 def test_failed_pods_are_replaced_after_the_backoff():
     state = state_of(new_job(), backoff=BackoffRecord(2, NOW))
-    assert plan_pods(state, NOW) == PodPlan(wait_seconds=20)
+    assert plan_pods(state, NOW) == JobPodPlan(wait_seconds=20)
 
 
 @pytest.mark.parametrize(("policy", "create"), [("TerminatingOrFailed", 1), ("Failed", 0)])
@@ -54,7 +54,7 @@ def test_terminating_pod_is_replaced_by_policy(policy, create):
 
 def test_lowest_free_indexes_are_created():
     job = new_job(**INDEXED, status={"completedIndexes": "1", "succeeded": 1})
-    assert plan_pods(state_of(job, new_pod("p", index=2)), NOW) == PodPlan(create=2, indexes=[0, 3])
+    assert plan_pods(state_of(job, new_pod("p", index=2)), NOW) == JobPodPlan(create=2, indexes=[0, 3])
 
 
 def test_repeated_and_invalid_indexes_are_deleted_first():
@@ -71,9 +71,9 @@ def test_repeated_and_invalid_indexes_are_deleted_first():
 def test_each_index_has_its_own_backoff():
     job = new_job(**INDEXED, backoffLimitPerIndex=9)
     failed = new_pod("p", "Failed", index=1, annotations={COUNT: "3", IGNORED: "1"})
-    assert plan_pods(state_of(job, failed), NOW) == PodPlan(create=2, indexes=[0, 2])
+    assert plan_pods(state_of(job, failed), NOW) == JobPodPlan(create=2, indexes=[0, 2])
     others = [new_pod(f"p{index}", index=index) for index in (0, 2)]
-    assert plan_pods(state_of(job, failed, *others), NOW) == PodPlan(wait_seconds=60)  # 160 s, 100 s ago
+    assert plan_pods(state_of(job, failed, *others), NOW) == JobPodPlan(wait_seconds=60)  # 160 s, 100 s ago
 
 
 def test_bodies_of_indexed_pods():
@@ -84,7 +84,7 @@ def test_bodies_of_indexed_pods():
         "spec": {"containers": [container, named], "initContainers": [{"name": "i"}]},
     }
     state = state_of(new_job(**INDEXED, template=template))
-    first, second = pod_bodies(state, PodPlan(create=2, indexes=[0, 3]))
+    first, second = pod_bodies(state, JobPodPlan(create=2, indexes=[0, 3]))
     variable = {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}}
     assert second["metadata"]["generateName"] == "j-3-"
     assert second["metadata"]["labels"] == {"app": "j", INDEX: "3"}
@@ -98,7 +98,7 @@ def test_bodies_of_indexed_pods():
 
 
 def test_bodies_without_indexes_have_the_finalizer_only():
-    (body,) = pod_bodies(state_of(new_job()), PodPlan(create=1))
+    (body,) = pod_bodies(state_of(new_job()), JobPodPlan(create=1))
     assert body["metadata"]["finalizers"] == ["batch.kubernetes.io/job-tracking"]
     assert body["metadata"]["generateName"] == "j-"
     assert "hostname" not in body["spec"]
@@ -113,7 +113,7 @@ def test_replacement_takes_over_the_failure_counts(disrupted, counts):
     policy = {"rules": [{"action": "Ignore", "onPodConditions": conditions}]}
     job = new_job(**INDEXED, backoffLimitPerIndex=9, podFailurePolicy=policy)
     failed = new_pod("p", "Failed", index=1, annotations={COUNT: "2"}, conditions=conditions if disrupted else [])
-    new, replacement = pod_bodies(state_of(job, failed), PodPlan(create=2, indexes=[0, 1]))
+    new, replacement = pod_bodies(state_of(job, failed), JobPodPlan(create=2, indexes=[0, 1]))
     assert new["metadata"]["annotations"] == {INDEX: "0", COUNT: "0"}
     assert replacement["metadata"]["annotations"] == {INDEX: "1", **counts}
 
@@ -122,5 +122,5 @@ def test_long_names_leave_room_for_index_and_suffix():
     job = new_job(**INDEXED)
     metadata = type(job.metadata)(name="x" * 63, namespace="ns", uid="u")
     state = state_of(type(job)(api_version="batch/v1", kind="Job", metadata=metadata, spec=job.spec))
-    (body,) = pod_bodies(state, PodPlan(create=1, indexes=[12]))
+    (body,) = pod_bodies(state, JobPodPlan(create=1, indexes=[12]))
     assert body["metadata"]["generateName"] == "x" * 54 + "-12-"

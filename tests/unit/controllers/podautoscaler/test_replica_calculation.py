@@ -9,8 +9,8 @@ import pytest
 
 from kubeloop.controllers.podautoscaler.replica_calculation import (
     MetricError,
-    PodGroups,
     PodMetric,
+    PodsByReadiness,
     Proposal,
     ReadinessRules,
     Tolerances,
@@ -51,8 +51,8 @@ def metric(value: int = 100, age: float = 0, window: float = 30) -> PodMetric:
     return PodMetric(value, NOW - timedelta(seconds=age), window)
 
 
-def groups(ready: int, *, unready: str = "", missing: str = "") -> PodGroups:
-    return PodGroups(ready, frozenset(unready), frozenset(missing), frozenset())
+def groups(ready: int, *, unready: str = "", missing: str = "") -> PodsByReadiness:
+    return PodsByReadiness(ready, frozenset(unready), frozenset(missing), frozenset())
 
 
 def test_pods_are_grouped_by_state_and_metrics():

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.controllers.replicaset.pod_groups import PodGroups
+from kubeloop.controllers.replicaset.pod_groups import OwnerPodGroups
 from kubeloop.kube.objects.api_types import Pod, convert
 from support.pod_groups import group_pods
 
@@ -40,7 +40,7 @@ pods = st.builds(
 
 @given(events=st.lists(st.tuples(pods, st.booleans()), max_size=30))
 def test_pod_groups_match_pods_after_any_events(events):
-    groups = PodGroups("ReplicaSet")
+    groups = OwnerPodGroups("ReplicaSet")
     current: dict[str, Pod] = {}
     for new, removed in events:
         old = current.get(new.key)

@@ -13,6 +13,7 @@ import pytest
 
 from kubeloop.controllers.runtime.controller import Controller, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.metrics_interface import NO_CONTROLLER_METRICS, ControllerMetrics
 from kubeloop.controllers.runtime.queue.reconcile_pace import FEWEST, MAX_WAIT_SECONDS, ReconcilePace
 from kubeloop.controllers.runtime.queue.work_queue import WorkQueue
 from kubeloop.kube.errors import Conflict
@@ -22,7 +23,7 @@ from kubeloop.testing.virtual_time import VirtualClock
 pytestmark = pytest.mark.virtual_time
 
 
-def context(metrics: Any = None, **fields: Any) -> ControllerContext:
+def context(metrics: ControllerMetrics = NO_CONTROLLER_METRICS, **fields: Any) -> ControllerContext:
     unused: Any = None
     return ControllerContext(
         client=unused,

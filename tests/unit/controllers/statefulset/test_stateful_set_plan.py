@@ -10,8 +10,8 @@ import pytest
 from kubeloop.controllers.statefulset.stateful_set_plan import (
     ChangePod,
     CreatePod,
-    Revisions,
     StatefulSetPlan,
+    StatefulSetRevisions,
     by_ordinal,
     max_unavailable,
     plan_pods,
@@ -54,7 +54,12 @@ def pod(ordinal: int, state: str = "ready", revision: str = "new", label: bool =
 def plan(sts: StatefulSet, *pods: Pod, claims: Any = (), limits_unavailable: bool = False) -> StatefulSetPlan:
     by_name = {claim.metadata.name: claim for claim in claims}
     return plan_pods(
-        sts, by_ordinal(sts, pods), Revisions(OLD, NEW), by_name.get, NOW, limits_unavailable=limits_unavailable
+        sts,
+        by_ordinal(sts, pods),
+        StatefulSetRevisions(OLD, NEW),
+        by_name.get,
+        NOW,
+        limits_unavailable=limits_unavailable,
     )
 
 

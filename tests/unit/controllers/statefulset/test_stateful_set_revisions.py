@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.controllers.runtime.revisions.controller_history import ControllerHistory
-from kubeloop.controllers.statefulset.stateful_set_plan import Revisions
+from kubeloop.controllers.statefulset.stateful_set_plan import StatefulSetRevisions
 from kubeloop.controllers.statefulset.stateful_set_revisions import (
     RevisionSync,
     choose_revision,
@@ -67,5 +67,5 @@ async def test_no_revision_is_deleted_without_a_valid_limit(fake_apiserver, limi
     listed = [revision(number, "a") for number in range(3)]
     sync = RevisionSync(context, ControllerHistory(context))
     reconcile = context.traces.reconcile("statefulset", "ns/web")
-    await sync.truncate(convert(StatefulSet, body), listed, Revisions(listed[2], listed[2]), [], reconcile)
+    await sync.truncate(convert(StatefulSet, body), listed, StatefulSetRevisions(listed[2], listed[2]), [], reconcile)
     assert fake_apiserver.written("DELETE") == []

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from kubeloop.controllers.statefulset.stateful_set_plan import Revisions
+from kubeloop.controllers.statefulset.stateful_set_plan import StatefulSetRevisions
 from kubeloop.controllers.statefulset.stateful_set_status import (
     after_update_deletions,
     needs_status_write,
@@ -26,7 +26,7 @@ from support.stateful_sets import stateful_set
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OLD, NEW = (ControllerRevision(metadata=ObjectMeta(name=name)) for name in ("web-old", "web-new"))
-REVISIONS = Revisions(OLD, NEW)
+REVISIONS = StatefulSetRevisions(OLD, NEW)
 
 
 def pod(

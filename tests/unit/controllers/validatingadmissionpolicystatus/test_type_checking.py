@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.cel.types import DYN, INT, STRING
 from kubeloop.controllers.validatingadmissionpolicystatus.type_checking import (
-    Kind,
+    MatchedKind,
     TypedKind,
     expression_warnings,
     kinds_to_check,
@@ -81,16 +81,16 @@ def test_at_most_ten_kinds_are_checked():
     ("reference", "kind"),
     [
         (None, None),
-        ({"apiVersion": "v1", "kind": "ConfigMap"}, Kind("", "v1", "ConfigMap")),
-        ({"apiVersion": "example.com/v1", "kind": "Limit"}, Kind("example.com", "v1", "Limit")),
+        ({"apiVersion": "v1", "kind": "ConfigMap"}, MatchedKind("", "v1", "ConfigMap")),
+        ({"apiVersion": "example.com/v1", "kind": "Limit"}, MatchedKind("example.com", "v1", "Limit")),
         ({"apiVersion": "a/b/c", "kind": "Limit"}, None),
     ],
 )
-def test_kind_of_the_parameters(reference: Any, kind: Kind | None):
+def test_kind_of_the_parameters(reference: Any, kind: MatchedKind | None):
     assert params_kind({"paramKind": reference}) == kind
 
 
-WIDGET = Kind("example.com", "v1", "Widget")
+WIDGET = MatchedKind("example.com", "v1", "Widget")
 META: JSON = {"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}}
 SCHEMAS: dict[str, JSON] = {
     "Meta": {**META, "properties": {**META["properties"], "labels": {"type": "object"}}},
@@ -140,10 +140,10 @@ def test_type_of_a_schema_with_references():
 
 
 def test_every_kind_has_metadata_and_a_missing_one_no_type():
-    type_ = object_type(SCHEMAS, Kind("example.com", "v1", "Bare"), 0)
+    type_ = object_type(SCHEMAS, MatchedKind("example.com", "v1", "Bare"), 0)
     assert fields(type_)["apiVersion"] == STRING
     assert set(fields(fields(type_)["metadata"])) == {"name", "generateName"}
-    assert object_type(SCHEMAS, Kind("example.com", "v1", "Missing"), 0) is None
+    assert object_type(SCHEMAS, MatchedKind("example.com", "v1", "Missing"), 0) is None
 
 
 def warnings(*validations: JSON, params: Any = None, **spec: Any) -> list[tuple[str, str]]:
@@ -180,8 +180,8 @@ def test_warnings_name_each_field_and_kind():
     assert type_ is not None
     matched = [
         TypedKind(WIDGET, type_),
-        TypedKind(Kind("", "v1", "Pod"), DYN),
-        TypedKind(Kind("", "v1", "Other"), type_),
+        TypedKind(MatchedKind("", "v1", "Pod"), DYN),
+        TypedKind(MatchedKind("", "v1", "Other"), type_),
     ]
     validations = [{"expression": "true"}, {"expression": "true", "messageExpression": "object.x"}]
     text = "ERROR: <input>:1:7: undefined field 'x'\n | object.x\n | ......^\n"

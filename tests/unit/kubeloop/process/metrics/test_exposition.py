@@ -9,13 +9,13 @@ from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 
 from kubeloop.process.metrics.exposition import metrics_page
-from kubeloop.process.metrics.metrics_registry import Counter, Histogram, MetricsRegistry
+from kubeloop.process.metrics.metrics_registry import MetricsRegistry, PrometheusCounter, PrometheusHistogram
 
 
 def filled(histograms: int) -> MetricsRegistry:
     registry = MetricsRegistry()
-    Counter("c_total", "A counter.", registry=registry).inc()
-    histogram = Histogram("h_seconds", "A histogram.", ["ns"], buckets=(0.5, 1.0), registry=registry)
+    PrometheusCounter("c_total", "A counter.", registry=registry).inc()
+    histogram = PrometheusHistogram("h_seconds", "A histogram.", ["ns"], buckets=(0.5, 1.0), registry=registry)
     for number in range(histograms):
         histogram.labels(f"ns-{number}").observe(0.7)
     return registry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import prometheus_client
 import pytest
@@ -12,7 +13,12 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 
-from kubeloop.process.metrics import metrics_registry as own_metrics
+from kubeloop.process.metrics.metrics_registry import (
+    MetricsRegistry,
+    PrometheusCounter,
+    PrometheusGauge,
+    PrometheusHistogram,
+)
 
 BUCKETS = (0.001, 0.5, 1, 2.5, 1000.0)
 NAMES = st.sampled_from(["a", 'quoted "b"', "line\nbreak"])
@@ -24,6 +30,10 @@ def no_created_series():
     disable_created_metrics()
     yield
     prometheus_client.enable_created_metrics()
+
+
+OWN_METRICS = SimpleNamespace(Counter=PrometheusCounter, Gauge=PrometheusGauge, Histogram=PrometheusHistogram)
+"""Our metrics by the names of prometheus_client."""
 
 
 def observed(library, registry, observations):
@@ -46,14 +56,14 @@ def observed(library, registry, observations):
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=20))
 def test_exposition_equals_that_of_prometheus_client(observations):
     library_page = observed(prometheus_client, CollectorRegistry(), observations)
-    own_page = observed(own_metrics, own_metrics.MetricsRegistry(), observations)
+    own_page = observed(OWN_METRICS, MetricsRegistry(), observations)
     assert generate_latest(own_page) == generate_latest(library_page)
     assert openmetrics(own_page) == openmetrics(library_page)
-    assert generate_latest(observed(own_metrics, CollectorRegistry(), observations)) == generate_latest(library_page)
+    assert generate_latest(observed(OWN_METRICS, CollectorRegistry(), observations)) == generate_latest(library_page)
 
 
 def test_wrong_number_of_labels_is_rejected():
-    counter = own_metrics.Counter("c_total", "A counter.", ["one"], registry=own_metrics.MetricsRegistry())
+    counter = PrometheusCounter("c_total", "A counter.", ["one"], registry=MetricsRegistry())
     with pytest.raises(ValueError, match="c_total has the labels"):
         counter.labels("a", "b")
 
