@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.object_meta import path_segment
-from kubeloop.devcluster.validation.pod.token_source import token_source
+from kubeloop.devcluster.validation.pod.token_source import TOKEN_SOURCE, TOKEN_VOLUME_PREFIX
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS, SERVICE_ACCOUNTS
@@ -23,7 +23,6 @@ TOKEN_MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 _DEFAULT_ACCOUNT = "default"
 _ENFORCE_ANNOTATION = "kubernetes.io/enforce-mountable-secrets"
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # strconv.ParseBool
-_VOLUME_PREFIX = "kube-api-access-"
 _SECRET_REFERENCES = {
     "cephfs": "secretRef", "cinder": "secretRef", "flexVolume": "secretRef", "rbd": "secretRef", "scaleIO": "secretRef",
     "iscsi": "secretRef", "storageos": "secretRef", "csi": "nodePublishSecretRef",
@@ -99,17 +98,18 @@ def _account_of(store: ObjectStore, pod: JSON, namespace: str) -> JSON:
 def _mount_token(spec: JSON, rng: random.Random) -> None:
     """Mount the token into each container that mounts nothing else at its path, and add its volume if needed."""
     volumes = spec.get("volumes") or []
-    present = next((volume["name"] for volume in volumes if volume["name"].startswith(_VOLUME_PREFIX)), "")
-    name = present or _VOLUME_PREFIX + name_suffix(rng)
+    present = next((volume["name"] for volume in volumes if volume["name"].startswith(TOKEN_VOLUME_PREFIX)), "")
+    name = present or TOKEN_VOLUME_PREFIX + name_suffix(rng)
+    token_mount = {"name": name, "readOnly": True, "mountPath": TOKEN_MOUNT_PATH}
     is_mounted = False
     for containers in (spec.get("initContainers") or (), spec.get("containers") or ()):
         for container in containers:
             mounts = container.get("volumeMounts") or []
             if not any(mount.get("mountPath") == TOKEN_MOUNT_PATH for mount in mounts):
-                container["volumeMounts"] = [*mounts, {"name": name, "readOnly": True, "mountPath": TOKEN_MOUNT_PATH}]
+                container["volumeMounts"] = [*mounts, token_mount]
                 is_mounted = True
     if is_mounted and not present:
-        spec["volumes"] = [*volumes, {"name": name, "projected": token_source()}]
+        spec["volumes"] = [*volumes, {"name": name, "projected": TOKEN_SOURCE}]
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------

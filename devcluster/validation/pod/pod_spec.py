@@ -18,6 +18,7 @@ from kubeloop.devcluster.validation.pod.security_profile_annotations import (
     validate_profiles_match_fields,
 )
 from kubeloop.devcluster.validation.pod.stored_features import error_list_for_update
+from kubeloop.devcluster.validation.pod.token_source import with_common_token_volume_name
 from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.name_checks import dns_label, dns_subdomain, dns_subdomain_with_underscores, qualified_name
@@ -40,7 +41,8 @@ def validate_pod_spec(
     """
     error_list = type(errors) if old is None else error_list_for_update(type(errors), old)
     name = pod_name if any("ephemeral" in volume for volume in spec.get("volumes") or ()) else ""
-    if not _is_valid(msgspec.json.encode(spec), in_pod, name, error_list):
+    encoded = with_common_token_volume_name(spec, msgspec.json.encode(spec))
+    if not _is_valid(encoded, in_pod, name, error_list):
         problems = error_list()
         _validate_pod_spec_fields(problems, path, spec, in_pod=in_pod, pod_name=name)
         errors += problems

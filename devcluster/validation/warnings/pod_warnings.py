@@ -66,7 +66,8 @@ def pod_warnings(metadata: JSON, spec: JSON, metadata_path: str, path: str) -> l
 
 
 def _volumes_warnings(spec: JSON, path: str) -> Iterator[str]:
-    for i, volume in enumerate(spec.get("volumes", ())):
+    volumes = [(i, volume) for i, volume in enumerate(spec.get("volumes", ())) if not is_token_volume(volume)]
+    for i, volume in volumes:
         where = f"{path}.volumes[{i}]"
         for kind, detail in DEPRECATED_VOLUME_TYPES.items():
             if kind in volume:
@@ -74,9 +75,8 @@ def _volumes_warnings(spec: JSON, path: str) -> Iterator[str]:
         template = volume.get("ephemeral", {}).get("volumeClaimTemplate")
         if template is not None:
             yield from claim_warnings(template.get("spec", {}), f"{where}.ephemeral.volumeClaimTemplate.spec")
-    for volume in spec.get("volumes", ()):
-        if not is_token_volume(volume):
-            yield from overlapping_path_warnings(volume)
+    for _, volume in volumes:
+        yield from overlapping_path_warnings(volume)
 
 
 def _profiles_and_containers_warnings(annotations: JSON, spec: JSON, metadata_path: str, path: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ import pytest
 from kubeloop.devcluster.admission.service_account import MIRROR_ANNOTATION
 from kubeloop.devcluster.admission.service_account import TOKEN_MOUNT_PATH as PATH
 from kubeloop.devcluster.server.apiserver import ServingSettings
+from kubeloop.devcluster.validation.pod import pod_spec
 from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
@@ -94,6 +95,21 @@ async def test_disabled_plugin_leaves_pods_without_account():
 
 
 # --- token volume -----------------------------------------------------------------------------------------------------
+
+
+async def test_validation_of_equal_pods_is_cached_in_spite_of_the_random_name(api: InProcessApi):
+    first = created(api, {}, name="a")["volumes"][0]["name"]
+    misses = pod_spec._is_valid.cache_info().misses
+    second = created(api, {}, name="b")["volumes"][0]["name"]
+    assert first != second
+    assert pod_spec._is_valid.cache_info().misses == misses
+
+
+async def test_mount_of_a_missing_token_volume_is_refused_after_a_valid_pod(api: InProcessApi):
+    created(api, {}, name="valid")
+    mount = {"name": "kube-api-access-xxxxx", "mountPath": "/x"}
+    status, content = create(api, {"containers": [{**CONTAINER, "volumeMounts": [mount]}]})
+    assert (status, content["details"]["causes"][0]["field"]) == (422, "spec.containers[0].volumeMounts[0].name")
 
 
 async def test_token_volume_is_mounted_into_all_containers(api: InProcessApi):
