@@ -376,7 +376,7 @@ class _Connection(SharedBufferProtocol):
                 return
             async for chunk in chunks:
                 await self._writable.wait()
-                if not self._send(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk):
+                if chunk and not self._send(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk):
                     return
             if chunked:
                 self._send(b"0\r\n\r\n")

@@ -181,6 +181,12 @@ class WatchStream:
         self._watcher.close()
         await self._chunks.aclose()  # type: ignore[attr-defined]
 
+    def _encoded(self, bookmark: bytes) -> bytes:
+        """End the watch if the requested form of objects, as of events, excludes bookmarks."""
+        if not bookmark:
+            self._watcher.cut()
+        return bookmark
+
     async def _run(self) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         watcher, bookmark = self._watcher, self._bookmark
@@ -192,15 +198,16 @@ class WatchStream:
         try:
             initial = watcher.take_lines()
             if self._initial_events_end and bookmark is not None:
-                initial.append(bookmark(True))
+                initial.append(self._encoded(bookmark(True)))
             for at in range(0, len(initial), LINES_PER_CHUNK):  # other events and requests are handled in between
-                yield b"".join(initial[at : at + LINES_PER_CHUNK])
+                if chunk := b"".join(initial[at : at + LINES_PER_CHUNK]):
+                    yield chunk
             while True:
                 await watcher.wait(min(end, next_bookmark))
                 chunk = watcher.take()
                 now = loop.time()
                 if bookmark is not None and now >= next_bookmark and now < end:
-                    chunk += bookmark(False)
+                    chunk += self._encoded(bookmark(False))
                     next_bookmark = now + self._bookmark_seconds
                     if now < last_bookmark_at < next_bookmark:
                         next_bookmark = last_bookmark_at

@@ -91,7 +91,9 @@ def create(server: RealApiServer) -> None:
     server.request("POST", "/api/v1/namespaces", {"metadata": {"name": "x"}})
     created = server.request("POST", DEFINITIONS, definition())
     name = f"{DEFINITIONS}/{created['metadata']['name']}"
-    wait(lambda: any(it["type"] == "Established" for it in server.request("GET", name)["status"].get("conditions", ())))
+    wait(
+        lambda: any(it["type"] == "Established" for it in server.request("GET", name)["status"].get("conditions") or ())
+    )
     for case, (replicas, usages, spec) in CASES.items():
         labels = {"app": case}
         container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "100m", "memory": "4Mi"}}}

@@ -16,6 +16,7 @@ from typing import Any
 from support.cli_processes import Kubeloop
 from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 from support.resource_claims import ALLOCATION, FINALIZER, claim_spec, template_body
+from support.token_volumes import masked_token_volumes
 
 JSON = dict[str, Any]
 PODS, EVENTS = "/api/v1/namespaces/ns/pods", "/api/v1/namespaces/ns/events"
@@ -105,7 +106,7 @@ def _text(value: Any) -> str:
 
 
 def state(server: RealApiServer) -> JSON:
-    claims, pods = (stable(list(items(server, path).values())) for path in (CLAIMS, PODS))
+    claims, pods = (stable(masked_token_volumes(list(items(server, path).values()))) for path in (CLAIMS, PODS))
     events = {
         (it["involvedObject"]["name"], it["reason"], it["message"], it["type"], it["source"]["component"])
         for it in items(server, EVENTS).values()

@@ -20,6 +20,7 @@ JSON = dict[str, Any]
 Server = tuple[str, str]
 """URL and token."""
 CONCURRENT_SEQUENCES = 24
+DISABLED_PLUGINS = "ServiceAccount"  # token volumes have random names, which responses would not repeat
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +34,14 @@ def script() -> ModuleType:
 @pytest.fixture(scope="module")
 def real(tmp_path_factory) -> Any:
     needs_binaries()
-    flags = {"service-cluster-ip-range": "10.0.0.0/24"}
+    flags = {"service-cluster-ip-range": "10.0.0.0/24", "disable-admission-plugins": DISABLED_PLUGINS}
     with real_apiserver(tmp_path_factory.mktemp("real"), flags=flags) as kubernetes:
         yield kubernetes.url, ADMIN_TOKEN
 
 
 @pytest.fixture
 async def ours(tmp_path) -> AsyncIterator[Server]:
-    async with running_apiserver(bare_apiserver_command(tmp_path)) as (_, url):
+    async with running_apiserver(bare_apiserver_command(tmp_path, disabled_plugins=DISABLED_PLUGINS)) as (_, url):
         yield url, TOKEN
 
 

@@ -15,6 +15,7 @@ from kubeloop.devcluster.handlers.watch import WatchSettings, open_watch
 from kubeloop.devcluster.storage.watch import WatchStream
 from kubeloop.devcluster.storage.watch_encoding import JSON_WATCH_ENCODER
 from kubeloop.kube.objects.resources import CONFIG_MAPS
+from support.api_requests import InProcessApi
 from support.config_map_store import ConfigMapStore
 
 SERVED = get_served_resource(CONFIG_MAPS)
@@ -64,3 +65,14 @@ async def test_first_events_of_a_watch(query: str, events: list[str]):
 async def test_future_revision_of_initial_events_times_out():
     with pytest.raises(StatusError, match="Too large resource version: 9, current: 1"):
         opened(ConfigMapStore(), f"{INITIAL}&resourceVersion=9")
+
+
+@pytest.mark.parametrize("names", [[], ["a"]])
+async def test_watch_as_lists_of_metadata_ends_without_events(names: list[str]):
+    api, path = InProcessApi(), "/api/v1/namespaces/default/configmaps"
+    for name in names:
+        api.create(path, {"metadata": {"name": name}})
+    form = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+    response = api.respond("GET", f"{path}?watch=1&timeoutSeconds=1&{INITIAL}", accept=form)
+    assert not isinstance(response.body, bytes)
+    assert (response.status, [chunk async for chunk in response.body]) == (200, [])
