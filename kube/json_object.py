@@ -5,3 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 JSON = dict[str, Any]
+
+
+def sorted_map(value: JSON) -> JSON:
+    """Return a map in the order of its keys, as Go encodes maps."""
+    keys = [*value]
+    ordered = sorted(keys)
+    return value if keys == ordered else {key: value[key] for key in ordered}

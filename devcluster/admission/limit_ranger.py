@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kubeloop.devcluster.api import errors
-from kubeloop.kube.json_object import JSON
+from kubeloop.kube.json_object import JSON, sorted_map
 from kubeloop.kube.objects.pod_resources import pod_resource_totals
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from kubeloop.kube.quantities import parse_quantity
@@ -82,7 +82,7 @@ def _set_defaults(container: JSON, kind: str, defaults: dict[str, dict[str, str]
     for part, amounts in defaults.items():
         missing = {name: amount for name, amount in amounts.items() if name not in resources.get(part, {})}
         if missing:
-            resources[part] = {**resources.get(part, {}), **missing}
+            resources[part] = sorted_map({**resources.get(part, {}), **missing})
             yield f"{', '.join(sorted(missing))} {part.removesuffix('s')} for {kind} {container.get('name', '')}"
 
 

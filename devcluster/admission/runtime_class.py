@@ -10,7 +10,7 @@ from kubeloop.devcluster.api.served_resources import RUNTIME_CLASSES
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.kube.field_errors import quoted
-from kubeloop.kube.json_object import JSON
+from kubeloop.kube.json_object import JSON, sorted_map
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.kube.quantities import parse_quantity
 
@@ -64,7 +64,7 @@ def apply_runtime_class(store: ObjectStore, pod: JSON) -> None:
             )
             raise errors.forbidden(PODS, name, message)
     if selector:
-        spec["nodeSelector"] = selector
+        spec["nodeSelector"] = sorted_map(selector)
     if tolerations := scheduling.get("tolerations"):
         spec["tolerations"] = _merge_tolerations(spec.get("tolerations", []), tolerations)
 

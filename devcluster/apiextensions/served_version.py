@@ -197,7 +197,7 @@ class ServedVersion:
         """Return a stored object as a server reads it after its definition changed: pruned, with new defaults."""
         read, _ = pruned_object({**obj, "apiVersion": self.served.resource.api_version}, self.schema)
         self.default(read)
-        return {"kind": read["kind"], **read}
+        return read
 
     def _converted(self, obj: JSON, target: ServedVersion) -> JSON:
         api_version = target.served.resource.api_version

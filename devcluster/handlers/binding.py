@@ -11,7 +11,7 @@ from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.field_errors import quoted
-from kubeloop.kube.json_object import JSON
+from kubeloop.kube.json_object import JSON, sorted_map
 from kubeloop.kube.objects.resources import PODS
 
 
@@ -40,9 +40,9 @@ class PodBinder:
         labels = binding_metadata.get("labels") or {}
         new_metadata = {**metadata}
         if annotations:
-            new_metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
+            new_metadata["annotations"] = sorted_map({**metadata.get("annotations", {}), **annotations})
         if labels and self._copies_labels:
-            new_metadata["labels"] = {**metadata.get("labels", {}), **labels}
+            new_metadata["labels"] = sorted_map({**metadata.get("labels", {}), **labels})
         bound["metadata"] = new_metadata
         bound["status"] = _with_pod_scheduled(pod["status"], rfc3339(self._clock.now()))
         if self._clears_nomination:

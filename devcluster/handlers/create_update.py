@@ -31,7 +31,7 @@ from kubeloop.devcluster.validation.common.error_list import error_list_type
 from kubeloop.devcluster.validation.validate import validate_create, validate_update, write_warnings
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.field_errors import quoted
-from kubeloop.kube.json_object import JSON
+from kubeloop.kube.json_object import JSON, sorted_map
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.uids import NAME_SUFFIX_LENGTH, name_suffix
 
@@ -149,7 +149,7 @@ class ObjectWriter:
                     raise errors.name_not_generated(info.served.resource, metadata["name"])
                 raise refusal
             if context.dry_run:
-                return obj if crd_version is None else _ordered(served, obj)
+                return _ordered(served, obj)
             stored = table.create(key, _ordered(served, obj))
             stored.needs_rewrite = needs_rewrite
             return stored.object
@@ -391,18 +391,21 @@ def _differs_in_times_alone(obj: JSON, old: JSON) -> bool:
 
 
 def _ordered(served: ServedResource, obj: JSON) -> JSON:
-    """Return `obj` with kind, apiVersion and metadata first, as every stored object (see list.item_prefix_length)."""
+    """Return `obj` in the order of stored objects: kind, apiVersion and metadata first (see list.item_prefix_length).
+
+    Custom resources begin with apiVersion (see store.encode_object). Labels and annotations are sorted, to which the
+    server may have added some.
+    """
     if served.crd_version is not None:
         obj = served.crd_version.to_storage(obj)
-        kind, api_version = obj["kind"], obj["apiVersion"]
+        first = {"apiVersion": obj["apiVersion"], "kind": obj["kind"]}
     else:
-        kind, api_version = served.resource.kind, served.resource.api_version
-    return {
-        "kind": kind,
-        "apiVersion": api_version,
-        "metadata": obj["metadata"],
-        **{name: value for name, value in obj.items() if name not in _FIRST},
-    }
+        first = {"kind": served.resource.kind, "apiVersion": served.resource.api_version}
+    metadata = obj["metadata"]
+    for name in ("labels", "annotations"):
+        if values := metadata.get(name):
+            metadata[name] = sorted_map(values)
+    return {**first, "metadata": metadata, **{name: value for name, value in obj.items() if name not in _FIRST}}
 
 
 _FIRST = ("kind", "apiVersion", "metadata")

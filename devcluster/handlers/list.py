@@ -22,6 +22,7 @@ from kubeloop.kube.json_object import JSON
 _LARGE_BYTES = 128 << 10
 
 _encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 class Page(msgspec.Struct):
@@ -122,9 +123,10 @@ def list_json(served: ServedResource, page: Page) -> bytes:
 def _list_json(served: ServedResource, page: Page) -> bytes:
     resource = served.resource
     if served.crd_version is not None:
-        metadata = {"continue": "", **page.metadata}  # untyped lists include an empty token
-        empty_list = {"kind": served.list_kind, "apiVersion": resource.api_version, "metadata": metadata, "items": []}
-        return _encode(empty_list)[:-2] + b",".join([stored.json() for stored in page.items]) + b"]}\n"
+        tail = {"kind": served.list_kind, "metadata": {"continue": "", **page.metadata}}  # with an empty token
+        items = b",".join([stored.json() for stored in page.items])
+        head = b'{"apiVersion":"%s","items":[%b],' % (resource.api_version.encode(), items)
+        return head + _encode_sorted(tail)[1:] + b"\n"
     prefix = item_prefix_length(resource.kind, resource.api_version)
     head = b'{"kind":"%s","apiVersion":"%s","metadata":%s,"items":[' % (
         served.list_kind.encode(),

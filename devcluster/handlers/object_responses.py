@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Response
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import ServedResource
@@ -14,13 +12,11 @@ from kubeloop.devcluster.printers.table import table
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.negotiation import OutputFormat, check_metadata_form, negotiate_output
 from kubeloop.devcluster.serializer.responses import encode_response
-from kubeloop.devcluster.storage.store import StoredObject
+from kubeloop.devcluster.storage.store import StoredObject, encode_object
 from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.handlers.protobuf_responses import ProtobufWriter
-
-_encode = msgspec.json.Encoder().encode
 
 
 def object_response(
@@ -37,7 +33,7 @@ def object_response(
     if output.protobuf and stored is not None and output.form == "objects" and target.crd_version is None:
         return Response(status, protobuf_writer(target).body(stored), PROTOBUF_TYPE)
     if output.form == "objects" and not output.yaml and not output.protobuf and target.is_storage_version:
-        return Response(status, (stored.json() if stored is not None else _encode(obj)) + b"\n")
+        return Response(status, (stored.json() if stored is not None else encode_object(obj)) + b"\n")
     if context.info.subresource != "scale":
         obj = from_stored(target, obj)
     if output.form == "table":
@@ -46,7 +42,7 @@ def object_response(
     elif output.form == "metadata":
         check_metadata_form(output, target.resource, is_list=False)
         obj = metadata_of(obj, output)
-    return encode_response(status, obj, output)
+    return _encoded(status, obj, output)
 
 
 def list_response(context: RequestContext, objects: list[JSON], metadata: JSON, output: OutputFormat) -> Response:
@@ -65,7 +61,16 @@ def list_response(context: RequestContext, objects: list[JSON], metadata: JSON, 
         metadata = metadata if target.crd_version is None else {"continue": "", **metadata}
         items = [{name: value for name, value in obj.items() if name not in left_out} for obj in objects]
         kind, api_version = target.list_kind, resource.api_version
-    return encode_response(200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, output)
+    content = {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}
+    if output.form == "objects" and target.crd_version is not None:
+        content = {"apiVersion": api_version, **content}
+    return _encoded(200, content, output)
+
+
+def _encoded(status: int, obj: JSON, output: OutputFormat) -> Response:
+    if output.form == "objects" and not output.yaml and not output.protobuf:
+        return Response(status, encode_object(obj) + b"\n")
+    return encode_response(status, obj, output)
 
 
 def table_content(context: RequestContext, objects: list[JSON], metadata: JSON, output: OutputFormat) -> JSON:

@@ -79,7 +79,10 @@ def open_watch(
         }
         if annotations:
             metadata["annotations"] = annotations
-        obj = {"kind": resource.kind, "apiVersion": resource.api_version, **empty, "metadata": metadata}
+        names = {"kind": resource.kind, "apiVersion": resource.api_version}
+        if served.crd_version is not None:
+            names = {"apiVersion": resource.api_version, "kind": resource.kind}
+        obj = {**names, **empty, "metadata": metadata}
         return encoder.object("BOOKMARK", obj)
 
     timeout = go_duration_seconds(options.timeout_seconds or 0) or MIN_WATCH_SECONDS * (1 + rng.random())

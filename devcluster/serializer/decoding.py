@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from kubeloop.devcluster.api.strategy import CustomResource
 from kubeloop.kube import schema
-from kubeloop.kube.json_object import JSON
+from kubeloop.kube.json_object import JSON, sorted_map
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.quantities import Quantity, QuantityError, parse_quantity
 from kubeloop.kube.times import ZERO_TIME_SECONDS, quoted_text, text_seconds, time_text
@@ -351,21 +351,14 @@ def _map_converter(element: schema.TypeRef) -> Convert:
             for item in value.values():
                 if type(item) is not str:
                     return convert_map(value)
-            return _sorted_map(value)
+            return sorted_map(value)
 
     def convert_map(value: Any) -> JSON:
         if type(value) is not dict:
             raise _Mismatch
-        return _sorted_map({key: convert(item) if item is not None else zero for key, item in value.items()})
+        return sorted_map({key: convert(item) if item is not None else zero for key, item in value.items()})
 
     return convert_strings if element.kind == "string" else convert_map
-
-
-def _sorted_map(value: JSON) -> JSON:
-    """Return a map in the order of its keys, as Go encodes maps."""
-    keys = [*value]
-    ordered = sorted(keys)
-    return value if keys == ordered else {key: value[key] for key in ordered}
 
 
 @cache

@@ -32,6 +32,17 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
 _encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def encode_object(obj: JSON) -> bytes:
+    """Encode an object in Go's order of fields.
+
+    Go encodes custom resources and their lists, which begin with apiVersion here, as maps: all fields are sorted.
+    """
+    return (_encode_sorted if next(iter(obj), "") == "apiVersion" else _encode)(obj)
+
+
 METADATA_FIELDS = (
     "name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp",
     "deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences", "finalizers",
@@ -72,7 +83,7 @@ class StoredObject:
     def json(self) -> bytes:
         """Return the object as JSON; encoded once for all lists and watches."""
         if self._json is None:
-            self._json = _encode(self.object)
+            self._json = encode_object(self.object)
         return self._json
 
     def protobuf(self, write: Callable[[JSON], bytes]) -> bytes:

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-import msgspec
-
-from kubeloop.devcluster.storage.store import Change, StoredObject
+from kubeloop.devcluster.storage.store import Change, StoredObject, encode_object
 from kubeloop.kube.json_object import JSON
-
-_encode = msgspec.json.Encoder().encode
 
 
 class WatchEncoder(Protocol):
@@ -36,7 +32,7 @@ class WatchEncoder(Protocol):
 
 
 def encode_json_event(type_: str, obj: JSON) -> bytes:
-    return b'{"type":"%s","object":%s}\n' % (type_.encode(), _encode(obj))
+    return b'{"type":"%s","object":%s}\n' % (type_.encode(), encode_object(obj))
 
 
 class JsonWatchEncoder:

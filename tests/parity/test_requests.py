@@ -517,3 +517,57 @@ def test_applied_objects_have_the_bytes_of_kube_apiserver(servers, namespace):
         fields = [entry["fieldsV1"] for entry in sorted(metadata["managedFields"], key=lambda entry: entry["manager"])]
         sent.append(json.dumps([content["data"], metadata["labels"], fields]))
     assert sent[0] == sent[1]
+
+
+_GENERATED = re.compile(rb'(?<=:)"(?:[0-9a-f-]{36}|\d+|\d{4}-[0-9T:-]+Z)"')
+
+
+def test_custom_resources_have_the_bytes_of_kube_apiserver(servers, namespace):
+    path = f"/apis/scaled.example.com/v1/namespaces/{namespace}/sets"
+    other_version, merge = path.replace("/v1/", "/v2/"), "application/merge-patch+json"
+    metadata = {"name": "bytes", "labels": {"b": "", "a": ""}, "annotations": {"z": "1", "c": "2"}}
+    names = {"kind": "Set", "metadata": metadata, "apiVersion": "scaled.example.com/v1"}
+    free = {**names, "apiVersion": "scaled.example.com/v2", "data": {"z": {"y": 1, "b": 2}, "a": [{"q": 1, "c": 2}]}}
+    initial = "watch=1&timeoutSeconds=1&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan"
+    requests = [
+        Request("POST", f"{path}?dryRun=All", {**names, "spec": {"size": 1, "color": "x"}}),
+        Request("POST", path, {**names, "spec": {"size": 1, "color": "x"}}),
+        Request("PUT", f"{other_version}/bytes?dryRun=All", free),
+        Request("PATCH", f"{path}/bytes", {"metadata": {"labels": {"0": "x"}}, "spec": {"size": 2}}, merge),
+        *(Request("GET", f"{collection}{end}") for collection in (path, other_version) for end in ("/bytes", "")),
+        *(Request("GET", f"{collection}?{initial}") for collection in (path, other_version)),
+        Request("GET", path, accept="application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"),
+        Request("GET", f"{path}/bytes/scale"),
+        Request("DELETE", path),
+    ]
+    for request in requests:
+        contents = [
+            _GENERATED.sub(b'""', server.request(request.method, request.path, request.body, *request[3:]).body)
+            for server in (servers.real, servers.ours)
+        ]
+        assert contents[0] == contents[1], request
+
+
+def test_maps_that_the_server_extends_have_the_order_of_kube_apiserver(servers, namespace):
+    container = {"name": "c", "image": "i", "resources": {"limits": {"memory": "1", "cpu": "1"}, "requests": {}}}
+    pod = {"metadata": {"labels": {"z": "1", "a": "2"}}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+    job = {"metadata": {"name": "sorted"}, "spec": {"template": pod}}
+    space = {"metadata": {"name": "ordered", "labels": {"z": "1", "a": "2"}}}
+    for path, body in (
+        ("/api/v1/namespaces?dryRun=All", space),
+        (f"/apis/batch/v1/namespaces/{namespace}/jobs?dryRun=All", job),
+        (f"/api/v1/namespaces/{namespace}/pods?dryRun=All", {**pod, "metadata": {"name": "sorted", **pod["metadata"]}}),
+    ):
+        contents = [server.request("POST", path, body).content for server in (servers.real, servers.ours)]
+        real, ours = (_maps(masked_token_volumes(content)) for content in contents)
+        assert real == ours, path
+
+
+def _maps(content: Any) -> Any:
+    """Return the keys, in order, of the maps of labels and quantities."""
+    if isinstance(content, list):
+        return [_maps(item) for item in content]
+    if not isinstance(content, dict):
+        return None
+    maps = ("labels", "matchLabels", "limits", "requests")
+    return {name: [*value] if name in maps else _maps(value) for name, value in content.items()}

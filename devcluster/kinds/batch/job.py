@@ -36,7 +36,7 @@ from kubeloop.devcluster.validation.common.error_list import (
 from kubeloop.devcluster.validation.pod.pod_spec import template_before, validate_pod_template_spec
 from kubeloop.devcluster.validation.warnings.pod_warnings import has_same_spec, hostname_warnings, template_warnings
 from kubeloop.kube.field_errors import quoted
-from kubeloop.kube.json_object import JSON
+from kubeloop.kube.json_object import JSON, sorted_map
 from kubeloop.kube.name_checks import dns_label, qualified_name
 from kubeloop.kube.objects.resources import POD_GROUPS
 from kubeloop.kube.times import parse_time, seconds_between
@@ -410,12 +410,18 @@ def _prepare_create(job: JSON, _write: Write) -> None:
     spec, metadata = job["spec"], job["metadata"]
     if spec.get("manualSelector"):
         return
-    labels = spec.setdefault("template", {}).setdefault("metadata", {}).setdefault("labels", {})
+    template_metadata = spec.setdefault("template", {}).setdefault("metadata", {})
+    labels = template_metadata.setdefault("labels", {})
     for prefix in ("", "batch.kubernetes.io/"):
         labels.setdefault(f"{prefix}controller-uid", metadata["uid"])
         labels.setdefault(f"{prefix}job-name", metadata.get("name", ""))
-    match_labels = spec.setdefault("selector", {}).setdefault("matchLabels", {})
+    if metadata.get("labels") is labels:  # see _default
+        metadata["labels"] = sorted_map(labels)
+    template_metadata["labels"] = sorted_map(labels)
+    selector = spec.setdefault("selector", {})
+    match_labels = selector.setdefault("matchLabels", {})
     match_labels.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
+    selector["matchLabels"] = sorted_map(match_labels)
 
 
 def _check_update(chain: AdmissionChain, context: RequestContext, job: JSON, old: JSON) -> None:

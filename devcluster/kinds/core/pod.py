@@ -47,7 +47,7 @@ from kubeloop.devcluster.validation.pod.security_profile_annotations import (
 )
 from kubeloop.devcluster.validation.warnings.pod_warnings import hostname_warnings, pod_warnings
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from kubeloop.kube.json_object import JSON
+from kubeloop.kube.json_object import JSON, sorted_map
 from kubeloop.kube.objects.pod_resources import container_totals, is_pod_level
 from kubeloop.kube.objects.qos import qos_class
 from kubeloop.kube.objects.quota_usage import is_terminating as has_deadline
@@ -59,7 +59,7 @@ def _requests_from_limits(containers: Iterable[JSON]) -> None:
         limits = resources.get("limits") if resources else None
         if limits:
             assert resources is not None
-            resources["requests"] = {**limits, **resources.get("requests", {})}
+            resources["requests"] = sorted_map({**limits, **resources.get("requests", {})})
 
 
 def _host_ports(containers: Iterable[JSON]) -> None:
@@ -83,9 +83,9 @@ def _default_pod_resources(spec: JSON) -> None:
                 requests = {**requests, name: quantity}
         requests = {**{name: quantity for name, quantity in limits.items() if is_pod_level(name)}, **requests}
     if limits:
-        resources["limits"] = limits
+        resources["limits"] = sorted_map(limits)
     if requests:
-        resources["requests"] = requests
+        resources["requests"] = sorted_map(requests)
 
 
 def _default(pod: JSON) -> None:

@@ -37,8 +37,9 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
         return count
 
-    for module in (store, watch_encoding, object_responses, list_module):
-        monkeypatch.setattr(module, "_encode", counting(msgspec.json.encode))
+    for module in (store, watch_encoding, object_responses):
+        monkeypatch.setattr(module, "encode_object", counting(msgspec.json.encode))
+    monkeypatch.setattr(list_module, "_encode", counting(msgspec.json.encode))
     writer = codec.writer
     monkeypatch.setattr(codec, "writer", lambda *kind: counting(writer(*kind)))
     object_responses.protobuf_writer.cache_clear()
