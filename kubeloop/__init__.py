@@ -13,5 +13,5 @@ them.
 """
 
 __version__ = "0.1.0"
-KUBERNETES_VERSION = "v1.36"
-"""The Kubernetes release whose behaviour kubeloop follows."""
+KUBERNETES_VERSION = "v1.36.2"
+"""The Kubernetes release whose behaviour kubeloop follows, and with whose binaries it is compared."""

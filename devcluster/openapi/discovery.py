@@ -202,7 +202,7 @@ VERSION: JSON = {
     "emulationMinor": "36",
     "minCompatibilityMajor": "1",
     "minCompatibilityMinor": "35",
-    "gitVersion": "v1.36.0+kubeloop",
+    "gitVersion": "v1.36.2+kubeloop",
     "gitCommit": "",
     "gitTreeState": "",
     "buildDate": "1970-01-01T00:00:00Z",

@@ -193,7 +193,6 @@ class ApiServer:
             if gates.enabled("ServiceCIDRStatusFieldWiping")
             else replace(get_served_resource(SERVICE_CIDRS), resets_status=False)
         )
-        self._health_checks = health_paths.health_checks(gates)
         self._compute_thread = ComputeThread()
         self._definitions = Definitions(self.store, clock, self._end_watches)
         disabled = settings.disabled_plugins
@@ -384,20 +383,20 @@ class ApiServer:
             return metrics_response(request, self._metrics, self.store, watched, gates, began, seats)
         if (document := self._documents.response(request)) is not None:
             return document
-        response = health_paths.openid(request, self.token_key) or health_paths.health(request, self._health_checks)
+        response = health_paths.openid(request, self.token_key) or health_paths.health(request)
         if response is not None:
             return response
         if path in ("", "/index.html"):
             resources = (version.served.resource for version in self._definitions.versions())
             custom = [(resource.group, resource.version) for resource in resources]
             versions = group_versions(self._api_gates) + custom
-            return health_paths.root(versions, self._zpages, self._health_checks)
+            return health_paths.root(versions, self._zpages)
         if request.path in self._zpages:
             from kubeloop.devcluster.server import zpages  # rarely requested
 
             if request.path == "/flagz":
                 return zpages.flagz(request, self._flags())
-            paths = health_paths.listed_paths(group_versions(self._api_gates), self._zpages, self._health_checks)
+            paths = health_paths.listed_paths(group_versions(self._api_gates), self._zpages)
             return zpages.statusz(request, self._began, self.clock.now(), paths)
         if path.startswith("/api/"):
             raise errors.path_not_found()

@@ -5,7 +5,7 @@ Sources: apiserver pkg/server/healthz, pkg/server/routes, kubernetes pkg/routes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -15,7 +15,6 @@ from kubeloop.devcluster.api.request import JSON_TYPE, KEY_SET_TYPE, Request, Re
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
 from kubeloop.devcluster.serializer.negotiation import matches_accept
-from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 
 _CONFIGURATION, _KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
@@ -27,54 +26,18 @@ _OPENID_CONFIGURATION: JSON = {
     "id_token_signing_alg_values_supported": ["ES256"],
 }
 
-_START_HOOKS = """
-start-apiserver-admission-initializer generic-apiserver-start-informers priority-and-fairness-config-consumer
-priority-and-fairness-filter storage-object-count-tracker-hook start-apiextensions-informers
-start-apiextensions-controllers crd-informer-synced start-system-namespaces-controller
-peer-endpoint-reconciler-controller start-cluster-authentication-info-controller
-start-kube-apiserver-identity-lease-controller start-kube-apiserver-identity-lease-garbage-collector storage-readiness
-start-legacy-token-tracking-controller start-service-ip-repair-controllers
-scheduling/bootstrap-system-priority-classes priority-and-fairness-config-producer bootstrap-controller
-start-kubernetes-service-cidr-controller start-kube-aggregator-informers apiservice-status-local-available-controller
-apiservice-status-remote-available-controller apiservice-registration-controller apiservice-wait-for-first-sync
-apiservice-discovery-controller kube-apiserver-autoregistration
+HEALTH: dict[str, tuple[str, ...]] = dict.fromkeys(("/healthz", "/livez", "/readyz"), ("ping",))
+"""Checks per endpoint, by kube-apiserver's names: those that can fail.
+
+A server whose event loop is blocked does not respond to "ping". The others of kube-apiserver check etcd and start-up
+hooks, which a server in one process does not have.
 """
-_STARTED = (
-    *(f"poststarthook/{hook}" for hook in _START_HOOKS.split()),
-    "autoregister-completion",
-    "poststarthook/apiservice-openapi-controller",
-    "poststarthook/apiservice-openapiv3-controller",
-)
-HEALTH: dict[str, tuple[str, ...]] = {
-    "/healthz": ("ping", "log", "loopback-serving-certificate", "etcd", *_STARTED),
-    "/livez": ("ping", "log", "loopback-serving-certificate", "etcd", *_STARTED),
-    "/readyz": ("ping", "log", "informer-sync", *_STARTED, "shutdown"),
-}
-"""Checks per endpoint, by kube-apiserver's names, which probes and scripts request and exclude.
-
-The store takes the place of etcd. The start-up hooks are part of the server, so a server that responds passes all
-checks.
-"""
-_GATES = {
-    "poststarthook/peer-endpoint-reconciler-controller": "UnknownVersionInteroperabilityProxy",
-    "poststarthook/start-kube-apiserver-identity-lease-controller": "APIServerIdentity",
-    "poststarthook/start-kube-apiserver-identity-lease-garbage-collector": "APIServerIdentity",
-}
-
-Checks = Mapping[str, Sequence[str]]
-"""Names of the checks by endpoint."""
 
 
-def health_checks(gates: FeatureGates) -> Checks:
-    """Return the checks of a server with these feature gates."""
-    disabled = {check for check, gate in _GATES.items() if not gates.enabled(gate)}
-    return {path: [check for check in checks if check not in disabled] for path, checks in HEALTH.items()}
-
-
-def health(request: Request, checks_by_path: Checks) -> Response | None:
+def health(request: Request) -> Response | None:
     """Return the response to /healthz, /livez, /readyz and their single checks; None for other paths."""
     name, _, check = request.path.removeprefix("/").partition("/")
-    checks = checks_by_path.get(f"/{name}")
+    checks = HEALTH.get(f"/{name}")
     if checks is None:
         return None
     if request.path != f"/{name}":
@@ -98,23 +61,22 @@ def _healthy(text: str) -> Response:
     return response
 
 
-def root(versions: Iterable[tuple[str, str]], zpages: Iterable[str], checks: Checks) -> Response:
+def root(versions: Iterable[tuple[str, str]], zpages: Iterable[str]) -> Response:
     """Return the list of paths, at / and /index.html; arguments as of listed_paths()."""
-    return indented(200, {"paths": sorted(listed_paths(versions, zpages, checks))})
+    return indented(200, {"paths": sorted(listed_paths(versions, zpages))})
 
 
-def listed_paths(versions: Iterable[tuple[str, str]], zpages: Iterable[str], checks: Checks) -> set[str]:
+def listed_paths(versions: Iterable[tuple[str, str]], zpages: Iterable[str]) -> set[str]:
     """Return the paths that the server lists.
 
-    versions: group and version of all listed resources. zpages: those of /flagz and /statusz that are enabled. checks:
-    of health_checks().
+    versions: group and version of all listed resources. zpages: those of /flagz and /statusz that are enabled.
     """
     paths = {_CONFIGURATION, _KEYS, "/api", "/api/v1", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/version"}
     for group, version in versions:
         if group:
             paths |= {f"/apis/{group}", f"/apis/{group}/{version}"}
     paths |= {"/openapi/v3/", "/metrics", "/metrics/slis", *zpages}
-    for path, names in checks.items():
+    for path, names in HEALTH.items():
         paths |= {path, *(f"{path}/{name}" for name in names)}
     return paths
 

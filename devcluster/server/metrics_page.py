@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from kubeloop.devcluster.api.request import Request, Response, text_response
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_PATH
-from kubeloop.devcluster.server.health_paths import health_checks
+from kubeloop.devcluster.server.health_paths import HEALTH
 from kubeloop.devcluster.server.metrics import BYTES, SECONDS, Labels, RequestMetrics, Series
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import FeatureGates
@@ -46,7 +46,7 @@ def metrics_response(
         if not slis:
             metrics.reset()
         return text_response(200, "metrics reset\n")
-    families = (_health(gates),) if slis else _families(metrics, store, watched, gates, seats)
+    families = (_health(),) if slis else _families(metrics, store, watched, gates, seats)
     return Response(200, _text(families), _CONTENT_TYPE, [("Process-Start-Time-Unix", str(int(began)))])
 
 
@@ -88,7 +88,7 @@ def _families(
     attempts.add_sample(attempts.name, {"result": "failure"}, metrics.unauthenticated)
     attempts.add_sample(attempts.name, {"result": "success"}, metrics.answered - metrics.unauthenticated)
     yield attempts
-    yield _health(gates)
+    yield _health()
     yield _features(gates)
     yield from ProcessCollector(registry=None).collect()
 
@@ -191,9 +191,8 @@ def _features(gates: FeatureGates) -> Metric:
     return family
 
 
-def _health(gates: FeatureGates) -> Metric:
+def _health() -> Metric:
     family = GaugeMetricFamily("kubernetes_healthcheck", "1 for a check that passes.", labels=("name", "type"))
-    checks = health_checks(gates)
-    for check, path in sorted((check, path[1:]) for path, names in checks.items() for check in names):
+    for check, path in sorted((check, path[1:]) for path, names in HEALTH.items() for check in names):
         family.add_metric((check, path), 1)
     return family

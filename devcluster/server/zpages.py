@@ -26,7 +26,7 @@ _NOTICE = (
     "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees"
     " and is for debugging purposes only."
 )
-_BINARY_VERSION, _EMULATION_VERSION = "1.36.0", "1.36"
+_BINARY_VERSION, _EMULATION_VERSION = "1.36.2", "1.36"
 _NOT_FOR_DEBUGGING = ("api", "apis", "openid", "openapi", ".well-known")
 
 

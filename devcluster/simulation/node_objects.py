@@ -17,7 +17,7 @@ from kubeloop.kube.json_object import JSON
 if TYPE_CHECKING:
     from kubeloop.devcluster.simulation.device_files import DevicePool
 
-KUBELET_VERSION = "v1.36.0"
+KUBELET_VERSION = "v1.36.2"
 ANNOTATION_NODE = "kubeloop.dev/node"  # "simulated", or another value for a node with an external kubelet
 ANNOTATION_FAIL = "kubeloop.dev/fail"  # one of FAILURE_MODES, while the annotation exists
 KWOK_NODE = "kwok.x-k8s.io/node"  # "fake": KWOK's annotation of simulated nodes

@@ -272,4 +272,4 @@ def nodes_recover(**options: Any) -> int:
 @commands.command()
 def version() -> None:
     """Print the versions of kubeloop and Kubernetes."""
-    click.echo(f"kubeloop {__version__} (Kubernetes {KUBERNETES_VERSION})")
+    click.echo(f"kubeloop {__version__} (follows Kubernetes {KUBERNETES_VERSION})")

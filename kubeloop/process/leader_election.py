@@ -22,7 +22,7 @@ from kubeloop.kube.objects.resources import LEASES
 
 log = logging.getLogger(__name__)
 
-_JITTER = 1.2  # times the retry period between attempts to acquire, so that candidates do not synchronize
+_JITTER = 1.2  # JitterFactor: retry periods added at most between attempts, so that candidates do not synchronize
 
 
 class ElectionSettings(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class LeaderElection:
         """
         settings = self._settings
         while not await self._try_acquire_or_renew():
-            await asyncio.sleep(settings.retry_period_seconds * self._rng.uniform(1.0, _JITTER))
+            await asyncio.sleep(settings.retry_period_seconds * (1.0 + _JITTER * self._rng.random()))
         log.warning("became leader", extra={"lease": f"{settings.namespace}/{settings.name}"})
         try:
             async with asyncio.TaskGroup() as group:

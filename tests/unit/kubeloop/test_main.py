@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kubeloop import KUBERNETES_VERSION, __version__
+from kubeloop.devcluster.openapi.discovery import VERSION
+
 COMMAND = [sys.executable, "-m", "kubeloop"]
 FULL = Path("/dev/full")
 _needs_full = pytest.mark.skipif(not FULL.exists(), reason="needs /proc")
@@ -56,3 +59,10 @@ def test_characters_that_the_encoding_lacks_are_replaced() -> None:
     result = subprocess.run(command, capture_output=True, env=environment, check=False)
     assert (result.returncode, result.stderr) == (0, b"")
     assert result.stdout.startswith(b"kubeloop ? ")
+
+
+def test_version_and_server_state_the_release_that_is_followed() -> None:
+    result = subprocess.run([*COMMAND, "version"], capture_output=True, text=True, check=True)
+    assert result.stdout == f"kubeloop {__version__} (follows Kubernetes {KUBERNETES_VERSION})\n"
+    assert VERSION["gitVersion"] == f"{KUBERNETES_VERSION}+kubeloop"
+    assert KUBERNETES_VERSION.startswith(f"v{VERSION['major']}.{VERSION['minor']}.")

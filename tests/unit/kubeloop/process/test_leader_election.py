@@ -100,7 +100,7 @@ async def test_leader_releases_the_lease_when_it_ends(world: World):
         leader.cancel()
         await asyncio.wait([leader])
         assert (await world.lease()).spec.holder_identity == ""
-        assert await world.seconds_until_b_acts() <= RETRY_SECONDS * 1.2 + 0.1
+        assert await world.seconds_until_b_acts() <= RETRY_SECONDS * 2.2 + 0.1
         lease = (await world.lease()).spec
         assert (lease.holder_identity, lease.lease_transitions) == ("b", 1)
         other.cancel()
@@ -119,7 +119,7 @@ async def test_disconnected_leader_stops_at_its_renew_deadline(world: World):
         assert isinstance(losing.result(), LeaseLost)
         assert "not renewed within 10 s" in str(losing.result())
         assert RENEW_SECONDS - RETRY_SECONDS <= world.a.acted_until - cut_at <= RENEW_SECONDS
-        assert LEASE_SECONDS - RETRY_SECONDS <= seconds <= LEASE_SECONDS + RETRY_SECONDS * 1.2 + 0.1
+        assert LEASE_SECONDS - RETRY_SECONDS <= seconds <= LEASE_SECONDS + RETRY_SECONDS * 2.2 + 0.1
         other.cancel()
 
 
@@ -210,7 +210,7 @@ async def test_only_the_leader_creates_and_binds_pods(world: World, clock: Clock
         leader.cancel()
         await asyncio.wait([leader])
         await world.b.client.create(PODS, pod("second"), "default")
-        await asyncio.sleep(RETRY_SECONDS * 1.2 + 1.0)
+        await asyncio.sleep(RETRY_SECONDS * 2.2 + 1.0)
         assert (bound(), (await world.lease()).spec.holder_identity) == (2, "b")
         for task in (other, *serving):
             task.cancel()
