@@ -45,11 +45,11 @@ class ServedResource:
     field of metadata whose changes do, too. create_on_update: a PUT of a missing object creates it.
     unconditional_update: a PUT may omit resourceVersion. return_deleted_object: DELETE returns the object instead of a
     Status. dependents: default propagation ("ignored": dependents never count). empty_status: status of a new object.
-    columns: table columns as "Name=path"; () for those of `printers/columns.json`. storage_resource: the resource as which
-    objects are stored, if it differs. crd_version: version of a custom resource. deprecated: warning of every request,
-    or "". own_list_kind: kind of lists, if it is not the kind with "List". compute_objects: returns the objects of a
-    kind that is not stored, on each read.
-    resets_status: False if writes of the object itself change its status, too.
+    columns: table columns as "Name=path"; () for those of `printers/columns.json`. storage_resource: the resource
+    as which objects are stored, if it differs. crd_version: version of a custom resource. deprecated: warning of
+    every request, or "". own_list_kind: kind of lists, if it is not the kind with "List". compute_objects: returns
+    the objects of a kind that is not stored, on each read. resets_status: False if writes of the object itself
+    change its status, too.
     """
 
     resource: Resource[Any]
