@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.scheduler.algorithm import Algorithm
+from kubeloop.scheduler.algorithm import Algorithm, num_feasible_nodes_to_find
 from kubeloop.scheduler.api.extender import ExtenderError
 from kubeloop.scheduler.api.extension_points import FilterPaused
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
@@ -206,3 +206,23 @@ async def test_filters_run_again_after_a_pause() -> None:
     assert events == ["filters", "work", "filters"]
     assert (attempt.facts.feasible, attempt.facts.rejections) == (2, {})
     assert not attempt.state.can_pause
+
+
+@pytest.mark.parametrize(
+    ("nodes", "percentage", "feasible"),
+    [
+        pytest.param(0, 0, 0, id="no nodes"),
+        pytest.param(99, 0, 99, id="small cluster: all"),
+        pytest.param(99, 10, 99, id="small cluster: all, whatever the percentage"),
+        pytest.param(100, 0, 100, id="at least 100"),
+        pytest.param(200, 30, 100, id="60 are fewer than 100"),
+        pytest.param(1000, 0, 420, id="adaptive: 50 - 1000 / 125 = 42 %"),
+        pytest.param(5000, 0, 500, id="adaptive: 10 %"),
+        pytest.param(6000, 0, 300, id="adaptive: at least 5 %"),
+        pytest.param(1000, 30, 300, id="configured percentage"),
+        pytest.param(1001, 33, 330, id="rounded down"),
+        pytest.param(1000, 100, 1000, id="all"),
+    ],
+)
+def test_filtering_stops_at_a_share_of_the_nodes(nodes, percentage, feasible):
+    assert num_feasible_nodes_to_find(nodes, percentage) == feasible

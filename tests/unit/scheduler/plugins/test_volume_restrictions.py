@@ -32,6 +32,62 @@ def test_gce_disk_conflict(source: dict[str, Any], other: dict[str, Any], confli
     assert has_disk_conflict(first, [second]) == conflict
 
 
+RBD = {"monitors": ["m1", "m2"], "pool": "p", "image": "i"}
+READ_ONLY = {"readOnly": True}
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "other", "conflict"),
+    [
+        pytest.param("awsElasticBlockStore", {"volumeID": "v"}, {"volumeID": "v"}, True, id="EBS: same"),
+        pytest.param("awsElasticBlockStore", {"volumeID": "v"}, {"volumeID": "w"}, False, id="EBS: other"),
+        pytest.param(
+            "awsElasticBlockStore",
+            {"volumeID": "v", **READ_ONLY},
+            {"volumeID": "v", **READ_ONLY},
+            True,
+            id="EBS: cannot be shared read-only",
+        ),
+        pytest.param("iscsi", {"iqn": "q"}, {"iqn": "q"}, True, id="iSCSI: same"),
+        pytest.param("iscsi", {"iqn": "q"}, {"iqn": "r"}, False, id="iSCSI: other"),
+        pytest.param("iscsi", {"iqn": "q", **READ_ONLY}, {"iqn": "q", **READ_ONLY}, False, id="iSCSI: read-only"),
+        pytest.param("iscsi", {"iqn": "q"}, {"iqn": "q", **READ_ONLY}, True, id="iSCSI: one read-only"),
+        pytest.param("rbd", RBD, RBD, True, id="RBD: same"),
+        pytest.param("rbd", RBD, {**RBD, "monitors": ["m2", "m3"]}, True, id="RBD: one monitor in common"),
+        pytest.param("rbd", RBD, {**RBD, "monitors": ["m3"]}, False, id="RBD: other monitors"),
+        pytest.param("rbd", RBD, {**RBD, "pool": "q"}, False, id="RBD: other pool"),
+        pytest.param("rbd", RBD, {**RBD, "image": "j"}, False, id="RBD: other image"),
+        pytest.param("rbd", {**RBD, **READ_ONLY}, {**RBD, **READ_ONLY}, False, id="RBD: read-only"),
+        pytest.param("rbd", {**RBD, **READ_ONLY}, RBD, True, id="RBD: one read-only"),
+        pytest.param("emptyDir", {}, {}, False, id="not restricted"),
+    ],
+)
+def test_disk_conflicts_by_kind(
+    kind: str, source: dict[str, Any], other: dict[str, Any], conflict: bool, pod: Any
+) -> None:
+    ours = pod("p", volumes=[{"name": "v", kind: source}])
+    theirs = pod("q", volumes=[{"name": "e", "emptyDir": {}}, {"name": "v", kind: other}])
+    assert has_disk_conflict(ours, [theirs]) is conflict
+    assert has_disk_conflict(ours, [pod("none"), theirs]) is conflict
+    assert has_disk_conflict(ours, []) is False
+
+
+def test_disks_of_other_kinds_do_not_conflict(pod: Any) -> None:
+    ebs = pod("p", volumes=[{"name": "v", "awsElasticBlockStore": {"volumeID": "v"}}])
+    for kind, source in (("iscsi", {"iqn": "v"}), ("gcePersistentDisk", {"pdName": "v"}), ("rbd", RBD)):
+        other = pod("q", volumes=[{"name": "v", kind: source}])
+        assert not has_disk_conflict(ebs, [other])
+        assert not has_disk_conflict(other, [ebs])
+
+
+def test_restricted_disk_rejects_only_the_node_that_uses_it(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    volumes = [{"name": "v", "iscsi": {"iqn": "q"}}]
+    cluster = plugin_cluster([node("a"), node("b")], [pod("existing", "a", volumes=volumes)])
+    plugin = VolumeRestrictions(plugin_args.NoArgs(), cluster)
+    rejected = rejections(plugin, cluster, pod("p", volumes=volumes))
+    assert rejected == {"a": ("node(s) had no available disk",)}
+
+
 def test_read_write_once_pod_claim_in_use(plugin_cluster: Any, node: Any, pod: Any) -> None:
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
     cluster = plugin_cluster([node("a"), node("b")], [pod("existing", "a", volumes=volumes)])
