@@ -6,28 +6,25 @@ Pure functions. Source: syncJob in v1.36 pkg/controller/job/job_controller.go, i
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
 
+from kubeloop.controllers.job.backoff_limit_per_index import fails_index, replaced_pods
 from kubeloop.controllers.job.conditions import Counts, target_condition
 from kubeloop.controllers.job.indexes import IndexSet, index_set, parse_indexes
 from kubeloop.controllers.job.job_fields import (
     has_tracking_finalizer,
-    index_failure_count,
-    index_ignored_failure_count,
     is_failed,
     is_indexed,
     valid_index,
 )
-from kubeloop.controllers.job.pod_backoff import BackoffRecord, finished_time, updated_record
+from kubeloop.controllers.job.pod_backoff import BackoffRecord, updated_record
 from kubeloop.controllers.job.pod_failure_policy import match_failure
 from kubeloop.controllers.runtime.pods.pod_availability import is_active, is_terminating
 from kubeloop.kube.objects.api_types import Condition, Job, Pod, UncountedTerminatedPods
 from kubeloop.kube.objects.object_fields import is_ready
-
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class JobState(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,34 +128,11 @@ def _with_indexes(state: JobState, countable: Sequence[Pod]) -> JobState:
     state = replace(state, counted_indexes=counted, succeeded_indexes=succeeded, succeeded=len(succeeded))
     if job.spec.backoff_limit_per_index is None:
         return state
-    failed |= index_set({index for index, pod in indexed if _fails_index(pod, job) and index not in succeeded})
+    failed |= index_set({index for index, pod in indexed if fails_index(pod, job) and index not in succeeded})
     active_indexes = {valid_index(pod, job) for pod in state.active}
-    replaced: dict[int, Pod] = {}
-    for pod in countable:
-        index = valid_index(pod, job)
-        if index is None or not is_failed(pod, job):
-            continue
-        if index not in succeeded and index not in failed and index not in active_indexes:
-            replaced[index] = _last_failed(replaced.get(index), pod)
+    replaced = replaced_pods(
+        countable,
+        job,
+        lambda index: index not in succeeded and index not in failed and index not in active_indexes,
+    )
     return replace(state, failed_indexes=failed, replaced=replaced)
-
-
-def _fails_index(pod: Pod, job: Job) -> bool:
-    """Return True if the index of the Pod is not tried again."""
-    if not is_failed(pod, job):
-        return False
-    match = match_failure(job.spec.pod_failure_policy, pod)
-    if match.action == "FailIndex":
-        return True
-    return match.counts and index_failure_count(pod) >= (job.spec.backoff_limit_per_index or 0)
-
-
-def _last_failed(last: Pod | None, pod: Pod) -> Pod:
-    if last is None:
-        return pod
-    later = (finished_time(pod) or _LONG_AGO) >= (finished_time(last) or _LONG_AGO)
-    return pod if later and _all_failures(last) <= _all_failures(pod) else last
-
-
-def _all_failures(pod: Pod) -> int:
-    return index_failure_count(pod) + index_ignored_failure_count(pod)

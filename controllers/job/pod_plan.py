@@ -10,25 +10,21 @@ from datetime import datetime
 
 import msgspec
 
+from kubeloop.controllers.job.backoff_limit_per_index import failure_annotations, seconds_to_replacement
 from kubeloop.controllers.job.indexes import IndexSet, index_set
 from kubeloop.controllers.job.job_fields import (
     COMPLETION_INDEX,
-    INDEX_FAILURE_COUNT,
-    INDEX_IGNORED_FAILURE_COUNT,
     TRACKING_FINALIZER,
     completion_index,
-    index_failure_count,
-    index_ignored_failure_count,
     is_indexed,
     replaces_only_failed_pods,
 )
 from kubeloop.controllers.job.job_state import JobState
-from kubeloop.controllers.job.pod_backoff import BackoffRecord, finished_time, remaining_seconds
-from kubeloop.controllers.job.pod_failure_policy import match_failure
+from kubeloop.controllers.job.pod_backoff import remaining_seconds
 from kubeloop.controllers.runtime.pods.pod_availability import is_terminating
 from kubeloop.controllers.runtime.pods.pod_deletion_order import active_pod_sort_key
 from kubeloop.controllers.runtime.pods.pod_template import pod_from_template
-from kubeloop.kube.objects.api_types import Job, JSONValue, Pod
+from kubeloop.kube.objects.api_types import JSONValue, Pod
 
 MAX_PODS_PER_SYNC = 500
 _MAX_GENERATE_NAME = 58
@@ -71,7 +67,7 @@ def plan_pods(state: JobState, now: datetime) -> JobPodPlan:
         return JobPodPlan(create=missing)
     indexes = _pending_indexes(state, missing)
     if per_index:
-        waits = {index: _seconds_to_replacement(state.replaced.get(index), now) for index in indexes}
+        waits = {index: seconds_to_replacement(state.replaced.get(index), now) for index in indexes}
         indexes = [index for index in indexes if waits[index] == 0]
         if waits and not indexes:
             return JobPodPlan(wait_seconds=min(waits.values()))
@@ -95,7 +91,7 @@ def pod_bodies(state: JobState, plan: JobPodPlan, pod_group: str | None = None) 
     for index in plan.indexes:
         annotations = {COMPLETION_INDEX: str(index)}
         if job.spec.backoff_limit_per_index is not None:
-            annotations |= _failure_counts(job, state.replaced.get(index))
+            annotations |= failure_annotations(job, state.replaced.get(index))
         indexed = {
             **metadata,
             "generateName": _generate_name(job.metadata.name, index),
@@ -152,26 +148,6 @@ def _pending_indexes(state: JobState, count: int) -> list[int]:
     taken |= state.succeeded_indexes
     taken |= state.failed_indexes or IndexSet()
     return taken.first_missing(count, state.job.spec.completions or 0)
-
-
-def _seconds_to_replacement(failed: Pod | None, now: datetime) -> float:
-    if failed is None:
-        return 0.0
-    failures = index_failure_count(failed) + index_ignored_failure_count(failed) + 1
-    return remaining_seconds(BackoffRecord(failures, finished_time(failed)), now)
-
-
-def _failure_counts(job: Job, replaced: Pod | None) -> dict[str, str]:
-    """Return the annotations with the failures of an index, after those of the Pod that is replaced."""
-    counted = ignored = 0
-    if replaced is not None:
-        counts = match_failure(job.spec.pod_failure_policy, replaced).counts
-        counted = index_failure_count(replaced) + (1 if counts else 0)
-        ignored = index_ignored_failure_count(replaced) + (0 if counts else 1)
-    annotations = {INDEX_FAILURE_COUNT: str(counted)}
-    if ignored:
-        annotations[INDEX_IGNORED_FAILURE_COUNT] = str(ignored)
-    return annotations
 
 
 def _generate_name(job_name: str, index: int) -> str:

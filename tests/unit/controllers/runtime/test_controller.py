@@ -207,6 +207,6 @@ async def test_failure_is_freed_without_garbage_collection(caplog):
         raise Broken
 
     caplog.set_level(logging.CRITICAL)  # a log record refers to its exception
-    controller = Controller("demo", reconcile, WorkQueue(), 1, context(None))
+    controller = Controller("demo", reconcile, WorkQueue(), 1, context())
     failure = weakref.ref(await controller.process("a"))
     assert failure() is None
