@@ -216,3 +216,9 @@ def test_two_clusters_run_concurrently(kubeloop, tmp_path):
         first = one.wait_for(r"export KUBECONFIG=(\S+)").group(1)
         second = two.wait_for(r"export KUBECONFIG=(\S+)").group(1)
         assert first != second
+
+
+def test_present_state_is_shown_after_completion(kubeloop, tmp_path, needs_kubectl):
+    with running_cluster(kubeloop, tmp_path, "-f", WEB) as (up, kubectl):
+        kubectl("scale", "deployment", "web", "--replicas=7")
+        up.wait_for(r"1/1 workloads complete; 7 pods: 7 bound, 7 ready \(Running 7\)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from datetime import timedelta
 
@@ -18,7 +19,7 @@ from kubeloop.kube.objects.api_types import Lease
 from kubeloop.kube.objects.resources import LEASES, PODS
 from kubeloop.process.control_plane import ControlPlane, Settings
 from kubeloop.process.leader_election import ElectionSettings, LeaderElection, LeaseLost
-from support.faulty_transport import FaultyTransport
+from support.faulty_transport import FaultyTransport, SentRequest
 
 pytestmark = pytest.mark.virtual_time
 
@@ -222,3 +223,24 @@ async def _outcome(candidate: Candidate) -> BaseException | None:
     except LeaseLost as lost:
         return lost
     return None
+
+
+async def test_waiting_candidate_retries_within_the_jitter_of_client_go(world: World):
+    """client-go's JitterFactor adds up to 1.2 retry periods to each."""
+    requests: list[float] = []
+
+    async def before_request(request: SentRequest) -> None:
+        requests.append(asyncio.get_running_loop().time())
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(world.a.run())]
+        await asyncio.sleep(1.0)
+        world.b.transport.before_request = before_request
+        tasks.append(group.create_task(world.b.run()))
+        await asyncio.sleep(600.0)
+        for task in tasks:
+            task.cancel()
+    gaps = [later - earlier for earlier, later in itertools.pairwise(requests)]
+    assert len(gaps) > 100
+    assert RETRY_SECONDS <= min(gaps) < RETRY_SECONDS * 1.1
+    assert RETRY_SECONDS * 2.0 < max(gaps) <= RETRY_SECONDS * 2.2 + 0.01
