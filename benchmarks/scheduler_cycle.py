@@ -39,6 +39,7 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
+from kubeloop.scheduler.metrics_interface import NO_METRICS
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
@@ -74,7 +75,7 @@ class Bench:
             OpenPodRecords(clock=SystemClock()), rng=self.rng, sampler=DISABLED_SAMPLER
         )
         self.extenders = ()
-        self.metrics = None
+        self.metrics = NO_METRICS
         self.feature_gates = DEFAULT_FEATURE_GATES
         self.nominator = Nominator(lookup)
         document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}

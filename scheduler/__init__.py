@@ -23,5 +23,5 @@ each layer imports only layers below it:
 - context, lister_resources, status_patches: what the process provides; which resources have informers; writes of pod
   status
 - background_calls: metrics of API calls that scheduling does not wait for
-- metrics_protocol: what is measured
+- metrics_interface: what is measured
 """

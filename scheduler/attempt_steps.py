@@ -62,8 +62,7 @@ class AttemptSteps:
             end_ns = self._now_ns()
             if end_ns - attempt.start_ns >= _SLOW_CYCLE_NS:
                 _log_slow_cycle(attempt, end_ns)
-            if self._metrics is not None:
-                self._metrics.algorithm((end_ns - attempt.start_ns) / 1e9)
+            self._metrics.algorithm((end_ns - attempt.start_ns) / 1e9)
 
     async def post_filter(self, attempt: Attempt, error: FitError) -> str | None:
         """Run the PostFilter plugins (preemption); return the node that they nominate, as in Nominator.add.

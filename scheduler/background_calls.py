@@ -11,7 +11,7 @@ from typing import Protocol
 
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.feature_gates import FeatureGates
-from kubeloop.scheduler.metrics_protocol import BackgroundCall, CallResult, SchedulerMetrics
+from kubeloop.scheduler.metrics_interface import NO_METRICS, BackgroundCall, CallResult, SchedulerMetrics
 
 
 class _Owner(Protocol):
@@ -24,7 +24,7 @@ class _Owner(Protocol):
     def feature_gates(self) -> FeatureGates: ...
 
     @property
-    def metrics(self) -> SchedulerMetrics | None: ...
+    def metrics(self) -> SchedulerMetrics: ...
 
 
 class BackgroundCalls:
@@ -32,19 +32,15 @@ class BackgroundCalls:
 
     def __init__(self, owner: _Owner) -> None:
         self._now_ns = owner.clock.time_ns
-        self._metrics = owner.metrics if owner.feature_gates.enabled("SchedulerAsyncAPICalls") else None
+        self._metrics = owner.metrics if owner.feature_gates.enabled("SchedulerAsyncAPICalls") else NO_METRICS
 
     def pending(self, call: BackgroundCall, count: int) -> None:
         """Report the number of calls that have not been sent yet."""
-        if self._metrics is not None:
-            self._metrics.background_calls_pending(call, count)
+        self._metrics.background_calls_pending(call, count)
 
     @contextmanager
     def sending(self, call: BackgroundCall) -> Iterator[None]:
         """Measure a call. An exception counts as an error."""
-        if self._metrics is None:
-            yield
-            return
         started_ns = self._now_ns()
         result: CallResult = "error"
         try:

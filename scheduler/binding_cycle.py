@@ -145,9 +145,7 @@ class BindingCycle:
         self._traces.permit_finished(pod, error)
         if group_traces is not None:
             group_traces.permit_finished(pod, error)
-        if self._metrics is not None:
-            result = "Success" if status is None else status.code.api_name
-            self._metrics.permit_wait(result, self._time() - since)
+        self._metrics.permit_wait("Success" if status is None else status.code.api_name, self._time() - since)
         return status
 
     async def _bind_and_confirm(self, attempt: Attempt) -> Status | None:
@@ -209,13 +207,12 @@ class BindingCycle:
         message = f"Successfully assigned {attempt.pod.key} to {attempt.node}"
         recorder = self._recorder_for(attempt.framework.profile_name)
         recorder.event(attempt.pod.pod, "Normal", "Scheduled", message, action="Binding")
-        if self._metrics is not None:
-            queued = attempt.queued
-            seconds = (self._now_ns() - attempt.start_ns) / 1e9
-            self._metrics.attempt("scheduled", attempt.framework.profile_name, seconds)
-            self._metrics.pod_scheduled(
-                queued.attempts,
-                self._time() - queued.initial_attempt_ns / 1e9,
-                after_flush=queued.was_flushed_from_unschedulable,
-            )
+        queued = attempt.queued
+        seconds = (self._now_ns() - attempt.start_ns) / 1e9
+        self._metrics.attempt("scheduled", attempt.framework.profile_name, seconds)
+        self._metrics.pod_scheduled(
+            queued.attempts,
+            self._time() - queued.initial_attempt_ns / 1e9,
+            after_flush=queued.was_flushed_from_unschedulable,
+        )
         attempt.framework.binding.run_post_bind(attempt.state, attempt.pod, attempt.node)

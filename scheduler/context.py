@@ -11,13 +11,13 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.event_recorder import EventSink
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
+from kubeloop.scheduler.metrics_interface import NO_METRICS, SchedulerMetrics
 from kubeloop.tracing.recording.pod_group_recorder import PodGroupRecorder
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 
 
 class SchedulerContext(msgspec.Struct, frozen=True):
-    """Interfaces to the outside: the API server, time, randomness, events, traces and metrics (None: not collected).
+    """Interfaces to the outside: the API server, time, randomness, events, traces and metrics.
 
     recorder_for: the event recorder of a profile, by its scheduler name; the same one for each call. group_traces: None
     if traces of pod groups are not recorded.
@@ -28,6 +28,6 @@ class SchedulerContext(msgspec.Struct, frozen=True):
     rng: random.Random
     recorder_for: Callable[[str], EventSink]
     traces: PodRecorder
-    metrics: SchedulerMetrics | None = None
+    metrics: SchedulerMetrics = NO_METRICS
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     group_traces: PodGroupRecorder | None = None

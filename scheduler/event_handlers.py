@@ -14,7 +14,7 @@ from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ActionType, ClusterEvent
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.cache.cache import Cache, CacheError
-from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
+from kubeloop.scheduler.metrics_interface import NO_METRICS, SchedulerMetrics
 from kubeloop.scheduler.plugins.gang_scheduling import GangScheduling
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
@@ -22,21 +22,20 @@ log = logging.getLogger(__name__)
 
 
 class EventDurations:
-    """Durations of event handlers, for the metrics. metrics None: nothing is measured."""
+    """Durations of event handlers, for the metrics."""
 
-    def __init__(self, metrics: SchedulerMetrics | None, now_ns: Callable[[], int]) -> None:
+    def __init__(self, metrics: SchedulerMetrics, now_ns: Callable[[], int]) -> None:
         self._metrics = metrics
         self._now_ns = now_ns
 
     def start(self) -> int:
-        return self._now_ns() if self._metrics is not None else 0
+        return self._now_ns()
 
     def handled(self, event: ClusterEvent, start_ns: int) -> None:
-        if self._metrics is not None:
-            self._metrics.event_handled(event.label, (self._now_ns() - start_ns) / 1e9)
+        self._metrics.event_handled(event.label, (self._now_ns() - start_ns) / 1e9)
 
 
-NOT_MEASURED = EventDurations(None, int)
+NOT_MEASURED = EventDurations(NO_METRICS, int)
 
 
 class PodEvents:

@@ -17,7 +17,7 @@ from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus
-from kubeloop.scheduler.metrics_protocol import AttemptResult
+from kubeloop.scheduler.metrics_interface import AttemptResult
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.status_patches import StatusPatches
 
@@ -116,9 +116,8 @@ class FailedAttempts:
             facts.result, facts.message, facts.node = result, message, attempt.node
             facts.nominated_node = nominated_node_name or ""
             self._traces.attempt_finished(pod, facts, attempt.reserve)
-        if self._metrics is not None:
-            seconds = (self._now_ns() - attempt.start_ns) / 1e9
-            self._metrics.attempt(result, attempt.framework.profile_name, seconds)
+        seconds = (self._now_ns() - attempt.start_ns) / 1e9
+        self._metrics.attempt(result, attempt.framework.profile_name, seconds)
         queued.unschedulable_plugins = diagnosis.unschedulable_plugins if diagnosis is not None else set()
         queued.pending_plugins = diagnosis.pending_plugins if diagnosis is not None else set()
         newest = self._pods.get(queued.key)

@@ -42,7 +42,7 @@ from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToSt
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.timing import MEASURED_CYCLES
-from kubeloop.scheduler.metrics_protocol import GroupAttemptResult
+from kubeloop.scheduler.metrics_interface import GroupAttemptResult
 from kubeloop.scheduler.pod_group_conditions import GroupCondition, PodGroupConditions
 from kubeloop.scheduler.pod_group_facts import attempt_facts, placement_facts
 from kubeloop.scheduler.pod_group_result import (
@@ -180,8 +180,7 @@ class PodGroupCycle:
         try:
             self._cache.update_snapshot(self._snapshot)
             result = await self.find_nodes(group, state, evaluated=placements)
-            if self._metrics is not None:
-                self._metrics.pod_group_algorithm((self._now_ns() - start_ns) / 1e9)
+            self._metrics.pod_group_algorithm((self._now_ns() - start_ns) / 1e9)
             if self._preempts and result.status is not None and result.status.code is Code.UNSCHEDULABLE:
                 result = after_preemption(result, *await self._preempt(group, state))
         except CacheError as error:
@@ -336,7 +335,7 @@ class PodGroupCycle:
     ) -> MemberResult:
         """Choose a node for a member, and assume and reserve it in the snapshot. Raises nothing but cancellation."""
         self._attempts += 1
-        measured = self._metrics is not None and self._attempts % MEASURED_CYCLES == 0
+        measured = self._attempts % MEASURED_CYCLES == 0
         attempt = Attempt(group.framework, queued, self._now_ns(), measured=measured)
         attempt.state.pod_group_cycle = state
         self._traces.enter_span(queued.pod)
@@ -424,9 +423,8 @@ class PodGroupCycle:
             outcome, condition = "error", GroupCondition("False", "SchedulerError", status.message)
             extra = {"pod_group": group.info.key, "error": status.message}
             log.error("scheduling a pod group failed", extra=extra)
-        if self._metrics is not None:
-            seconds = (self._now_ns() - start_ns) / 1e9
-            self._metrics.pod_group_attempt(outcome, group.framework.profile_name, seconds)
+        seconds = (self._now_ns() - start_ns) / 1e9
+        self._metrics.pod_group_attempt(outcome, group.framework.profile_name, seconds)
         self._conditions.set(group.info.key, condition)
 
     async def _yield(self) -> None:

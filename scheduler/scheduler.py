@@ -403,9 +403,8 @@ class Scheduler:
             await asyncio.sleep(1.0)
             for pod in self.cache.expire_assumed_pods():
                 self.queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_DELETE, pod, None)
-            if self._metrics is not None:
-                nodes, pods, assumed = self.cache.sizes()
-                self._metrics.cache_size(nodes=nodes, pods=pods, assumed_pods=assumed)
+            nodes, pods, assumed = self.cache.sizes()
+            self._metrics.cache_size(nodes=nodes, pods=pods, assumed_pods=assumed)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run a plugin's background work; at shutdown it is drained like bindings."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sized
 
 from kubeloop.scheduler.api.extension_points import Plugin
 from kubeloop.scheduler.framework.runtime import Framework
-from kubeloop.scheduler.metrics_protocol import ScrapeTimeMetrics
+from kubeloop.scheduler.metrics_interface import ScrapeTimeMetrics
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 _POPPED = "PodPopped"

@@ -45,7 +45,6 @@ class SchedulingCycle:
         """pod_groups: schedules the members of pod groups; None: they are scheduled like other pods."""
         self._context = context
         self._traces = context.traces
-        self._metrics = context.metrics
         self._now_ns = context.clock.time_ns  # within a turn of the event loop, whose time may stand still
         self._frameworks = frameworks
         self._queue = steps.queue
@@ -77,7 +76,7 @@ class SchedulingCycle:
             queue.done(queued.uid)
             return None
         # True: the plugin calls of this cycle are measured
-        measured = self._metrics is not None and queue.scheduling_cycle % MEASURED_CYCLES == 0
+        measured = queue.scheduling_cycle % MEASURED_CYCLES == 0
         attempt = Attempt(framework, queued, self._now_ns(), measured=measured)
         self._traces.attempt_started(pod, queued.attempts)
         try:

@@ -31,3 +31,6 @@ class TraceMetrics:
     def spans_dropped(self, reason: DropReason, spans: int) -> None: ...
 
     def trace_lost(self, reason: LostReason) -> None: ...
+
+
+NO_METRICS = TraceMetrics()

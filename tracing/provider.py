@@ -24,7 +24,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.times import epoch_ns
 from kubeloop.tracing.export.exporters import SHUTDOWN_SECONDS, TraceExporter, configured_exporters
 from kubeloop.tracing.journal.trace_journal import RecoveredRecords, TraceJournal
-from kubeloop.tracing.metrics_interface import LostReason, TracedPod, TraceMetrics
+from kubeloop.tracing.metrics_interface import NO_METRICS, LostReason, TracedPod, TraceMetrics
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
 from kubeloop.tracing.recording.observed_pod_recorder import ObservedPodRecorder
 from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
@@ -103,7 +103,7 @@ class Tracing:
         environ: Mapping[str, str] | None = None,
         exporter: TraceExporter | None = None,
         settings: RecordingSettings = _DEFAULT_SETTINGS,
-        metrics: TraceMetrics | None = None,
+        metrics: TraceMetrics = NO_METRICS,
         find_top_owner: FindTopOwner = controller_is_top_owner,
         open_journal: Callable[[], TraceJournal] | None = None,
     ) -> None:
@@ -119,7 +119,7 @@ class Tracing:
         rng = random.Random(rng.getrandbits(64))
         self._clock = clock
         self._rng = rng
-        self._metrics = metrics or TraceMetrics()
+        self._metrics = metrics
         self._exporter = exporter
         if exporter is None and self.sampler.records_traces:
             self._exporter = configured_exporters(environ, self._metrics)

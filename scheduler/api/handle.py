@@ -20,7 +20,7 @@ from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupStates
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
+from kubeloop.scheduler.metrics_interface import SchedulerMetrics
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -86,9 +86,9 @@ class ApiCacher(Protocol):
 class Handle(Protocol):
     """The scheduler, as its plugins see it.
 
-    snapshot: the nodes in this cycle; the same object in every cycle. listers: caches of other resources.
-    extenders: in the order in which they are called. metrics: None if metrics are not collected. api_cacher: None if
-    the feature gate SchedulerAsyncAPICalls is off. pod_groups: the live state of each pod group; empty without the
+    snapshot: the nodes in this cycle; the same object in every cycle. listers: caches of other resources. extenders: in
+    the order in which they are called. metrics: of kube-scheduler, ignored if they are not collected. api_cacher: None
+    if the feature gate SchedulerAsyncAPICalls is off. pod_groups: the live state of each pod group; empty without the
     feature gate GenericWorkload.
     """
 
@@ -122,7 +122,7 @@ class Handle(Protocol):
     def feature_gates(self) -> FeatureGates: ...
 
     @property
-    def metrics(self) -> SchedulerMetrics | None: ...
+    def metrics(self) -> SchedulerMetrics: ...
 
     @property
     def api_cacher(self) -> ApiCacher | None: ...

@@ -68,9 +68,7 @@ class Framework:
         rejecting = {id(plugin) for point in _REJECTING_POINTS for plugin in points[point]}
         self.event_plugins = [plugin for plugin in self.plugins.values() if id(plugin) in rejecting]
         pre_enqueue = cast("list[PreEnqueuePlugin]", points["preEnqueue"])
-        self.pre_enqueue: list[PreEnqueuePlugin] = (
-            [TimedPreEnqueue(plugin, timing) for plugin in pre_enqueue] if timing.metrics else pre_enqueue
-        )
+        self.pre_enqueue: list[PreEnqueuePlugin] = [TimedPreEnqueue(plugin, timing) for plugin in pre_enqueue]
         self.queue_sort = cast("QueueSortPlugin", points["queueSort"][0])
         cache = ClassCache() if class_cache and not profile.check_all_filters else None
         self.node_filters = NodeFilters(timing, points["filter"], points["preFilter"], nominator)

@@ -15,7 +15,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import Plugin, PreEnqueuePlugin
 from kubeloop.scheduler.api.status import Status
-from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
+from kubeloop.scheduler.metrics_interface import SchedulerMetrics
 
 MEASURED_CYCLES = 10  # one of this many cycles is measured plugin by plugin
 
@@ -27,8 +27,8 @@ State = TypeVar("State", bound=CycleState)
 class Timing:
     """Durations of one profile. now_ns: the clock."""
 
-    def __init__(self, metrics: SchedulerMetrics | None, profile_name: str, now_ns: Callable[[], int]) -> None:
-        self.metrics = metrics
+    def __init__(self, metrics: SchedulerMetrics, profile_name: str, now_ns: Callable[[], int]) -> None:
+        self._metrics = metrics
         self.now_ns = now_ns
         self._profile_name = profile_name
         # (extension point, plugins that skipped the pod) -> attempts; from this the evaluations per plugin follow
@@ -40,8 +40,7 @@ class Timing:
         self.runs[point, frozenset(skipped)] += 1
 
     def point(self, point: str, outcome: str, start_ns: int) -> None:
-        if self.metrics is not None:
-            self.metrics.extension_point(point, outcome, self._profile_name, (self.now_ns() - start_ns) / 1e9)
+        self._metrics.extension_point(point, outcome, self._profile_name, (self.now_ns() - start_ns) / 1e9)
 
     def plugin(
         self,
@@ -86,8 +85,7 @@ class Timing:
             self._report(point, plugin, outcome, start_ns)
 
     def _report(self, point: str, plugin: Plugin, outcome: str, start_ns: int) -> None:
-        if self.metrics is not None:
-            self.metrics.plugin(plugin.name, point, outcome, (self.now_ns() - start_ns) / 1e9)
+        self._metrics.plugin(plugin.name, point, outcome, (self.now_ns() - start_ns) / 1e9)
 
 
 class TimedPreEnqueue:
@@ -135,8 +133,6 @@ def observed(point: str) -> Callable[[Callable[Concatenate[T, P], R]], Callable[
     def decorate(run: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
         @functools.wraps(run)
         def timed(self: T, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            if self.timing.metrics is None:
-                return run(self, *args, **kwargs)
             start_ns, outcome = self.timing.now_ns(), "Error"
             try:
                 result = run(self, *args, **kwargs)
@@ -160,8 +156,6 @@ def observed_async(
     def decorate(run: Callable[Concatenate[T, P], Awaitable[R]]) -> Callable[Concatenate[T, P], Awaitable[R]]:
         @functools.wraps(run)
         async def timed(self: T, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            if self.timing.metrics is None:
-                return await run(self, *args, **kwargs)
             start_ns, outcome = self.timing.now_ns(), "Error"
             try:
                 result = await run(self, *args, **kwargs)

@@ -38,7 +38,7 @@ from kubeloop.scheduler.devices.binding_conditions import (
     is_ready_for_binding,
 )
 from kubeloop.scheduler.devices.extended_resources import special_claim_body
-from kubeloop.scheduler.metrics_protocol import BindingConditionsResult
+from kubeloop.scheduler.metrics_interface import BindingConditionsResult
 from kubeloop.scheduler.plugins.device_allocation import PodDevices, SpecialClaim
 
 log = logging.getLogger(__name__)
@@ -127,14 +127,10 @@ class ClaimBinding:
         try:
             claim = await self._handle.client.create(RESOURCE_CLAIMS, body, pod.metadata.namespace)
         except (ApiError, ServerUnreachable) as error:
-            self._count_creation(succeeded=False)
+            self._handle.metrics.claim_created(succeeded=False)
             raise _BindError(f"create claim for extended resources of pod {pod.key}: {error}") from error
-        self._count_creation(succeeded=True)
+        self._handle.metrics.claim_created(succeeded=True)
         return claim
-
-    def _count_creation(self, *, succeeded: bool) -> None:
-        if self._handle.metrics is not None:
-            self._handle.metrics.claim_created(succeeded=succeeded)
 
     async def _write_special_claim_status(self, special: SpecialClaim, pod: Pod) -> None:
         assert special.created is not None
@@ -259,8 +255,6 @@ class ClaimBinding:
         self, devices: PodDevices, profile: str, result: BindingConditionsResult, seconds: float
     ) -> None:
         metrics = self._handle.metrics
-        if metrics is None:
-            return
         for claim in devices.claims:
             if claim.status.allocation is not None:
                 for device in claim.status.allocation.devices.results:

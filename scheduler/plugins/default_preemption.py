@@ -134,8 +134,7 @@ class DefaultPreemption:
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
     ) -> PostFilterReturn | Awaitable[PostFilterReturn]:
         """Preempt on the best candidate. Returns an awaitable if there are extenders or evictions to wait for."""
-        if self._handle.metrics is not None:
-            self._handle.metrics.preemption_attempt()
+        self._handle.metrics.preemption_attempt()
         reason = self._group_reason(pod.pod) if pod.pod.spec.scheduling_group is not None else ""
         reason = reason or self.ineligible_reason(pod, snapshot, statuses)
         if reason:

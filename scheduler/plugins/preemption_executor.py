@@ -19,7 +19,7 @@ from kubeloop.scheduler.status_patches import STATUS_LANE, patch_status
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import PodInfo
-    from kubeloop.scheduler.metrics_protocol import CallResult
+    from kubeloop.scheduler.metrics_interface import CallResult
 
 log = logging.getLogger(__name__)
 
@@ -77,18 +77,14 @@ class PreemptionExecutor:
         remaining = [victim for victim in victims if victim.pod.metadata.deletion_timestamp is None]
         if not remaining:
             return
-        self._count(victims)
+        self._handle.metrics.preemption_victims(len(victims))
         self._preempting.add(preemptor.uid)
         self._rejected.discard(preemptor.uid)
         self._handle.spawn(self._evict_all(preemptor, node_name, remaining), f"preemption for {preemptor.key}")
 
-    def _count(self, victims: Sequence[PodInfo]) -> None:
-        if self._handle.metrics is not None:
-            self._handle.metrics.preemption_victims(len(victims))
-
     async def run(self, preemptor: Preemptor, node_name: str, victims: Sequence[PodInfo]) -> Exception | None:
         """Evict `victims` from `node_name`; return the first error. Cancellation: as in _evict_all()."""
-        self._count(victims)
+        self._handle.metrics.preemption_victims(len(victims))
         error: Exception | None = None
         try:
             async with asyncio.TaskGroup() as evicting:  # as in kube-scheduler, a failure cancels the others
@@ -128,8 +124,7 @@ class PreemptionExecutor:
             self._handle.activate(preemptor.pods)  # no deletion event may follow that would queue it
         finally:
             self.forget(preemptor.uid)
-        if self._handle.metrics is not None:
-            self._handle.metrics.victims_evicted(result, (self._handle.clock.time_ns() - started_ns) / 1e9)
+        self._handle.metrics.victims_evicted(result, (self._handle.clock.time_ns() - started_ns) / 1e9)
 
     def _exists(self, victim: PodInfo) -> bool:
         """Return True if the cache has the victim, so that the event of its deletion is still to come."""

@@ -60,7 +60,7 @@ from kubeloop.scheduler.plugins.volume_claims import SELECTED_NODE, ClaimError, 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
-    from kubeloop.scheduler.metrics_protocol import VolumeStage
+    from kubeloop.scheduler.metrics_interface import VolumeStage
 
 log = logging.getLogger(__name__)
 
@@ -215,8 +215,7 @@ class VolumeBinding:
         return None
 
     def _count_failure(self, stage: VolumeStage, error: Exception | str) -> Status:
-        if self._handle.metrics is not None:
-            self._handle.metrics.volume_stage_failed(stage)
+        self._handle.metrics.volume_stage_failed(stage)
         return failed(self.name, error)
 
     async def _bind_api_update(self, pod_volumes: PodVolumes, node_name: str) -> None:

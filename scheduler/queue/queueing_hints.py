@@ -26,7 +26,7 @@ from kubeloop.scheduler.api.events import (
 from kubeloop.scheduler.api.extension_points import EnqueueExtensions, Plugin
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
-from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
+from kubeloop.scheduler.metrics_interface import SchedulerMetrics
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class QueueingHints:
     def __init__(
         self,
         maps: Mapping[str, QueueingHintMap],
-        metrics: SchedulerMetrics | None,
+        metrics: SchedulerMetrics,
         duration_ns: Callable[[], int],
     ) -> None:
         self._maps = maps
@@ -226,14 +226,15 @@ class QueueingHints:
     def _measured_hint(
         self, registered: Registration, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any
     ) -> Hint:
-        measured = self._metrics if self._calls % _MEASURED_HINTS == 0 else None
         self._calls += 1
-        if measured is None:
+        if self._calls % _MEASURED_HINTS != 1:
             return self._hint(registered, queued, old, new)
         start_ns = self._duration_ns()
         hint = self._hint(registered, queued, old, new)
         seconds = (self._duration_ns() - start_ns) / 1e9
-        measured.queueing_hint(registered.plugin, event.label, "Queue" if hint is Hint.QUEUE else "QueueSkip", seconds)
+        self._metrics.queueing_hint(
+            registered.plugin, event.label, "Queue" if hint is Hint.QUEUE else "QueueSkip", seconds
+        )
         return hint
 
     @staticmethod

@@ -32,7 +32,7 @@ from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_requests import DEFAULT_REQUEST_RULES, RequestRules
-from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
+from kubeloop.scheduler.metrics_interface import NO_METRICS, SchedulerMetrics
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.pod_queues import BackoffQueue, PodHeap, UnschedulablePods
 from kubeloop.scheduler.queue.queueing_hints import HintMemo, QueueingHintMap, QueueingHints, QueueingStrategy
@@ -81,12 +81,12 @@ def _ignore(*_: object) -> None: ...
 class QueueObserver(msgspec.Struct, frozen=True):
     """Receives what happens in the queue.
 
-    metrics: None if they are not collected. duration_ns: the clock for durations of queueing hints, as the queue's own
+    duration_ns: the clock for durations of queueing hints, as the queue's own
     may stand still within one turn of the event loop. queued(pod, queue, event): the pod enters "active", "backoff",
     "unschedulable" or "gated". plugin_failed(pod, message): a PreEnqueue plugin raised.
     """
 
-    metrics: SchedulerMetrics | None = None
+    metrics: SchedulerMetrics = NO_METRICS
     duration_ns: Callable[[], int] = int
     queued: Callable[[Pod, str, str], None] = _ignore
     plugin_failed: Callable[[Pod, str], None] = _ignore
@@ -161,7 +161,7 @@ class SchedulingQueue:
                 if queued is None:
                     self._work.clear()
                     return None
-                self._count(ACTIVE, events.POP_FROM_BACKOFF)
+                self._metrics.queue_incoming(ACTIVE, events.POP_FROM_BACKOFF)
                 self._on_queued(queued.pod, ACTIVE, events.POP_FROM_BACKOFF)
             if self._start_attempt(queued):
                 return queued
@@ -397,7 +397,7 @@ class SchedulingQueue:
         self._unschedulable.discard(key)
         self._backoff.discard(key)
         self._active.put(queued)
-        self._count(ACTIVE, event)
+        self._metrics.queue_incoming(ACTIVE, event)
         self._on_queued(queued.pod, ACTIVE, event)
         if event in (events.PENDING_POD_ADD.label, events.PENDING_POD_UPDATE.label):
             self.nominator.add(queued.info, None)
@@ -412,7 +412,7 @@ class SchedulingQueue:
                 return False
         self._unschedulable.discard(queued.key)
         self._backoff.put(queued)
-        self._count(BACKOFF, event)
+        self._metrics.queue_incoming(BACKOFF, event)
         self._on_queued(queued.pod, BACKOFF, event)
         self._work.set()
         return True
@@ -421,7 +421,7 @@ class SchedulingQueue:
         present = queued.key in self._unschedulable
         self._unschedulable.put(queued)
         if not present:
-            self._count(UNSCHEDULABLE, event)
+            self._metrics.queue_incoming(UNSCHEDULABLE, event)
             self._on_queued(queued.pod, GATED if queued.gated else UNSCHEDULABLE, event)
 
     def _run_pre_enqueue(self, queued: QueuedPodInfo) -> None:
@@ -452,10 +452,6 @@ class SchedulingQueue:
         if key in self._backoff:
             return BACKOFF
         return UNSCHEDULABLE if key in self._unschedulable else ""
-
-    def _count(self, queue: str, event: str) -> None:
-        if self._metrics is not None:
-            self._metrics.queue_incoming(queue, event)
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -502,14 +498,13 @@ class SchedulingQueue:
 
     def report(self) -> None:
         """Report the number of pods in each queue to the metrics."""
-        if self._metrics is not None:
-            gated = sum(queued.gated for queued in self._unschedulable)
-            self._metrics.pending_pods(
-                active=len(self._active),
-                backoff=len(self._backoff),
-                unschedulable=len(self._unschedulable) - gated,
-                gated=gated,
-            )
+        gated = sum(queued.gated for queued in self._unschedulable)
+        self._metrics.pending_pods(
+            active=len(self._active),
+            backoff=len(self._backoff),
+            unschedulable=len(self._unschedulable) - gated,
+            gated=gated,
+        )
 
     def check(self) -> None:
         """Assert that no pod is in two queues, and that the indexes are consistent."""

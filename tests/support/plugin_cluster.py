@@ -29,6 +29,7 @@ from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
+from kubeloop.scheduler.metrics_interface import NO_METRICS
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
 from support.disabled_recorders import DisabledPodRecorder
@@ -126,7 +127,7 @@ class PluginCluster:
         self.recorder: Any = RecordedEvents()
         self.traces = DisabledPodRecorder()
         self.extenders: list[Extender] = []
-        self.metrics: Any = None
+        self.metrics: Any = NO_METRICS
         self.api_cacher: Any = None
         self.clock = SetClock(NOW)
         self.rng = random.Random(7)

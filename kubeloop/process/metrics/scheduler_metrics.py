@@ -12,7 +12,7 @@ from kubeloop.process.metrics.metrics_registry import (
     PrometheusHistogram,
     Registerer,
 )
-from kubeloop.scheduler.metrics_protocol import (
+from kubeloop.scheduler.metrics_interface import (
     AttemptResult,
     BackgroundCall,
     BindingConditionsResult,

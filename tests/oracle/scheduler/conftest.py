@@ -37,6 +37,7 @@ from kubeloop.scheduler.framework.fit_error import FitError, NodeToStatus
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
+from kubeloop.scheduler.metrics_interface import NO_METRICS
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption, best_candidates
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
@@ -96,7 +97,7 @@ class RecordedCluster:
         self.recorder: Any = None
         self.traces = DisabledPodRecorder()
         self.extenders = ()
-        self.metrics = None
+        self.metrics = NO_METRICS
         self.feature_gates = DEFAULT_FEATURE_GATES
         self.framework = Framework(default_profile(), self, IN_TREE_PLUGINS, self.nominator, WaitingPods())
         self.plugins: dict[str, Any] = dict(self.framework.plugins)

@@ -15,6 +15,7 @@ from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.scheduler.metrics_interface import NO_METRICS, SchedulerMetrics
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.testing.virtual_time import VirtualClock
 from support.plugin_cluster import PluginCluster, make_node, make_pod
@@ -32,7 +33,11 @@ def scheduling(cluster: SchedulerCluster) -> Callable[..., Any]:
 
     @asynccontextmanager
     async def running(
-        *, metrics: Any = None, traces: Any = None, gates: dict[str, bool] | None = None, **config: Any
+        *,
+        metrics: SchedulerMetrics = NO_METRICS,
+        traces: Any = None,
+        gates: dict[str, bool] | None = None,
+        **config: Any,
     ) -> AsyncIterator[Scheduler]:
         informers = InformerFactory(cluster.server.client, clock=cluster.clock, rng=random.Random(1))
         context = {"metrics": metrics, "feature_gates": FeatureGates(gates or {})} | (

@@ -23,6 +23,7 @@ from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.framework.binding_points import BindingPoints
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
+from kubeloop.scheduler.metrics_interface import NO_METRICS
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.status_patches import StatusPatches
@@ -72,7 +73,7 @@ class Binding:
         self.binder, self.stored = Binder(list(results)), stored
         self.waiting_pods = WaitingPods()
         points: Any = {"preBind": pre_bind, "bind": [self.binder], "postBind": ()}
-        binding = BindingPoints(Timing(None, "profile", int), points)
+        binding = BindingPoints(Timing(NO_METRICS, "profile", int), points)
         self.framework: Any = SimpleNamespace(binding=binding, profile_name="profile")
         client: Any = self
         recorder: Any = RecordedEvents()

@@ -17,6 +17,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.reserve_points import ReservePoints
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
+from kubeloop.scheduler.metrics_interface import NO_METRICS
 from kubeloop.scheduler.scheduling_cycle import SchedulingCycle
 from support.plugin_cluster import PluginCluster, make_node, make_pod
 from support.scheduling_attempts import SchedulingAttempts
@@ -57,7 +58,7 @@ class Cycle(SchedulingAttempts):
         self.framework = framework = self.cluster.make_framework()
         self.waiting_pods = WaitingPods()
         points: Any = {"reserve": (), "permit": [Permit(permit)]}
-        framework.reserve = ReservePoints(Timing(None, "profile", int), points, self.waiting_pods)
+        framework.reserve = ReservePoints(Timing(NO_METRICS, "profile", int), points, self.waiting_pods)
         self.cycle = SchedulingCycle(self.context, {"default-scheduler": framework}, self.steps)
 
     async def run(self, pod: Pod) -> Attempt | None:

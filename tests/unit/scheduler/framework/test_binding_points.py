@@ -12,6 +12,7 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.binding_points import BindingPoints
 from kubeloop.scheduler.framework.timing import Timing
+from kubeloop.scheduler.metrics_interface import NO_METRICS
 from support.plugin_cluster import make_pod
 
 POINTS = ("preBind", "bind", "postBind")
@@ -51,7 +52,7 @@ class Profile:
     def __init__(self, a: dict[str, Any], b: dict[str, Any] | None = None) -> None:
         self.calls: list[str] = []
         plugins: list[Any] = [Plugin("A", self.calls, **a), Plugin("B", self.calls, **(b or {}))]
-        self.points = BindingPoints(Timing(None, "profile", lambda: 0), dict.fromkeys(POINTS, plugins))
+        self.points = BindingPoints(Timing(NO_METRICS, "profile", lambda: 0), dict.fromkeys(POINTS, plugins))
         self.pod = PodInfo(make_pod("p"))
         self.state = CycleState()
 

@@ -12,6 +12,7 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.framework.node_filters import NodeFilters
 from kubeloop.scheduler.framework.timing import Timing
+from kubeloop.scheduler.metrics_interface import NO_METRICS
 from kubeloop.scheduler.queue.nominator import Nominator
 from support.plugin_cluster import make_node, make_pod
 
@@ -56,7 +57,7 @@ def filters(plugin: MaxPods) -> NodeFilters:
     nominator = Nominator(lambda key: pods[key].pod)
     for pod in pods.values():
         nominator.add(pod, "n")
-    return NodeFilters(Timing(None, "profile", lambda: 0), [plugin], [plugin], nominator)
+    return NodeFilters(Timing(NO_METRICS, "profile", lambda: 0), [plugin], [plugin], nominator)
 
 
 @pytest.mark.parametrize(

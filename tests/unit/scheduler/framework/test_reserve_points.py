@@ -14,6 +14,7 @@ from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.framework.reserve_points import ReservePoints
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
+from kubeloop.scheduler.metrics_interface import NO_METRICS
 from support.plugin_cluster import make_pod
 
 WAIT = Status(Code.WAIT)
@@ -51,7 +52,7 @@ class Profile:
         self.calls: list[str] = []
         plugins: list[Any] = [Plugin("A", self.calls, **a), Plugin("B", self.calls, **(b or {}))]
         self.waiting_pods = WaitingPods()
-        timing = Timing(None, "profile", lambda: 0)
+        timing = Timing(NO_METRICS, "profile", lambda: 0)
         self.points = ReservePoints(timing, {"reserve": plugins, "permit": plugins}, self.waiting_pods)
         self.pod = PodInfo(make_pod("p"))
         self.state = CycleState()

@@ -104,9 +104,3 @@ def test_one_pre_enqueue_call_in_ten_is_reported(metrics: Metrics) -> None:
         plugin.pre_enqueue(None)  # type: ignore[arg-type]
     assert metrics.plugins == [("Mine", "PreEnqueue", "Success", 2.0)] * 2
     assert points.now_ns == 2 * 10**9 * (MEASURED_CYCLES + 1)
-
-
-def test_nothing_is_counted_without_metrics() -> None:
-    points = Points(None)
-    points.run_filter(CycleState(measured=True))
-    assert points.timing.runs == {}

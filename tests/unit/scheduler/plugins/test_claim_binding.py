@@ -15,6 +15,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config import plugin_args
+from kubeloop.scheduler.metrics_interface import SchedulerMetrics
 from kubeloop.scheduler.plugins import claim_binding
 from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
 from support.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
@@ -323,7 +324,7 @@ def special(plugin_cluster: Any, node: Any, pod: Any) -> Any:
     return create
 
 
-class RecordedMetrics:
+class RecordedMetrics(SchedulerMetrics):
     def __init__(self) -> None:
         self.calls: list[Any] = []
 

@@ -17,6 +17,7 @@ from kubeloop.scheduler.api.results import unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.fit_error import NodeToStatus
+from kubeloop.scheduler.metrics_interface import SchedulerMetrics
 from kubeloop.scheduler.plugins.default_preemption import Candidate, best_candidate
 from support.set_clock import SetClock
 
@@ -229,7 +230,9 @@ async def test_preemption_for_a_group_evicts_and_gates_its_pods(
     cluster = group_cluster(plugin_cluster, node, pod, gates | {"SchedulerAsyncPreemption": in_background})
     plugin = cluster.framework.plugins["DefaultPreemption"]
     victims: list[int] = []
-    cluster.metrics = type("Metrics", (), {"preemption_victims": lambda _, count: victims.append(count)})()
+    cluster.metrics = type(
+        "Metrics", (SchedulerMetrics,), {"preemption_victims": lambda _, count: victims.append(count)}
+    )()
     members = [pod(name, cpu="2", schedulingGroup={"podGroupName": "g"}) for name in ("m-1", "m-2")]
     stranger = pod("s", schedulingGroup={"podGroupName": "other"})
 
@@ -246,7 +249,6 @@ async def test_preemption_for_a_group_evicts_and_gates_its_pods(
             *["waiting for the preemption for this pod group to be finished"] * 2,
             None,
         ]
-        cluster.metrics = None
         await cluster.spawned[0]
     assert [(request[0], request[3]) for request in cluster.client.requests] == [("patch", "low"), ("delete", "low")]
     assert [plugin.pre_enqueue(member) for member in members] == [None, None]

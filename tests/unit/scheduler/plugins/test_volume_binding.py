@@ -18,6 +18,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
+from kubeloop.scheduler.metrics_interface import SchedulerMetrics
 from kubeloop.scheduler.plugins.volume_binding import VolumeBinding
 from support.plugin_cluster import rejections
 from support.plugin_volumes import make_claim, make_volume
@@ -25,7 +26,7 @@ from support.plugin_volumes import make_claim, make_volume
 FULL = (plugin_args.UtilizationShapePoint(score=0), plugin_args.UtilizationShapePoint(utilization=100, score=10))
 
 
-class StageMetrics:
+class StageMetrics(SchedulerMetrics):
     """Metrics that record the failed stages of volume binding."""
 
     def __init__(self) -> None:

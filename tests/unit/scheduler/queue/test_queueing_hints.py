@@ -13,6 +13,7 @@ from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.results import on_event
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.profile_plugins import create_plugin
+from kubeloop.scheduler.metrics_interface import NO_METRICS
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.queueing_hints import (
     QueueingHintMap,
@@ -102,7 +103,7 @@ def test_every_hint_takes_missing_and_empty_objects(plugin_cluster):
 def test_event_without_objects_queues_the_pods_of_its_plugins(plugin_cluster, caplog):
     """As when the caches of devices are complete: no hint can tell for which pods that matters."""
     registered = _registered(plugin_cluster)
-    hints = QueueingHints({"default-scheduler": QueueingHintMap(registered)}, None, lambda: 0)
+    hints = QueueingHints({"default-scheduler": QueueingHintMap(registered)}, NO_METRICS, lambda: 0)
     caplog.set_level(logging.WARNING)
     for entry in registered:
         for action in ActionType:
@@ -123,7 +124,7 @@ def test_failing_hint_queues_the_pod(caplog):
         def events_to_register(self) -> Any:
             return (on_event(events.NODE, events.ADD, fail),)
 
-    hints = QueueingHints({"default-scheduler": QueueingHintMap(registrations([Failing()]))}, None, lambda: 0)
+    hints = QueueingHints({"default-scheduler": QueueingHintMap(registrations([Failing()]))}, NO_METRICS, lambda: 0)
     strategy = hints.strategy(_queued(_pods()[1], "Failing"), events.NODE_ADD, None, Node(), None)
     assert strategy is QueueingStrategy.AFTER_BACKOFF
     assert [record.message for record in caplog.records] == ["queueing hint failed"]
