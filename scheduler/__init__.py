@@ -4,6 +4,7 @@ May import `kubeloop.tracing`, `kubeloop.informers`, `kubeloop.kube` and `kubelo
 each layer imports only layers below it:
 
 - explain: why a pod is pending, and the cache debugger
+- legacy_policy: Policy documents, and plugins of older schedulers; nothing else in the scheduler imports it
 - scheduler: the composition root and the scheduling loop
 - scheduling_cycle: from the next pod of the queue to its reserved node
 - pod_group_cycle: the same for all pods of a group
@@ -18,7 +19,7 @@ each layer imports only layers below it:
 - framework: runs the plugins of a profile at their extension points
 - queue: the scheduling queue, backoff, queueing hints, nominated pods
 - api: what the author of a plugin imports
-- cache, config: nodes, pods and the snapshot; KubeSchedulerConfiguration and Policy files
+- cache, config: nodes, pods and the snapshot; KubeSchedulerConfiguration
 - api_dispatcher: API calls about pods in the background
 - context, lister_resources, status_patches: what the process provides; which resources have informers; writes of pod
   status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,6 +44,10 @@ def read_scheduler_configuration(
     config = _configuration(path, algorithm_provider, gates)
     if policy is not None:
         config = _with_policy(config, policy, algorithm_provider, gates)
+    if max_volumes := os.environ.get("KUBE_MAX_PD_VOLS"):
+        from kubeloop.scheduler.legacy_policy.volume_limits import with_max_volumes
+
+        config = with_max_volumes(config, max_volumes)
     if path is not None:
         _check_plugins_and_certificates(config, path)
     if tie_break is not None:
@@ -62,8 +67,7 @@ def read_scheduler_configuration(
 def _with_policy(
     config: SchedulerConfiguration, policy: PolicyText, algorithm_provider: str | None, gates: FeatureGates
 ) -> SchedulerConfiguration:
-    from kubeloop.scheduler.config.load import load_policy
-    from kubeloop.scheduler.config.policy import with_policy
+    from kubeloop.scheduler.legacy_policy.policy import load_policy, with_policy
 
     if algorithm_provider is not None:
         raise UserError("--algorithm-provider and a Policy are mutually exclusive", hint="remove one")
@@ -104,11 +108,11 @@ def _text(path: Path, *, hint: str) -> str:
 
 
 def _check_plugins_and_certificates(config: SchedulerConfiguration, path: Path) -> None:
+    from kubeloop.process.scheduler_plugins import ALL_PLUGINS
     from kubeloop.scheduler.framework.profile_plugins import check_profiles
-    from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 
     try:
-        check_profiles(config.profiles, IN_TREE_PLUGINS)
+        check_profiles(config.profiles, ALL_PLUGINS)
         if config.extenders:
             from kubeloop.scheduler.extender import tls_context
 
@@ -127,15 +131,16 @@ def _configuration(path: Path | None, algorithm_provider: str | None, gates: Fea
         )
     config = default_configuration(gates)
     if algorithm_provider is not None:
-        from kubeloop.scheduler.config.policy import provider_configuration
+        from kubeloop.scheduler.legacy_policy.policy import provider_configuration
 
         config = provider_configuration(algorithm_provider, gates)
     elif path is not None:
         from kubeloop.scheduler.config.load import load_configuration
+        from kubeloop.scheduler.legacy_policy.policy import POLICY_KIND
 
         text = _text(path, hint="--config takes a KubeSchedulerConfiguration or a Policy")
         try:
-            config = load_configuration(text, gates)
+            config = load_configuration(text, gates, POLICY_KIND)
         except UserError as error:
             raise UserError(f"{path}: {error}", hint=error.hint) from None
     return config

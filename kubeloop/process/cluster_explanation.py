@@ -47,6 +47,7 @@ from kubeloop.kube.objects.resources import (
 )
 from kubeloop.process.endpoint.owner_pods import find_owner, first_pending, owner_document
 from kubeloop.process.endpoint.trace_targets import POD_GROUP_KIND, Target, resolve
+from kubeloop.process.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.cache.node_info import PodInfo, may_be_devices
 from kubeloop.scheduler.cache.pod_groups import pod_group_key
 from kubeloop.scheduler.config.plugin_sets import PluginSet
@@ -56,7 +57,6 @@ from kubeloop.scheduler.explain.pending_pod import PodExplanation, explain
 from kubeloop.scheduler.explain.pod_group import explain_pod_group
 from kubeloop.scheduler.lister_resources import lister_resources
 from kubeloop.scheduler.plugins.dynamic_resources import requests_extended_resource
-from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.plugins.volume_claims import claim_uses
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
@@ -250,9 +250,7 @@ class ClusterExplanation:
         pods = [*pods]
         informers = InformerFactory(self._client, clock=self._clock, rng=self._rng)
         if not read:
-            scheduler = Scheduler(
-                self._context(), informers, _without_plugins(configuration, {_DEVICES}), IN_TREE_PLUGINS
-            )
+            scheduler = Scheduler(self._context(), informers, _without_plugins(configuration, {_DEVICES}), ALL_PLUGINS)
             await informers.informer(NODES).replace(await self._nodes_of(pods))
             await informers.informer(PODS).replace({pod.key: pod for pod in pods})
             return scheduler
@@ -265,7 +263,7 @@ class ClusterExplanation:
         by_resource = dict(zip(resources, objects, strict=True))
         self._find_unchecked(configuration, pods, by_resource[PODS].values(), with_devices=with_devices)
         left_out = {*self._unchecked, *(() if with_devices else (_DEVICES,))}
-        scheduler = Scheduler(self._context(), informers, _without_plugins(configuration, left_out), IN_TREE_PLUGINS)
+        scheduler = Scheduler(self._context(), informers, _without_plugins(configuration, left_out), ALL_PLUGINS)
         for resource, by_key in by_resource.items():  # pods come last: they refer to all others
             if resource is PODS and _DEVICES in self._unchecked:
                 by_key |= {pod.key: _without_extended_resources(pod) for pod in pods}

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SCHEDULER_MODULES = ("kubeloop.scheduler.scheduler", "kubeloop.scheduler.plugins.registry")
+_SCHEDULER_MODULES = ("kubeloop.scheduler.scheduler", "kubeloop.process.scheduler_plugins")
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -383,8 +383,8 @@ class ControlPlane:
         return self.scheduler is not None and self.scheduler.waits_for_busy_server
 
     def _new_scheduler(self) -> Scheduler:
+        from kubeloop.process.scheduler_plugins import ALL_PLUGINS
         from kubeloop.scheduler.context import SchedulerContext
-        from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
         from kubeloop.scheduler.scheduler import Scheduler
 
         context = SchedulerContext(
@@ -397,7 +397,7 @@ class ControlPlane:
             feature_gates=self.settings.feature_gates,
             group_traces=self.tracing.groups,
         )
-        scheduler = Scheduler(context, self.informers, self.settings.scheduler, IN_TREE_PLUGINS)
+        scheduler = Scheduler(context, self.informers, self.settings.scheduler, ALL_PLUGINS)
         self._registry.register(ScrapeTimeCollector(scheduler.gauges))
         return scheduler
 

@@ -135,10 +135,11 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         from kubeloop.process.control_plane import Settings, parse_controllers
         from kubeloop.scheduler.config.load import load_configuration
         from kubeloop.scheduler.config.types import default_configuration
+        from kubeloop.scheduler.legacy_policy.policy import POLICY_KIND
 
         gates = self.parsed_feature_gates()
         text = self.scheduler_config
-        scheduler = load_configuration(text, gates) if text else default_configuration(gates)
+        scheduler = load_configuration(text, gates, POLICY_KIND) if text else default_configuration(gates)
         return Settings(
             controllers=parse_controllers(self.controllers),
             development=True,

@@ -1,33 +1,34 @@
-"""Load a scheduler configuration: a KubeSchedulerConfiguration or a Policy document, in YAML or JSON."""
+"""Load a scheduler configuration: a KubeSchedulerConfiguration, or a document of another kind, in YAML or JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from kubeloop.kube import yaml
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.scheduler.config.defaults import API_VERSION
-from kubeloop.scheduler.config.policy import decode_policy
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import decode_v1
 
-
-def load_configuration(text: str, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> SchedulerConfiguration:
-    """Return the configuration of a YAML or JSON text. Raises UserError with kube-scheduler's messages."""
-    return read_configuration(_document(text), gates)
+Decoder = Callable[[Mapping[str, JSONValue]], SchedulerConfiguration]
+NO_OTHER_KINDS: Mapping[str, Decoder] = MappingProxyType({})
 
 
-def load_policy(text: str) -> SchedulerConfiguration:
-    """Return the configuration of a Policy in YAML or JSON. Raises UserError, also for other documents."""
-    document = _document(text)
-    if document.get("kind") != "Policy":
-        raise UserError(f'kind: no Policy, but "{document.get("kind", "")}"', hint="write kind: Policy")
-    return decode_policy(document)
+def load_configuration(
+    text: str, gates: FeatureGates = DEFAULT_FEATURE_GATES, other_kinds: Mapping[str, Decoder] = NO_OTHER_KINDS
+) -> SchedulerConfiguration:
+    """Return the configuration of a YAML or JSON text. Raises UserError with kube-scheduler's messages.
+
+    other_kinds: decoders by kind, such as legacy_policy.policy.POLICY_KIND.
+    """
+    return read_configuration(read_document(text), gates, other_kinds)
 
 
-def _document(text: str) -> Mapping[str, JSONValue]:
+def read_document(text: str) -> Mapping[str, JSONValue]:
+    """Return the document of a YAML or JSON text. Raises UserError."""
     try:
         document, repeated = yaml.read_first(text)
     except yaml.InvalidYaml as error:
@@ -44,7 +45,10 @@ def _document(text: str) -> Mapping[str, JSONValue]:
 
 
 def read_configuration(
-    document: Mapping[str, JSONValue], gates: FeatureGates = DEFAULT_FEATURE_GATES
+    document: Mapping[str, JSONValue],
+    gates: FeatureGates = DEFAULT_FEATURE_GATES,
+    other_kinds: Mapping[str, Decoder] = NO_OTHER_KINDS,
 ) -> SchedulerConfiguration:
     """Return the configuration of a document in plain JSON. Raises UserError."""
-    return decode_policy(document) if document.get("kind") == "Policy" else decode_v1(document, gates)
+    decode = other_kinds.get(str(document.get("kind")))
+    return decode(document) if decode is not None else decode_v1(document, gates)

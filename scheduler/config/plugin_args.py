@@ -174,6 +174,12 @@ class NoArgs(Struct):
     """Arguments of a plugin that takes none."""
 
 
+class VolumeCountArgs(Struct):
+    """max_volumes: disks per node; None: that of the node or the cloud."""
+
+    max_volumes: int | None = None
+
+
 ARGS_TYPES: Mapping[str, type[Struct]] = {
     "SchedulingGates": NoArgs,
     "PrioritySort": NoArgs,
@@ -207,12 +213,12 @@ ARGS_TYPES: Mapping[str, type[Struct]] = {
     "BalancedResourceAllocation": NoArgs,
     "NodeLabel": NodeLabelArgs,
     "ServiceAffinity": ServiceAffinityArgs,
-    "MaxEBSVolumeCount": NoArgs,
-    "MaxGCEPDVolumeCount": NoArgs,
-    "MaxAzureDiskVolumeCount": NoArgs,
-    "MaxCinderVolumeCount": NoArgs,
+    "MaxEBSVolumeCount": VolumeCountArgs,
+    "MaxGCEPDVolumeCount": VolumeCountArgs,
+    "MaxAzureDiskVolumeCount": VolumeCountArgs,
+    "MaxCinderVolumeCount": VolumeCountArgs,
     "NodeMemoryPressure": NoArgs,
     "NodeDiskPressure": NoArgs,
     "NodePIDPressure": NoArgs,
 }
-"""Plugin name -> the type of its arguments, for every in-tree plugin; the same names as in `plugins.registry`."""
+"""Plugin name -> the type of its arguments, for every in-tree plugin and those of `legacy_policy`."""

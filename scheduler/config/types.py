@@ -1,6 +1,6 @@
 """The scheduler's internal configuration: all defaults filled in, all plugins named.
 
-`config.load` creates it from a KubeSchedulerConfiguration (`config.v1`) or a Policy document (`config.policy`).
+`config.load` creates it from a KubeSchedulerConfiguration (`config.v1`) or a Policy document (`legacy_policy`).
 Durations are seconds.
 """
 

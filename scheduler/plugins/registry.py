@@ -9,28 +9,8 @@ from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
 from kubeloop.scheduler.plugins.gang_scheduling import GangScheduling
 from kubeloop.scheduler.plugins.image_locality import ImageLocality
 from kubeloop.scheduler.plugins.inter_pod_affinity import InterPodAffinity
-from kubeloop.scheduler.plugins.legacy import (
-    NodeDiskPressure,
-    NodeMemoryPressure,
-    NodePIDPressure,
-    NodePreferAvoidPods,
-    SelectorSpread,
-)
-from kubeloop.scheduler.plugins.legacy_resource_scores import (
-    BalancedResourceAllocation,
-    NodeResourcesLeastAllocated,
-    NodeResourcesMostAllocated,
-    RequestedToCapacityRatio,
-)
-from kubeloop.scheduler.plugins.legacy_volume_limits import (
-    MaxAzureDiskVolumeCount,
-    MaxCinderVolumeCount,
-    MaxEBSVolumeCount,
-    MaxGCEPDVolumeCount,
-)
 from kubeloop.scheduler.plugins.node_affinity import NodeAffinity
 from kubeloop.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
-from kubeloop.scheduler.plugins.node_label import NodeLabel
 from kubeloop.scheduler.plugins.node_name import NodeName
 from kubeloop.scheduler.plugins.node_ports import NodePorts
 from kubeloop.scheduler.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
@@ -41,7 +21,6 @@ from kubeloop.scheduler.plugins.pod_group_pods_count import PodGroupPodsCount
 from kubeloop.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
 from kubeloop.scheduler.plugins.scheduling_gates import SchedulingGates
-from kubeloop.scheduler.plugins.service_affinity import ServiceAffinity
 from kubeloop.scheduler.plugins.taint_toleration import TaintToleration
 from kubeloop.scheduler.plugins.topology_placement import TopologyPlacementGenerator
 from kubeloop.scheduler.plugins.volume_binding import VolumeBinding
@@ -72,21 +51,5 @@ IN_TREE_PLUGINS: Registry = {
     "GangScheduling": GangScheduling,
     "TopologyPlacementGenerator": TopologyPlacementGenerator,
     "PodGroupPodsCount": PodGroupPodsCount,
-    # Plugins of older schedulers, for Policy documents.
-    "SelectorSpread": SelectorSpread,
-    "NodePreferAvoidPods": NodePreferAvoidPods,
-    "NodeResourcesLeastAllocated": NodeResourcesLeastAllocated,
-    "NodeResourcesMostAllocated": NodeResourcesMostAllocated,
-    "RequestedToCapacityRatio": RequestedToCapacityRatio,
-    "BalancedResourceAllocation": BalancedResourceAllocation,
-    "NodeLabel": NodeLabel,
-    "ServiceAffinity": ServiceAffinity,
-    "MaxEBSVolumeCount": MaxEBSVolumeCount,
-    "MaxGCEPDVolumeCount": MaxGCEPDVolumeCount,
-    "MaxAzureDiskVolumeCount": MaxAzureDiskVolumeCount,
-    "MaxCinderVolumeCount": MaxCinderVolumeCount,
-    "NodeMemoryPressure": NodeMemoryPressure,
-    "NodeDiskPressure": NodeDiskPressure,
-    "NodePIDPressure": NodePIDPressure,
 }
 """Plugin name -> class. The order at each extension point is the one of the profile."""

@@ -16,6 +16,7 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.workload_types import PodGroup
+from kubeloop.process.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extender import Extender
 from kubeloop.scheduler.api.listers import Listers
@@ -30,7 +31,6 @@ from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.metrics_interface import NO_METRICS
-from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
 from support.disabled_recorders import DisabledPodRecorder
 from support.recorded_events import RecordedEvents
@@ -160,9 +160,7 @@ class PluginCluster:
             "profiles": [{"schedulerName": "default-scheduler"} | configuration],
         }
         profile = read_configuration(document).profiles[0]
-        self._framework = Framework(
-            profile, self, IN_TREE_PLUGINS, self.nominator, WaitingPods(), class_cache=class_cache
-        )
+        self._framework = Framework(profile, self, ALL_PLUGINS, self.nominator, WaitingPods(), class_cache=class_cache)
         return self._framework
 
     @property

@@ -15,9 +15,9 @@ from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.resources import NODES, POD_GROUPS, PODS, Resource
 from kubeloop.kube.objects.workload_types import PodGroup
+from kubeloop.process.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.context import SchedulerContext
-from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.scheduler import Scheduler
 from support.disabled_recorders import DisabledPodRecorder
 from support.fake_apiserver import FakeApiServer, Write
@@ -34,7 +34,7 @@ def new_scheduler(informers: Any, config: SchedulerConfiguration, clock: Clock, 
     """
     fields: JSON = {"client": informers, "clock": clock, "rng": random.Random(1), "recorder_for": lambda _: informers}
     fields["traces"] = DisabledPodRecorder()
-    return Scheduler(SchedulerContext(**(fields | context)), informers, config, IN_TREE_PLUGINS)
+    return Scheduler(SchedulerContext(**(fields | context)), informers, config, ALL_PLUGINS)
 
 
 class SchedulerCluster:

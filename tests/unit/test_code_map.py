@@ -35,6 +35,7 @@ def test_named_files_exist(document: str) -> None:
         "kubeloop/cli",
         "kubeloop/testing",
         "scheduler/devices",
+        "scheduler/legacy_policy",
     ],
 )
 def test_docstring_lists_all_modules(package: str) -> None:

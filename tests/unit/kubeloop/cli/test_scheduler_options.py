@@ -308,3 +308,9 @@ def test_missing_certificate_of_an_extender_is_an_error(tmp_path):
     path = written(tmp_path, f"{HEAD}extenders: [{{urlPrefix: https://x, enableHTTPS: true, tlsConfig: {tls}}}]")
     with pytest.raises(UserError, match=r"scheduler\.yaml: .*No such file"):
         read_scheduler_configuration(path)
+
+
+def test_environment_limits_the_disks_per_node(monkeypatch):
+    monkeypatch.setenv("KUBE_MAX_PD_VOLS", "7")
+    (profile,) = read_scheduler_configuration(None).profiles
+    assert profile.args["MaxEBSVolumeCount"].max_volumes == 7

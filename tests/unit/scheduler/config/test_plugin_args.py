@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
+from kubeloop.process.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.config.plugin_args import (
     ARGS_TYPES,
     CPU_AND_MEMORY,
@@ -18,7 +19,6 @@ from kubeloop.scheduler.config.plugin_args import (
     VolumeBindingArgs,
     with_defaults,
 )
-from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 
 GPU = ResourceSpec(name="gpu", weight=3)
 
@@ -51,7 +51,7 @@ def test_with_defaults_replaces_empty_fields(args: Any, expected: Any) -> None:
 
 
 def test_every_in_tree_plugin_has_arguments() -> None:
-    assert ARGS_TYPES.keys() == IN_TREE_PLUGINS.keys()
+    assert ARGS_TYPES.keys() == ALL_PLUGINS.keys()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.errors import UserError
+from kubeloop.process.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
@@ -19,7 +20,6 @@ from kubeloop.scheduler.framework.profile_plugins import (
     implements,
     plugins_at,
 )
-from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 
 
 class Filters:
@@ -91,13 +91,13 @@ def test_plugin_gets_default_arguments(plugin_cluster: Any) -> None:
 
 def test_plugin_with_another_name_raises(plugin_cluster: Any) -> None:
     with pytest.raises(UserError, match="the scheduler plugin 'Other' has the name 'NodeName'"):
-        create_plugin("Other", {}, plugin_cluster(), {"Other": IN_TREE_PLUGINS["NodeName"]})
+        create_plugin("Other", {}, plugin_cluster(), {"Other": ALL_PLUGINS["NodeName"]})
 
 
 def test_registered_names_are_the_plugins_names(plugin_cluster: Any) -> None:
     handle = plugin_cluster()
-    for name in IN_TREE_PLUGINS.keys() - {"RequestedToCapacityRatio"}:  # needs arguments
-        assert create_plugin(name, None, handle, IN_TREE_PLUGINS).name == name
+    for name in ALL_PLUGINS.keys() - {"RequestedToCapacityRatio"}:  # needs arguments
+        assert create_plugin(name, None, handle, ALL_PLUGINS).name == name
 
 
 # The extension points of kube-scheduler's in-tree plugins, as the interfaces of v1.36 define them.
@@ -140,11 +140,11 @@ def test_in_tree_plugin_is_accepted_where_kube_schedulers_is(name):
         accepted = point in EXTENSION_POINTS_OF[name].split()
         refused = pytest.raises(UserError, match=f"plugin '{name}' does not extend {point} plugin")
         with contextlib.nullcontext() if accepted else refused:
-            check_profiles([profile(points=points)], IN_TREE_PLUGINS)
+            check_profiles([profile(points=points)], ALL_PLUGINS)
 
 
 def test_no_op_points_do_not_run_the_plugin():
-    plugin = IN_TREE_PLUGINS["TaintToleration"]
+    plugin = ALL_PLUGINS["TaintToleration"]
     assert not implements(plugin, "preScore")
     assert implements(plugin, "score")
 
@@ -173,7 +173,7 @@ class OtherSort:
 )
 def test_profiles_with_different_queue_sorts_raise(second, problem):
     with pytest.raises(UserError) as error:
-        check_profiles([profile("a"), profile("b", **second)], {**IN_TREE_PLUGINS, "OtherSort": OtherSort})
+        check_profiles([profile("a"), profile("b", **second)], {**ALL_PLUGINS, "OtherSort": OtherSort})
     assert str(error.value) == problem
 
 
@@ -181,10 +181,10 @@ def test_different_queue_sort_of_multi_point_raises():
     multi_point = PluginSet((PluginRef("OtherSort"), PluginRef("DefaultBinder")))
     profiles = [profile("a"), Profile("b", multi_point=multi_point)]
     with pytest.raises(UserError, match='different queue sort plugins for profile "b"'):
-        check_profiles(profiles, {**IN_TREE_PLUGINS, "OtherSort": OtherSort})
+        check_profiles(profiles, {**ALL_PLUGINS, "OtherSort": OtherSort})
 
 
 def test_negative_score_weight_raises():
     points = {"score": PluginSet((PluginRef("NodeResourcesFit", -4),))}
     with pytest.raises(UserError, match="total score of Score plugins could overflow"):
-        check_profiles([profile(points=points)], IN_TREE_PLUGINS)
+        check_profiles([profile(points=points)], ALL_PLUGINS)

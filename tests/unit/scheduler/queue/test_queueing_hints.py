@@ -7,6 +7,7 @@ from typing import Any
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.resources import BY_GROUP_KIND
+from kubeloop.process.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ActionType, Hint
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
@@ -14,7 +15,6 @@ from kubeloop.scheduler.api.results import on_event
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.profile_plugins import create_plugin
 from kubeloop.scheduler.metrics_interface import NO_METRICS
-from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.queueing_hints import (
     QueueingHintMap,
     QueueingHints,
@@ -80,8 +80,8 @@ def _objects(resource: str) -> list[Any]:
 def _registered(plugin_cluster: Any) -> list[Registration]:
     gates = {"GenericWorkload": True, "GangScheduling": True, "DRAExtendedResource": True, "NodeDeclaredFeatures": True}
     handle = plugin_cluster(feature_gates=gates)
-    names = IN_TREE_PLUGINS.keys() - {"RequestedToCapacityRatio"}  # which needs arguments
-    plugins = [create_plugin(name, None, handle, IN_TREE_PLUGINS) for name in sorted(names)]
+    names = ALL_PLUGINS.keys() - {"RequestedToCapacityRatio"}  # which needs arguments
+    plugins = [create_plugin(name, None, handle, ALL_PLUGINS) for name in sorted(names)]
     return registrations(plugins, pod_groups=True)
 
 

@@ -13,14 +13,14 @@ from kubeloop.kube.objects.api_types import NodeStatus, Service, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
-from kubeloop.scheduler.plugins.legacy import (
+from kubeloop.scheduler.legacy_policy.node_prefer_avoid_pods import NodePreferAvoidPods
+from kubeloop.scheduler.legacy_policy.node_pressure import (
     NodeDiskPressure,
     NodeMemoryPressure,
     NodePIDPressure,
-    NodePreferAvoidPods,
-    SelectorSpread,
     is_best_effort,
 )
+from kubeloop.scheduler.legacy_policy.selector_spread import SelectorSpread
 from support.plugin_cluster import rejections
 
 ZONE = "topology.kubernetes.io/zone"

@@ -1,16 +1,18 @@
 """MaxEBSVolumeCount and its like: limits of one cloud's disks per node, for Policy documents.
 
 Where the node's CSINode has a limit for the cloud's CSI driver, the volumes count as CSI volumes (NodeVolumeLimits).
-Elsewhere the limit is KUBE_MAX_PD_VOLS, the node's allocatable `attachable-volumes-*`, or that of the cloud.
+Elsewhere the limit is the configured one (KUBE_MAX_PD_VOLS on the command line), the node's allocatable
+`attachable-volumes-*`, or that of the cloud.
 Source: v1.20, pkg/scheduler/framework/plugins/nodevolumelimits/non_csi.go.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from kubeloop.kube.objects.api_types import Node, Pod, Volume
 from kubeloop.kube.objects.in_tree_plugins import in_tree_plugin_by_name
@@ -20,7 +22,8 @@ from kubeloop.scheduler.api.extension_points import PreFilterResult
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import on_event, skip, unschedulable
 from kubeloop.scheduler.api.status import Status
-from kubeloop.scheduler.config.plugin_args import NoArgs
+from kubeloop.scheduler.config.plugin_args import NoArgs, VolumeCountArgs
+from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.plugins.csi_migration import is_migrated
 from kubeloop.scheduler.plugins.node_volume_limits import NodeVolumeLimits, volume_limits
 from kubeloop.scheduler.plugins.volume_claims import claim_class
@@ -44,15 +47,14 @@ class _VolumeCount:
     allocatable = ""
     limit = 0
 
-    def __init__(self, args: NoArgs, handle: Handle) -> None:
+    def __init__(self, args: VolumeCountArgs, handle: Handle) -> None:
         self._listers = handle.listers
         plugin = in_tree_plugin_by_name(self.plugin_name)
         assert plugin is not None
         self._plugin = plugin
-        self._csi = NodeVolumeLimits(args, handle)
+        self._csi = NodeVolumeLimits(NoArgs(), handle)
         self._rejection = unschedulable(self.name, "node(s) exceed max volume count")
-        text = os.environ.get("KUBE_MAX_PD_VOLS", "")
-        self._configured_limit = int(text) if text.isdecimal() and int(text) > 0 else None
+        self._configured_limit = args.max_volumes
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
@@ -151,3 +153,18 @@ class MaxCinderVolumeCount(_VolumeCount):
     plugin_name = "kubernetes.io/cinder"
     allocatable = "attachable-volumes-cinder"
     limit = 256
+
+
+VOLUME_COUNT_PLUGINS = (MaxEBSVolumeCount, MaxGCEPDVolumeCount, MaxAzureDiskVolumeCount, MaxCinderVolumeCount)
+
+
+def with_max_volumes(config: SchedulerConfiguration, text: str) -> SchedulerConfiguration:
+    """Return the configuration with the limit of KUBE_MAX_PD_VOLS in every profile; a text that is no limit is ignored.
+
+    Limits in the configuration itself have precedence.
+    """
+    if not text.isdecimal() or int(text) <= 0:
+        return config
+    args = {plugin.name: VolumeCountArgs(max_volumes=int(text)) for plugin in VOLUME_COUNT_PLUGINS}
+    profiles = tuple(replace(profile, args={**args, **profile.args}) for profile in config.profiles)
+    return replace(config, profiles=profiles)

@@ -95,7 +95,7 @@ def _mean_percent(part: Int64, requested: Int64, allocatable: Int64, weights: In
     return mean
 
 
-class RequestedToCapacityRatio(_ResourceScore):
+class RequestedToCapacityRatioPriority(_ResourceScore):
     """Scores each resource by a piecewise linear function of its utilization: weighted mean of the scores above 0."""
 
     name = "RequestedToCapacityRatio"

@@ -12,12 +12,14 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-from kubeloop.scheduler.config.plugin_args import NoArgs
-from kubeloop.scheduler.plugins.legacy_volume_limits import (
+from kubeloop.scheduler.config.plugin_args import VolumeCountArgs
+from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
+from kubeloop.scheduler.legacy_policy.volume_limits import (
     MaxAzureDiskVolumeCount,
     MaxCinderVolumeCount,
     MaxEBSVolumeCount,
     MaxGCEPDVolumeCount,
+    with_max_volumes,
 )
 
 CLOUDS = {
@@ -39,14 +41,17 @@ def claims(*names: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def fits(plugin_cluster, node, pod, monkeypatch):
+def fits(plugin_cluster, node, pod):
     """fits(plugin class, volumes of the pod, volumes in use, ...) -> True if the filter accepts the node."""
-    monkeypatch.delenv("KUBE_MAX_PD_VOLS", raising=False)
     handle = plugin_cluster()
 
-    def run(plugin: Any, incoming: list[Any], used: list[Any], **node_fields: Any) -> bool:
+    def run(
+        plugin: Any, incoming: list[Any], used: list[Any], max_volumes: int | None = None, **node_fields: Any
+    ) -> bool:
         info = NodeInfo.of(node("n", **node_fields), pod("holder", "n", volumes=used))
-        status = plugin(NoArgs(), handle).filter(CycleState(), PodInfo(pod("p", volumes=incoming)), info)
+        status = plugin(VolumeCountArgs(max_volumes=max_volumes), handle).filter(
+            CycleState(), PodInfo(pod("p", volumes=incoming)), info
+        )
         assert status is None or status.reasons == ("node(s) exceed max volume count",)
         return status is None
 
@@ -70,25 +75,39 @@ def test_clouds_are_independent(fits, plugin):
         assert fits(plugin, disks(cloud, "new"), full) == (plugin is not other)
 
 
-def test_environment_and_allocatable_change_the_limit(fits, monkeypatch):
+def test_configuration_and_allocatable_change_the_limit(fits):
     nitro = {"labels": {"node.kubernetes.io/instance-type": "m5.large"}}
     assert fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, *range(24)), **nitro)
     assert not fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, *range(25)), **nitro)
-    monkeypatch.setenv("KUBE_MAX_PD_VOLS", "2")
-    assert fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, 1))
-    assert not fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, 1, 2), **nitro)
+    assert fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, 1), max_volumes=2)
+    assert not fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, 1, 2), max_volumes=2, **nitro)
     three = {"allocatable": {"attachable-volumes-aws-ebs": "3"}}
     assert fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, 1, 2), **three)
-    monkeypatch.setenv("KUBE_MAX_PD_VOLS", "none")
-    assert fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, 1, 2))
+    assert not fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, 1, 2, 3), **three)
 
 
-def test_csi_limit_of_the_node_replaces_the_others(fits, monkeypatch):
-    monkeypatch.setenv("KUBE_MAX_PD_VOLS", "100")
+def test_max_volumes_reaches_every_profile():
+    own = Profile(scheduler_name="own", args={"MaxEBSVolumeCount": VolumeCountArgs(max_volumes=3)})
+    config = SchedulerConfiguration(profiles=(Profile(), own))
+    limits = [
+        {name: args.max_volumes for name, args in profile.args.items() if isinstance(args, VolumeCountArgs)}
+        for profile in with_max_volumes(config, "2").profiles
+    ]
+    every = dict.fromkeys((plugin.name for plugin in CLOUDS), 2)
+    assert limits == [every, {**every, "MaxEBSVolumeCount": 3}]
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "none"])
+def test_invalid_max_volumes_is_ignored(text):
+    config = SchedulerConfiguration()
+    assert with_max_volumes(config, text) == config
+
+
+def test_csi_limit_of_the_node_replaces_the_others(fits):
     drivers = [{"name": "ebs.csi.aws.com", "nodeID": "n", "allocatable": {"count": 1}}]
     fits.handle.put("csi_nodes", convert(CSINode, {"metadata": {"name": "n"}, "spec": {"drivers": drivers}}))
-    assert fits(MaxEBSVolumeCount, disks(EBS, "new"), [])
-    assert not fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, 1))
+    assert fits(MaxEBSVolumeCount, disks(EBS, "new"), [], max_volumes=100)
+    assert not fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, 1), max_volumes=100)
     gce = CLOUDS[MaxGCEPDVolumeCount]
     assert fits(MaxGCEPDVolumeCount, disks(gce, "new"), disks(gce, *range(50)))  # not a driver of the CSINode
 
@@ -99,8 +118,7 @@ def test_migrated_plugin_without_a_limit_is_not_counted(fits):
     assert fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, *range(50)))
 
 
-def test_claims_count_by_their_volume_or_class(fits, monkeypatch):
-    monkeypatch.setenv("KUBE_MAX_PD_VOLS", "1")
+def test_claims_count_by_their_volume_or_class(fits):
     put = fits.handle.put
     put("storage_classes", convert(StorageClass, {"metadata": {"name": "ebs"}, "provisioner": "kubernetes.io/aws-ebs"}))
     for name, spec in {
@@ -114,13 +132,13 @@ def test_claims_count_by_their_volume_or_class(fits, monkeypatch):
     spec = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
     put("persistent_volumes", convert(PersistentVolume, {"metadata": {"name": "pv"}, "spec": spec}))
     holder = disks(EBS, "vol-1")
-    assert fits(MaxEBSVolumeCount, claims("bound"), holder)  # the same disk
-    assert not fits(MaxEBSVolumeCount, claims("of-class"), holder)
-    assert fits(MaxEBSVolumeCount, claims("other", "missing"), holder)
+    assert fits(MaxEBSVolumeCount, claims("bound"), holder, max_volumes=1)  # the same disk
+    assert not fits(MaxEBSVolumeCount, claims("of-class"), holder, max_volumes=1)
+    assert fits(MaxEBSVolumeCount, claims("other", "missing"), holder, max_volumes=1)
 
 
 def test_node_changes_wake_rejected_pods(plugin_cluster):
-    events = MaxEBSVolumeCount(NoArgs(), plugin_cluster()).events_to_register()
+    events = MaxEBSVolumeCount(VolumeCountArgs(), plugin_cluster()).events_to_register()
     assert NODE in {entry.event.resource for entry in events}
 
 
@@ -136,6 +154,6 @@ def test_node_changes_wake_rejected_pods(plugin_cluster):
 )
 def test_pods_without_disks_of_the_cloud_skip_the_filter(plugin_cluster, pod, volumes, skipped):
     cluster = plugin_cluster()
-    plugin = MaxEBSVolumeCount(NoArgs(), cluster)
+    plugin = MaxEBSVolumeCount(VolumeCountArgs(), cluster)
     _, status = plugin.pre_filter(CycleState(), PodInfo(pod("p", volumes=volumes)), cluster.snapshot)
     assert (status is not None and status.code is Code.SKIP) == skipped

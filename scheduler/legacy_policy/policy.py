@@ -19,6 +19,7 @@ from kubeloop.kube.field_errors import invalid
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.scheduler.config.defaults import API_VERSION
 from kubeloop.scheduler.config.extenders import extender_configuration
+from kubeloop.scheduler.config.load import read_document
 from kubeloop.scheduler.config.plugin_args import (
     ARGS_TYPES,
     CPU_AND_MEMORY,
@@ -276,6 +277,18 @@ def decode_policy(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
     if errors:
         raise UserError("; ".join(map(str, errors)), hint="correct the Policy")
     return config
+
+
+POLICY_KIND = {"Policy": decode_policy}
+"""For config.load: the decoder of Policy documents."""
+
+
+def load_policy(text: str) -> SchedulerConfiguration:
+    """Return the configuration of a Policy in YAML or JSON. Raises UserError, also for other documents."""
+    document = read_document(text)
+    if document.get("kind") != "Policy":
+        raise UserError(f'kind: no Policy, but "{document.get("kind", "")}"', hint="write kind: Policy")
+    return decode_policy(document)
 
 
 def with_policy(

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.objects import resources
-from kubeloop.scheduler.config.load import load_configuration
-from kubeloop.scheduler.config.policy import PREDICATES, PRIORITIES
+from kubeloop.scheduler.legacy_policy.policy import PREDICATES, PRIORITIES, decode_policy
 
 pytestmark = pytest.mark.virtual_time
 
@@ -21,7 +20,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 def profiles(predicates: list[str], priorities: list[dict[str, Any]]) -> dict[str, Any]:
     document = {"kind": "Policy", "predicates": [{"name": name} for name in predicates], "priorities": priorities}
-    return {"profiles": load_configuration(json.dumps(document)).profiles}
+    return {"profiles": decode_policy(document).profiles}
 
 
 # --- Predicates: "n" is the only node, and the predicate rejects it -------------------------------------------------

@@ -19,22 +19,25 @@ from kubeloop.scheduler.config.plugin_args import (
     ServiceAffinityArgs,
     UtilizationShapePoint,
 )
-from kubeloop.scheduler.config.policy import (
+from kubeloop.scheduler.config.types import DEFAULT_EXTENDER_TIMEOUT_SECONDS, SchedulerConfiguration
+from kubeloop.scheduler.config.v1 import configuration_text
+from kubeloop.scheduler.legacy_policy.policy import (
+    POLICY_KIND,
     PREDICATES,
     PRIORITIES,
     RATIO_PRIORITY,
+    decode_policy,
+    load_policy,
     provider_configuration,
     with_policy,
 )
-from kubeloop.scheduler.config.types import DEFAULT_EXTENDER_TIMEOUT_SECONDS, SchedulerConfiguration
-from kubeloop.scheduler.config.v1 import configuration_text
 
 PREFERS_SSD = {"labelPreference": {"label": "ssd", "presence": True}}
 RATIO = {"requestedToCapacityRatioArguments": {"shape": [{"utilization": 0}, {"utilization": 100, "score": 10}]}}
 
 
 def policy(**fields: Any) -> SchedulerConfiguration:
-    return load_configuration(json.dumps({"kind": "Policy", "apiVersion": "v1", **fields}))
+    return decode_policy({"kind": "Policy", "apiVersion": "v1", **fields})
 
 
 def test_policy_translates_all_predicates_and_priorities():
@@ -338,3 +341,13 @@ async def test_node_prefer_avoid_pods(cluster, scheduling):
             cluster.pod(f"p{number}", metadata={"ownerReferences": [owner]})
         await asyncio.sleep(1)
     assert {node for _, node in cluster.bindings} == {"plain"}
+
+
+def test_policy_is_read_from_yaml_with_other_configurations():
+    text = "kind: Policy\npredicates: [{name: PodFitsHost}]\n"
+    config = load_configuration(text, other_kinds=POLICY_KIND)
+    assert config == load_policy(text) == decode_policy({"kind": "Policy", "predicates": [{"name": "PodFitsHost"}]})
+    with pytest.raises(UserError, match="Policy"):
+        load_configuration(text)
+    with pytest.raises(UserError, match='kind: no Policy, but ""'):
+        load_policy("predicates: []")

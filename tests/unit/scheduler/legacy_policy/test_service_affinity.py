@@ -12,9 +12,9 @@ from kubeloop.kube.objects.api_types import Service, convert
 from kubeloop.kube.objects.resources import SERVICES
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.config.plugin_args import ServiceAffinityArgs
-from kubeloop.scheduler.plugins.service_affinity import ServiceAffinity
+from kubeloop.scheduler.legacy_policy.policy import decode_policy
+from kubeloop.scheduler.legacy_policy.service_affinity import ServiceAffinity
 
 pytestmark = pytest.mark.virtual_time
 
@@ -25,7 +25,7 @@ WEB = {"metadata": {"labels": {"app": "web"}}}
 
 
 def profiles(**fields: Any) -> dict[str, Any]:
-    return {"profiles": read_configuration({"kind": "Policy", "apiVersion": "v1", **fields}).profiles}
+    return {"profiles": decode_policy({"kind": "Policy", "apiVersion": "v1", **fields}).profiles}
 
 
 @pytest.fixture

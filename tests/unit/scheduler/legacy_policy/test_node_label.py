@@ -11,7 +11,7 @@ from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.config.plugin_args import NodeLabelArgs
-from kubeloop.scheduler.plugins.node_label import NodeLabel
+from kubeloop.scheduler.legacy_policy.node_label import NodeLabel
 
 ARGS = NodeLabelArgs(
     present_labels=("gpu",),

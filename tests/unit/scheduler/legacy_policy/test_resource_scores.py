@@ -17,11 +17,11 @@ from kubeloop.scheduler.config.plugin_args import (
     ResourceSpec,
     UtilizationShapePoint,
 )
-from kubeloop.scheduler.plugins.legacy_resource_scores import (
+from kubeloop.scheduler.legacy_policy.resource_scores import (
     BalancedResourceAllocation,
     NodeResourcesLeastAllocated,
     NodeResourcesMostAllocated,
-    RequestedToCapacityRatio,
+    RequestedToCapacityRatioPriority,
 )
 
 GPU = ResourceSpec(name="example.com/gpu", weight=2)
@@ -68,11 +68,11 @@ def test_utilization_scores(plugin_cluster, node, pod, allocatable, cpu, memory,
     assert score(NodeResourcesLeastAllocated(resources, cluster), cluster, incoming) == least
     assert score(NodeResourcesMostAllocated(resources, cluster), cluster, incoming) == most
     by_shape = RequestedToCapacityRatioArgs(shape=LINEAR)
-    assert score(RequestedToCapacityRatio(by_shape, cluster), cluster, incoming) == ratio
+    assert score(RequestedToCapacityRatioPriority(by_shape, cluster), cluster, incoming) == ratio
 
 
 def test_resource_that_the_pod_does_not_request_counts(plugin_cluster, node, pod):
     allocatable = {"cpu": "4", "memory": "4Gi", GPU.name: "4"}
     cluster = plugin_cluster([node("n", allocatable=allocatable)], [pod("other", "n", overhead={GPU.name: "1"})])
     args = RequestedToCapacityRatioArgs(shape=LINEAR, resources=(GPU,))
-    assert score(RequestedToCapacityRatio(args, cluster), cluster, pod("p", cpu="1")) == 25
+    assert score(RequestedToCapacityRatioPriority(args, cluster), cluster, pod("p", cpu="1")) == 25
