@@ -1,10 +1,10 @@
 """CEL, the Common Expression Language, as in kube-apiserver v1.36.
 
-A library: imports nothing of kubeloop. Functions that need more, such as those of quantities, are passed to a Program
-as a `Library`; kube/cel_library.py has those of the API server. Compilation: the text is parsed, macros are expanded,
-types are checked, and nodes become closures:
+A library: imports nothing of kubeloop. Functions that need more, such as those of quantities, are passed to a
+CelProgram as a `Library`; kube/cel_library.py has those of the API server. Compilation: the text is parsed, macros are
+expanded, types are checked, and nodes become closures:
 
-    text --lexer, parser, macros--> nodes --checker--> typed nodes --program--> Program.run(variables)
+    text --lexer, parser, macros--> nodes --checker--> typed nodes --program--> CelProgram.run(variables)
 
     lexer.py           tokens, and values of literals
     syntax.py          nodes of the syntax tree, and compile errors

@@ -37,7 +37,7 @@ MISSING: Any = object()
 """Value of a variable that is not set."""
 
 
-class Evaluation:
+class EvaluationRun:
     """State of one evaluation: variable values by slot, cost so far, cost limit, and context of library functions."""
 
     __slots__ = ("context", "cost", "limit", "variables")
@@ -49,10 +49,10 @@ class Evaluation:
         self.limit = limit
 
 
-Closure: TypeAlias = Callable[[Evaluation], Any]
+Closure: TypeAlias = Callable[[EvaluationRun], Any]
 
 
-class Constant:
+class ConstantClosure:
     """The closure of a constant; evaluating it costs nothing."""
 
     __slots__ = ("value",)
@@ -60,7 +60,7 @@ class Constant:
     def __init__(self, value: Any) -> None:
         self.value = value
 
-    def __call__(self, _run: Evaluation) -> Any:
+    def __call__(self, _run: EvaluationRun) -> Any:
         return self.value
 
 
@@ -68,7 +68,7 @@ class Constant:
 
 
 def in_string_set(value: Closure, strings: frozenset[str]) -> Closure:
-    def contained(run: Evaluation) -> bool:
+    def contained(run: EvaluationRun) -> bool:
         element = value(run)
         return type(element) is str and element in strings
 
@@ -93,7 +93,7 @@ def library_call(
 ) -> Closure:
     """Return a call of a library function, which also receives the run's context."""
 
-    def call(run: Evaluation) -> Any:
+    def call(run: EvaluationRun) -> Any:
         values = tuple([argument(run) for argument in args])
         try:
             result = function(run.context, *values)
@@ -112,7 +112,7 @@ def function_call(
     if len(args) == 1 and cost is None:
         only = args[0]
 
-        def unary(run: Evaluation) -> Any:
+        def unary(run: EvaluationRun) -> Any:
             run.cost += 1
             value = only(run)
             try:
@@ -124,7 +124,7 @@ def function_call(
     if len(args) == 2 and cost is None:
         first, second = args
 
-        def binary(run: Evaluation) -> Any:
+        def binary(run: EvaluationRun) -> Any:
             run.cost += 1
             one, other = first(run), second(run)
             try:
@@ -134,7 +134,7 @@ def function_call(
 
         return binary
 
-    def call(run: Evaluation) -> Any:
+    def call(run: EvaluationRun) -> Any:
         values = tuple([argument(run) for argument in args])
         run.cost += 1 if cost is None else cost(values)
         if run.cost > run.limit:
@@ -151,7 +151,7 @@ def constant_pattern_match(text: Closure, pattern: Pattern, size: int) -> Closur
     """Return a call of matches() with a constant pattern of `size` characters."""
     factor = ceil(size * runtime_costs.REGEX_LENGTH_FACTOR)
 
-    def matches(run: Evaluation) -> bool:
+    def matches(run: EvaluationRun) -> bool:
         value = text(run)
         if type(value) is not str:
             raise no_overload()
@@ -215,7 +215,7 @@ def _get_element(value: Any, key: Any) -> tuple[Any, bool]:
 def _index_operator(args: list[Closure]) -> Closure:
     of, by = args
 
-    def index(run: Evaluation) -> Any:
+    def index(run: EvaluationRun) -> Any:
         value, key = of(run), by(run)
         run.cost += 1
         if type(value) is Optional:
@@ -233,7 +233,7 @@ def _index_operator(args: list[Closure]) -> Closure:
 def _optional_index_operator(args: list[Closure]) -> Closure:
     of, by = args
 
-    def index(run: Evaluation) -> Any:
+    def index(run: EvaluationRun) -> Any:
         value, key = of(run), by(run)
         run.cost += 1
         if type(value) is Optional:
@@ -249,7 +249,7 @@ def _optional_index_operator(args: list[Closure]) -> Closure:
 def _optional_select_operator(args: list[Closure]) -> Closure:
     of, name = args
 
-    def select(run: Evaluation) -> Any:
+    def select(run: EvaluationRun) -> Any:
         value, field = of(run), name(run)
         run.cost += 1
         if type(value) is Optional:
@@ -266,7 +266,7 @@ def _logical(args: list[Closure], *, decides: bool) -> Closure:
     """Return && (decides=False) or || (decides=True): an error counts only if the other operand does not decide."""
     left, right = args
 
-    def either(run: Evaluation) -> Any:
+    def either(run: EvaluationRun) -> Any:
         error: CelError | None = None
         try:
             value = left(run)
@@ -288,7 +288,7 @@ def _logical(args: list[Closure], *, decides: bool) -> Closure:
     return either
 
 
-def _value_or_none(closure: Closure, run: Evaluation) -> Any:
+def _value_or_none(closure: Closure, run: EvaluationRun) -> Any:
     try:
         return closure(run)
     except CelError:
@@ -298,7 +298,7 @@ def _value_or_none(closure: Closure, run: Evaluation) -> Any:
 def _not_operator(args: list[Closure]) -> Closure:
     operand = args[0]
 
-    def negate(run: Evaluation) -> bool:
+    def negate(run: EvaluationRun) -> bool:
         run.cost += 1
         value = operand(run)
         if type(value) is not bool:
@@ -323,7 +323,7 @@ def number_comparison(args: list[Closure], order: Callable[[Any, Any], bool]) ->
     """Return a comparison of numbers of one statically known type."""
     left, right = args
 
-    def compare(run: Evaluation) -> bool:
+    def compare(run: EvaluationRun) -> bool:
         run.cost += 1
         one, other = left(run), right(run)
         if type(one) is not type(other) or one != one or other != other:  # noqa: PLR0124 # null, or NaN
@@ -336,7 +336,7 @@ def number_comparison(args: list[Closure], order: Callable[[Any, Any], bool]) ->
 def int_arithmetic(args: list[Closure], operation: Callable[[Any, Any], int]) -> Closure:
     left, right = args
 
-    def int_arithmetic(run: Evaluation) -> int:
+    def int_arithmetic(run: EvaluationRun) -> int:
         run.cost += 1
         one, other = left(run), right(run)
         if type(one) is not int or type(other) is not int:
@@ -352,7 +352,7 @@ def int_arithmetic(args: list[Closure], operation: Callable[[Any, Any], int]) ->
 def scalar_equality(args: list[Closure], *, same: bool) -> Closure:
     left, right = args
 
-    def compare(run: Evaluation) -> bool:
+    def compare(run: EvaluationRun) -> bool:
         run.cost += 1
         return (left(run) == right(run)) is same
 
@@ -362,7 +362,7 @@ def scalar_equality(args: list[Closure], *, same: bool) -> Closure:
 def _conditional(args: list[Closure]) -> Closure:
     condition, then, otherwise = args
 
-    def choose(run: Evaluation) -> Any:
+    def choose(run: EvaluationRun) -> Any:
         value = condition(run)
         if value is True:
             return then(run)
@@ -376,7 +376,7 @@ def _conditional(args: list[Closure]) -> Closure:
 def _equality(args: list[Closure], *, same: bool) -> Closure:
     left, right = args
 
-    def compare(run: Evaluation) -> bool:
+    def compare(run: EvaluationRun) -> bool:
         one, other = left(run), right(run)
         if type(one) is str and type(other) is str:
             run.cost += (min(len(one), len(other)) + 9) // 10
@@ -390,7 +390,7 @@ def _equality(args: list[Closure], *, same: bool) -> Closure:
 def _or_method(args: list[Closure]) -> Closure:
     left, right = args
 
-    def choose(run: Evaluation) -> Any:
+    def choose(run: EvaluationRun) -> Any:
         value = left(run)
         if type(value) is not Optional:
             return value
@@ -402,7 +402,7 @@ def _or_method(args: list[Closure]) -> Closure:
 def _or_value_method(args: list[Closure]) -> Closure:
     left, right = args
 
-    def choose(run: Evaluation) -> Any:
+    def choose(run: EvaluationRun) -> Any:
         value = left(run)
         if type(value) is not Optional:
             return value
@@ -457,7 +457,7 @@ def element_pairs(value: Any) -> Iterable[tuple[Any, ...]]:
 _Elements: TypeAlias = Callable[[Any], Iterable[tuple[Any, ...]]]
 
 
-def _start_iteration(run: Evaluation, slots: tuple[int, ...], element: tuple[Any, ...]) -> None:
+def _start_iteration(run: EvaluationRun, slots: tuple[int, ...], element: tuple[Any, ...]) -> None:
     """Set the iteration variables to `element`. Raises CostExceeded if the cost is above the limit."""
     if run.cost > run.limit:
         raise CostExceeded
@@ -473,7 +473,7 @@ def all_or_exists(
     iteration_cost = 4 if ends_at else 3
     slot = slots[0] if len(slots) == 1 else -1
 
-    def quantify(run: Evaluation) -> Any:
+    def quantify(run: EvaluationRun) -> Any:
         error: CelError | None = None
         run.cost += 1
         for element in elements(over(run)):
@@ -504,7 +504,7 @@ def all_or_exists(
 def exists_one(over: Closure, elements: _Elements, slots: tuple[int, ...], condition: Closure) -> Closure:
     """Return exists_one()."""
 
-    def count(run: Evaluation) -> bool:
+    def count(run: EvaluationRun) -> bool:
         matches = 0
         run.cost += 2
         for element in elements(over(run)):
@@ -521,7 +521,7 @@ def exists_one(over: Closure, elements: _Elements, slots: tuple[int, ...], condi
     return count
 
 
-def _passes(condition: Closure, run: Evaluation) -> bool:
+def _passes(condition: Closure, run: EvaluationRun) -> bool:
     value = condition(run)
     if type(value) is not bool:
         raise no_overload()
@@ -533,7 +533,7 @@ def map_or_filter(
 ) -> Closure:
     """Return map(), filter() or transformList()."""
 
-    def collect(run: Evaluation) -> list[Any]:
+    def collect(run: EvaluationRun) -> list[Any]:
         result: list[Any] = []
         run.cost += 1 + runtime_costs.LIST_CREATE_COST
         for element in elements(over(run)):
@@ -558,7 +558,7 @@ def fold_map(
     """Return transformMap() or transformMapEntry(). The last slot is the accumulator's."""
     accumulated = slots[-1]
 
-    def fold(run: Evaluation) -> Any:
+    def fold(run: EvaluationRun) -> Any:
         run.cost += 1
         run.variables[accumulated] = init(run)
         for element in elements(over(run)):

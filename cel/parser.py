@@ -7,12 +7,12 @@ from kubeloop.cel.go_text import parse_integer
 from kubeloop.cel.lexer import Token, bytes_value, string_value, tokens
 from kubeloop.cel.syntax import (
     Call,
-    Entry,
     ExpressionError,
     Ident,
     Issue,
     ListNode,
     Literal,
+    MapEntry,
     MapNode,
     Node,
     Select,
@@ -303,8 +303,8 @@ class _Parser:
             has_next = self._has_next("]")
         return ListNode(offset, elements, frozenset(optional))
 
-    def _entries(self, *, names: bool) -> list[Entry]:
-        entries: list[Entry] = []
+    def _entries(self, *, names: bool) -> list[MapEntry]:
+        entries: list[MapEntry] = []
         has_next = self._accept("}") is None
         while has_next:
             optional = self._accept("?") is not None
@@ -319,7 +319,7 @@ class _Parser:
             else:
                 key = self._expression()
             colon = self._expect(":")
-            entries.append(Entry(colon.offset, key, self._expression(), optional=optional))
+            entries.append(MapEntry(colon.offset, key, self._expression(), optional=optional))
             has_next = self._has_next("}")
         return entries
 

@@ -21,8 +21,8 @@ from kubeloop.cel.closures import (
     SAME_NUMBERS,
     SAME_SCALARS,
     Closure,
-    Constant,
-    Evaluation,
+    ConstantClosure,
+    EvaluationRun,
     all_or_exists,
     constant_pattern_match,
     element_pairs,
@@ -142,7 +142,7 @@ class Library:
 _EMPTY_LIBRARY = Library()
 
 
-class Program:
+class CelProgram:
     """A compiled expression. `type`: result type; `node`: syntax tree, for cost estimates."""
 
     def __init__(self, source: str, variables: Mapping[str, Type], library: Library = _EMPTY_LIBRARY) -> None:
@@ -168,7 +168,7 @@ class Program:
         limit = min(limit, PER_CALL_LIMIT)
         variables = [values.get(name, MISSING) for name in self._names]
         variables += [None] * (self._slots - len(variables))
-        run = Evaluation(variables, limit, context)
+        run = EvaluationRun(variables, limit, context)
         try:
             value = self._closure(run)
         except CelError as error:
@@ -192,7 +192,7 @@ class _Compiler:
     def compile(self, node: Node) -> Closure:
         match node:
             case Literal():
-                return Constant(node.value)
+                return ConstantClosure(node.value)
             case Ident():
                 return self._ident(node)
             case Select():
@@ -220,12 +220,12 @@ class _Compiler:
         number = next((scope[name] for scope in reversed(scopes) if name in scope), None)
         if number is None:
             assert node.type_value is not None
-            return Constant(TypeValue(node.type_value.name))
+            return ConstantClosure(TypeValue(node.type_value.name))
         if number == self._scopes[0].get(name):
             self.used_variables.add(name)
         slot = number
 
-        def ident(run: Evaluation) -> Any:
+        def ident(run: EvaluationRun) -> Any:
             run.cost += 1
             value = run.variables[slot]
             if value is MISSING:
@@ -236,17 +236,17 @@ class _Compiler:
 
     def _select(self, node: Select) -> Closure:
         if node.type_value is not None:
-            return Constant(TypeValue(node.type_value.name))
+            return ConstantClosure(TypeValue(node.type_value.name))
         operand, field = self.compile(node.operand), node.field
         if node.test:
 
-            def has(run: Evaluation) -> Any:
+            def has(run: EvaluationRun) -> Any:
                 return has_field(operand(run), field)
 
             return has
         extra = 1 if isinstance(node.operand, Ident | Select) or _is_index(node.operand) else 2
 
-        def select(run: Evaluation) -> Any:
+        def select(run: EvaluationRun) -> Any:
             value = operand(run)
             run.cost += extra
             if type(value) is TypedMap and (reader := value.view.field_reader(field)) is not None:
@@ -282,15 +282,15 @@ class _Compiler:
             if strings is not None:
                 return in_string_set(args[0], strings)
         function = self._library.all_functions[node.name] if node.name != "sum" else _sum_function(node)
-        if args and isinstance(args[0], Constant) and node.name in _CONVERSIONS:
+        if args and isinstance(args[0], ConstantClosure) and node.name in _CONVERSIONS:
             try:
-                return Constant(function(args[0].value))
+                return ConstantClosure(function(args[0].value))
             except NoOverload:
                 raise InstantiationError(str(no_matching_overload(node.name, args[0].value))) from None
             except CelError as error:
                 raise InstantiationError(str(error)) from None
         name = "" if node.name in _ERROR_OMITS_TYPES or not node.name[0].isalpha() else node.name
-        if node.name in _REGEX_FUNCTIONS and isinstance(args[1], Constant) and type(args[1].value) is str:
+        if node.name in _REGEX_FUNCTIONS and isinstance(args[1], ConstantClosure) and type(args[1].value) is str:
             try:
                 pattern = compiled_pattern(args[1].value)
             except CelError as error:
@@ -305,16 +305,16 @@ class _Compiler:
     def _list(self, node: ListNode) -> Closure:
         elements, optional = [self.compile(element) for element in node.elements], node.optional
         if not optional:
-            if all(isinstance(element, Constant) for element in elements):
-                return Constant([element.value for element in elements if isinstance(element, Constant)])
+            if all(isinstance(element, ConstantClosure) for element in elements):
+                return ConstantClosure([element.value for element in elements if isinstance(element, ConstantClosure)])
 
-            def create_struct(run: Evaluation) -> Any:
+            def create_struct(run: EvaluationRun) -> Any:
                 run.cost += runtime_costs.LIST_CREATE_COST
                 return [element(run) for element in elements]
 
             return create_struct
 
-        def make_some(run: Evaluation) -> Any:
+        def make_some(run: EvaluationRun) -> Any:
             run.cost += runtime_costs.LIST_CREATE_COST
             result = []
             for index, element in enumerate(elements):
@@ -335,7 +335,7 @@ class _Compiler:
     def _map(self, node: MapNode) -> Closure:
         entries = [(self.compile(entry.key), self.compile(entry.value), entry.optional) for entry in node.entries]
 
-        def create_struct(run: Evaluation) -> Any:
+        def create_struct(run: EvaluationRun) -> Any:
             run.cost += runtime_costs.MAP_CREATE_COST
             result: dict[Any, Any] = {}
             for key_of, value_of, optional in entries:
@@ -359,7 +359,7 @@ class _Compiler:
         assert create is not None, "a library that knows structs makes them"
         fields = [(str(_literal(entry.key)), self.compile(entry.value), entry.optional) for entry in node.fields]
 
-        def create_struct(run: Evaluation) -> Any:
+        def create_struct(run: EvaluationRun) -> Any:
             run.cost += runtime_costs.STRUCT_CREATE_COST
             values: dict[str, Any] = {}
             for key, value_of, optional in fields:
@@ -419,7 +419,7 @@ class _Compiler:
         result = self.compile(node.result)
         self._leave(1)
 
-        def bind(run: Evaluation) -> Any:
+        def bind(run: EvaluationRun) -> Any:
             run.cost += runtime_costs.LIST_CREATE_COST
             run.variables[slot] = init(run)
             return result(run)

@@ -68,7 +68,7 @@ class ListNode:
         self.offset, self.elements, self.optional = offset, elements, optional
 
 
-class Entry:
+class MapEntry:
     """An entry of a map literal, or a field of a struct literal."""
 
     __slots__ = ("key", "offset", "optional", "value")
@@ -81,7 +81,7 @@ class MapNode:
     __slots__ = ("entries", "offset", "type")
     type: Type
 
-    def __init__(self, offset: int, entries: list[Entry]) -> None:
+    def __init__(self, offset: int, entries: list[MapEntry]) -> None:
         self.offset, self.entries = offset, entries
 
 
@@ -91,7 +91,7 @@ class StructLiteral:
     __slots__ = ("fields", "name", "offset", "type")
     type: Type
 
-    def __init__(self, offset: int, name: str, fields: list[Entry]) -> None:
+    def __init__(self, offset: int, name: str, fields: list[MapEntry]) -> None:
         self.offset, self.name, self.fields = offset, name, fields
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kubeloop.cel.declarations import Overload
-from kubeloop.cel.program import Program
+from kubeloop.cel.program import CelProgram
 from kubeloop.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.cel.types import BOOL, DYN, QUANTITY, STRING, Type, map_of
 from kubeloop.cel.values import CelError, equal, is_list
@@ -47,7 +47,7 @@ _INCLUDES = Overload("dra_includes_dyn_dyn", (DYN, DYN), BOOL, True, frozenset()
 _BINDINGS_AND_INCLUDES = _BINDINGS.extended({"includes": [_INCLUDES]}, {"includes": _includes})
 
 
-def compile_device_selector(expression: str, *, consumable_capacity: bool, list_attributes: bool) -> Program:
+def compile_device_selector(expression: str, *, consumable_capacity: bool, list_attributes: bool) -> CelProgram:
     """Return the compiled expression. Raises DeviceSelectorError with Kubernetes' message.
 
     consumable_capacity, list_attributes: the feature gates DRAConsumableCapacity and DRAListTypeAttributes.
@@ -60,7 +60,7 @@ def compile_device_selector(expression: str, *, consumable_capacity: bool, list_
     }
     variables = {"device": Type("struct", "kubernetes.DRADevice", fields=fields)}
     try:
-        program = Program(expression, variables, _BINDINGS_AND_INCLUDES if list_attributes else _BINDINGS)
+        program = CelProgram(expression, variables, _BINDINGS_AND_INCLUDES if list_attributes else _BINDINGS)
     except ExpressionError as error:
         raise DeviceSelectorError(f"compilation failed: {error}") from None
     except InstantiationError as error:

@@ -90,7 +90,7 @@ class Algorithm:
     async def _feasible(self, attempt: Attempt, rows: Rows, diagnosis: Diagnosis) -> Rows:
         """Return those of `rows` on which the pod fits."""
         snapshot, facts = self.snapshot, attempt.facts
-        filters, state, pod = attempt.framework.filters, attempt.state, attempt.pod
+        filters, state, pod = attempt.framework.filters, attempt.state, attempt.pod_info
         start_ns = self._now_ns()
         names, rejection, confining = filters.run_pre_filter(state, pod, snapshot)
         filter_ns = self._now_ns()
@@ -142,7 +142,9 @@ class Algorithm:
             diagnosis.restart(self.snapshot)
             await pause.work
             try:
-                return attempt.framework.filters.run_filters(attempt.state, attempt.pod, self.snapshot, rows, diagnosis)
+                return attempt.framework.filters.run_filters(
+                    attempt.state, attempt.pod_info, self.snapshot, rows, diagnosis
+                )
             except FilterPaused as another:
                 pause = another
 
@@ -188,7 +190,7 @@ class Algorithm:
 
     async def _totals(self, attempt: Attempt, rows: Rows) -> Scores:
         """Return the total scores int64 [K] of the feasible rows."""
-        scores, state, pod = attempt.framework.scores, attempt.state, attempt.pod
+        scores, state, pod = attempt.framework.scores, attempt.state, attempt.pod_info
         if not scores.scorers and not self._extenders:
             return np.ones(len(rows), np.int64)
         scores.run_pre_score(state, pod, self.snapshot, rows)

@@ -11,12 +11,13 @@ from kubeloop.tracing.spans.pod_record import AttemptFacts, Phase
 class Attempt:
     """Passed from the scheduling cycle to the binding cycle.
 
-    queued: the pod as it was popped. pod: the same pod; once assumed, with its node. framework: of the pod's profile.
-    state: what plugins store. facts, reserve (the run of the Reserve plugins): for the trace; not changed any more once
-    the trace has them. start_ns: by the clock. node: the name of the node on which the pod is assumed; "" before.
+    queued: the pod as it was popped. pod_info: the same pod; once assumed, with its node. framework: of the pod's
+    profile. state: what plugins store. facts, reserve (the run of the Reserve plugins): for the trace; not changed any
+    more once the trace has them. start_ns: by the clock. node: the name of the node on which the pod is assumed; ""
+    before.
     """
 
-    __slots__ = ("facts", "framework", "node", "pod", "queued", "reserve", "start_ns", "state")
+    __slots__ = ("facts", "framework", "node", "pod_info", "queued", "reserve", "start_ns", "state")
 
     def __init__(
         self, framework: Framework, queued: QueuedPodInfo, start_ns: int = 0, *, measured: bool = False
@@ -24,7 +25,7 @@ class Attempt:
         """measured: the duration of each plugin call is reported."""
         self.framework = framework
         self.queued = queued
-        self.pod = queued.info
+        self.pod_info = queued.info
         self.state = CycleState(measured=measured)
         self.facts = AttemptFacts(result="error")
         self.reserve: Phase | None = None

@@ -76,7 +76,7 @@ class AttemptSteps:
         self.awaits_call = True
         try:
             result, status = await filters.run_post_filter(
-                attempt.state, attempt.pod, self.snapshot, diagnosis.node_to_status
+                attempt.state, attempt.pod_info, self.snapshot, diagnosis.node_to_status
             )
         finally:
             self.awaits_call = False
@@ -89,10 +89,10 @@ class AttemptSteps:
         """Run the Reserve and Permit plugins. None: the pod can be bound. Code.WAIT: it waits on permit first."""
         points = attempt.framework.reserve
         reserve_ns = self._now_ns()
-        status = points.run_reserve(attempt.state, attempt.pod, attempt.node)
+        status = points.run_reserve(attempt.state, attempt.pod_info, attempt.node)
         error = None if status is None else status.message
         attempt.reserve = Phase(reserve_ns, "reserve", attempt.node, self._now_ns(), error)
-        return status if status is not None else points.run_permit(attempt.state, attempt.pod, attempt.node)
+        return status if status is not None else points.run_permit(attempt.state, attempt.pod_info, attempt.node)
 
     def assume_and_reserve(self, attempt: Attempt, node: str) -> bool:
         """Assume the pod on `node` and reserve it. True: the pod is to be bound. False: the attempt ended."""
@@ -105,7 +105,7 @@ class AttemptSteps:
             self.failed_attempts.requeue(attempt, str(error))
             return False
         self.queue.nominator.remove(attempt.queued.uid)
-        attempt.pod, attempt.node = assumed, node
+        attempt.pod_info, attempt.node = assumed, node
         status = self.reserve(attempt)
         if status is None:
             # From here on no event can make the pod schedulable: a failure is retried after a backoff.
@@ -120,12 +120,12 @@ class AttemptSteps:
 
 def with_node(attempt: Attempt, node: str) -> PodInfo:
     """Return the PodInfo of the pod as it will be once it is bound."""
-    pod, status, claims = attempt.pod.pod, attempt.pod.pod.status, attempt.state.node_allocatable_claims
+    pod, status, claims = attempt.pod_info.pod, attempt.pod_info.pod.status, attempt.state.node_allocatable_claims
     if claims or status.node_allocatable_resource_claim_statuses:
         statuses = claims.get(node, ())
         status = msgspec.structs.replace(status, node_allocatable_resource_claim_statuses=statuses)
     spec = msgspec.structs.replace(pod.spec, node_name=node)
-    return attempt.pod.with_pod(msgspec.structs.replace(pod, spec=spec, status=status))
+    return attempt.pod_info.with_pod(msgspec.structs.replace(pod, spec=spec, status=status))
 
 
 def _log_slow_cycle(attempt: Attempt, end_ns: int) -> None:

@@ -86,20 +86,20 @@ class BindingCycle:
         try:
             status = await self._run_until_bound(attempt)
         except Exception as error:  # a mistake of ours: it costs this attempt
-            log.exception("binding failed", extra={"pod": attempt.pod.key})
+            log.exception("binding failed", extra={"pod": attempt.pod_info.key})
             status = Status(Code.ERROR, (f"{type(error).__name__}: {error}",))
         if status is None:
             self._bound(attempt)
         return status
 
     async def _run_until_bound(self, attempt: Attempt) -> Status | None:
-        binding, pod = attempt.framework.binding, attempt.pod.pod
+        binding, pod = attempt.framework.binding, attempt.pod_info.pod
         flight: Status | None = None  # Code.SKIP: no PreBind plugin has work to do
-        waits_on_permit = self._waiting_pods.get(attempt.pod.uid) is not None
+        waits_on_permit = self._waiting_pods.get(attempt.pod_info.uid) is not None
         if self._reports_expected_node:
-            flight = binding.run_pre_bind_pre_flight(attempt.state, attempt.pod, attempt.node)
+            flight = binding.run_pre_bind_pre_flight(attempt.state, attempt.pod_info, attempt.node)
             if flight is not None and flight.code is not Code.SKIP:
-                self._waiting_pods.remove(attempt.pod.uid)
+                self._waiting_pods.remove(attempt.pod_info.uid)
                 return flight
             if flight is None or waits_on_permit:
                 # Binding will take a while: a cluster autoscaler reads from the nominated node where the pod will run.
@@ -108,13 +108,13 @@ class BindingCycle:
             status = await self._wait_on_permit(attempt)
             if status is not None:
                 return status
-            self._queue.done(attempt.pod.uid)  # as at the end of a scheduling cycle without a wait
+            self._queue.done(attempt.pod_info.uid)  # as at the end of a scheduling cycle without a wait
         if flight is None:
             self._traces.pre_bind_started(pod)
-            plugins = binding.run_pre_bind(attempt.state, attempt.pod, attempt.node)
+            plugins = binding.run_pre_bind(attempt.state, attempt.pod_info, attempt.node)
             # Without the gate, kube-scheduler does not know in advance whether PreBind has work, and cancels none.
             if self._reports_expected_node:
-                plugins = self._waiting_pods.run_pre_bind(attempt.pod.uid, plugins)
+                plugins = self._waiting_pods.run_pre_bind(attempt.pod_info.uid, plugins)
             status = await plugins
             self._traces.pre_bind_finished(pod, status.message if status is not None else None)
             if status is not None:
@@ -124,7 +124,7 @@ class BindingCycle:
         self._slots -= 1
         self._traces.bind_started(pod, attempt.node)
         try:
-            await self._patches.settle(attempt.pod.uid)
+            await self._patches.settle(attempt.pod_info.uid)
             status = await self._bind_and_confirm(attempt)
         finally:
             self._slots += 1
@@ -134,13 +134,13 @@ class BindingCycle:
         return status
 
     async def _wait_on_permit(self, attempt: Attempt) -> Status | None:
-        pod = attempt.pod.pod
+        pod = attempt.pod_info.pod
         self._traces.permit_started(pod)
         group_traces = self._group_traces if pod.spec.scheduling_group is not None else None
         if group_traces is not None:
             group_traces.permit_started(pod)
         since = self._time()
-        status = await self._waiting_pods.decision(attempt.pod.uid)
+        status = await self._waiting_pods.decision(attempt.pod_info.uid)
         error = status.message if status is not None else None
         self._traces.permit_finished(pod, error)
         if group_traces is not None:
@@ -164,7 +164,7 @@ class BindingCycle:
             conflict = isinstance(error, ApiError) and error.code == 409
             if status is None or not (may_be_in_flight or conflict or isinstance(error, ExtenderError)):
                 return status
-            bound_node = await self._bound_node(attempt.pod)
+            bound_node = await self._bound_node(attempt.pod_info)
             if bound_node == attempt.node:
                 return None
             if bound_node is not None or not may_be_in_flight:
@@ -176,17 +176,17 @@ class BindingCycle:
     async def _bind(self, attempt: Attempt) -> Status | None:
         """Bind the pod by the first extender that binds it, or else by the Bind plugins."""
         for extender in self._extenders:
-            if not extender.binds or not extender.is_interested(attempt.pod.pod):
+            if not extender.binds or not extender.is_interested(attempt.pod_info.pod):
                 continue
             try:
-                await extender.bind(attempt.pod.pod, attempt.node)
+                await extender.bind(attempt.pod_info.pod, attempt.node)
             except ExtenderError as error:
                 if extender.ignorable:
                     continue
                 return Status(Code.ERROR, (str(error),), "", error)
             return None
         started_ns, in_flight = self._now_ns(), self._max_in_flight - self._slots
-        status = await attempt.framework.binding.run_bind(attempt.state, attempt.pod, attempt.node)
+        status = await attempt.framework.binding.run_bind(attempt.state, attempt.pod_info, attempt.node)
         self._bind_times.add(started_ns, self._now_ns(), in_flight)
         return status
 
@@ -204,9 +204,9 @@ class BindingCycle:
 
     def _bound(self, attempt: Attempt) -> None:
         """Report that the pod is bound, then run the PostBind plugins."""
-        message = f"Successfully assigned {attempt.pod.key} to {attempt.node}"
+        message = f"Successfully assigned {attempt.pod_info.key} to {attempt.node}"
         recorder = self._recorder_for(attempt.framework.profile_name)
-        recorder.event(attempt.pod.pod, "Normal", "Scheduled", message, action="Binding")
+        recorder.event(attempt.pod_info.pod, "Normal", "Scheduled", message, action="Binding")
         queued = attempt.queued
         seconds = (self._now_ns() - attempt.start_ns) / 1e9
         self._metrics.attempt("scheduled", attempt.framework.profile_name, seconds)
@@ -215,4 +215,4 @@ class BindingCycle:
             self._time() - queued.initial_attempt_ns / 1e9,
             after_flush=queued.was_flushed_from_unschedulable,
         )
-        attempt.framework.binding.run_post_bind(attempt.state, attempt.pod, attempt.node)
+        attempt.framework.binding.run_post_bind(attempt.state, attempt.pod_info, attempt.node)

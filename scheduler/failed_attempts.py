@@ -65,23 +65,23 @@ class FailedAttempts:
     def not_bound(self, attempt: Attempt, status: Status) -> None:
         """Handle a failure of the binding cycle."""
         forgotten = self._unreserve_and_forget(attempt)
-        pod = attempt.pod.pod
+        pod = attempt.pod_info.pod
         if forgotten and not status.is_rejection:
             # For other pods it is as if the pod had been deleted: its room is free again.
             self._queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_DELETE, pod, None)
         self._reject(attempt, status)
         if forgotten and status.is_rejection:
             # After the pod is requeued, so that the event of its own removal does not make it schedulable.
-            uid = attempt.pod.uid
+            uid = attempt.pod_info.uid
             self._queue.move_all_to_active_or_backoff(
                 events.ASSIGNED_POD_DELETE, pod, None, lambda queued: queued.uid != uid
             )
 
     def _unreserve_and_forget(self, attempt: Attempt) -> bool:
         """Unreserve and forget an assumed pod; return False if it was not in the cache."""
-        attempt.framework.reserve.run_unreserve(attempt.state, attempt.pod, attempt.node)
+        attempt.framework.reserve.run_unreserve(attempt.state, attempt.pod_info, attempt.node)
         try:
-            self._cache.forget_pod(attempt.pod.pod)
+            self._cache.forget_pod(attempt.pod_info.pod)
         except CacheError as error:
             log.warning("cannot forget an assumed pod: %s", error)
             return False

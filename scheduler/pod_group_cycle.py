@@ -367,22 +367,22 @@ class PodGroupCycle:
         except NoNodesAvailable as error:
             return "", Failure(str(error), Diagnosis(NodeToStatus(self._snapshot)))
         except SchedulingError as error:
-            log.warning("scheduling failed", extra={"pod": attempt.pod.key, "error": str(error)})
+            log.warning("scheduling failed", extra={"pod": attempt.pod_info.key, "error": str(error)})
             return "", Failure(str(error))
 
     def _assume(self, attempt: Attempt, node: str, state: PodGroupCycleState) -> None:
         assumed = with_node(attempt, node)
         self._snapshot.assume_pod(assumed)
         state.pods.assume(assumed.pod)
-        attempt.pod, attempt.node = assumed, node
+        attempt.pod_info, attempt.node = assumed, node
 
     def _undo(self, attempt: Attempt, state: PodGroupCycleState) -> None:
         """Undo _assume() and the Reserve plugins."""
         queued = attempt.queued
-        attempt.framework.reserve.run_unreserve(attempt.state, attempt.pod, attempt.node)
+        attempt.framework.reserve.run_unreserve(attempt.state, attempt.pod_info, attempt.node)
         self._snapshot.forget_pod(queued.uid)
         state.pods.forget(queued.uid)
-        attempt.pod, attempt.node = queued.info, ""
+        attempt.pod_info, attempt.node = queued.info, ""
 
     async def _submit(self, group: SchedulingGroup, result: GroupResult) -> None:
         """Start the binding of the members that fit, if the group can be scheduled; requeue all others."""

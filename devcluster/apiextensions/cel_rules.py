@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.cel.cost_estimates import MAX_ESTIMATE, estimate_cost
-from kubeloop.cel.program import COST_LIMIT_EXCEEDED, Program
+from kubeloop.cel.program import COST_LIMIT_EXCEEDED, CelProgram
 from kubeloop.cel.schema_values import SchemaView
 from kubeloop.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.cel.types import (
@@ -67,8 +67,8 @@ class Rule:
     def __init__(self, spec: JSON, schema: Schema, decl_type: DeclType) -> None:
         self.spec = spec
         self.optional = bool(spec.get("optionalOldSelf"))
-        self.program: Program | None = None
-        self.message: Program | None = None
+        self.program: CelProgram | None = None
+        self.message: CelProgram | None = None
         self.error = self.message_error = ""
         self.cost = self.message_cost = 0
         self.uses_old_self = False
@@ -81,7 +81,7 @@ class Rule:
             "oldSelf": optional_of(decl_type.type) if self.optional else decl_type.type,
         }
         try:
-            program = Program(spec["rule"], types, KUBERNETES_LIBRARY)
+            program = CelProgram(spec["rule"], types, KUBERNETES_LIBRARY)
         except ExpressionError as error:
             self.error = f"compilation failed: {error}"
             return
@@ -98,7 +98,7 @@ class Rule:
 
     def _compile_message(self, text: str, types: dict[str, Type], roots: dict[str, DeclType]) -> None:
         try:
-            message = Program(text, types, KUBERNETES_LIBRARY)
+            message = CelProgram(text, types, KUBERNETES_LIBRARY)
         except ExpressionError as error:
             self.message_error = f"messageExpression compilation failed: {error}"
             return
@@ -322,7 +322,9 @@ def _join_path(path: str, below: str) -> str:
     return f"{path}.{below}"
 
 
-def _evaluate_message(evaluation: RuleEvaluation, message: Program, values: JSON, path: str, type_: str) -> str | None:
+def _evaluate_message(
+    evaluation: RuleEvaluation, message: CelProgram, values: JSON, path: str, type_: str
+) -> str | None:
     """Return the text of a messageExpression, "" if it fails, None if it exceeds the cost budget."""
     outcome = evaluation.loop_budget.run(message, values)
     if outcome.cost > evaluation.budget:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kubeloop.cel.program import Library, Program
+from kubeloop.cel.program import CelProgram, Library
 from kubeloop.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.cel.types import BOOL, DYN, INT, NULL, STRING, TIMESTAMP, Type, list_of, map_of
 from kubeloop.kube.policy_cel.authorizer import AUTHORIZATION_LIBRARY, AUTHORIZER
@@ -83,7 +83,7 @@ class Expression:
     """
 
     text: str
-    program: Program | None
+    program: CelProgram | None
     error: str = ""
     is_valid_expression: bool = False
 
@@ -111,7 +111,7 @@ class Environment:
         if self.variable_types is not None:
             variables["variables"] = struct("kubernetes.variables", self.variable_types)
         try:
-            program = Program(text, variables, self.library)
+            program = CelProgram(text, variables, self.library)
         except ExpressionError as error:
             return Expression(text, None, f"compilation failed: {error}")
         except InstantiationError as error:

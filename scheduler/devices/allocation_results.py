@@ -16,7 +16,7 @@ from kubeloop.kube.objects.device_types import (
 )
 from kubeloop.scheduler.devices.allocator import AllocatedDevice, NodeAllocation
 from kubeloop.scheduler.devices.errors import AllocationError
-from kubeloop.scheduler.devices.requests import ClaimRequests, DeviceFeatures, Request
+from kubeloop.scheduler.devices.requests import ClaimRequests, DeviceFeatures, RequestAlternative
 
 
 def allocation_results(
@@ -58,12 +58,12 @@ def _result(
     )
 
 
-def _chosen(claim: ClaimRequests, number: int, chosen: Mapping[tuple[int, int], int]) -> list[Request]:
+def _chosen(claim: ClaimRequests, number: int, chosen: Mapping[tuple[int, int], int]) -> list[RequestAlternative]:
     """Return the alternative of each request that was allocated."""
     return [alternatives[chosen.get((number, index), 0)] for index, alternatives in enumerate(claim.requests)]
 
 
-def _config(claim: ClaimRequests, chosen: Sequence[Request]) -> list[DeviceAllocationConfiguration]:
+def _config(claim: ClaimRequests, chosen: Sequence[RequestAlternative]) -> list[DeviceAllocationConfiguration]:
     """Return the configuration: of each class, then of the claim."""
     names_of_class: dict[str, list[str]] = {}
     class_of = {request.device_class.metadata.name: request.device_class for request in chosen}

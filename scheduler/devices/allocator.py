@@ -20,7 +20,7 @@ from kubeloop.scheduler.devices.constraints import Constraint, new_constraint
 from kubeloop.scheduler.devices.device_pools import Pool, PoolDevice
 from kubeloop.scheduler.devices.device_usage import PoolKey, PoolUsage
 from kubeloop.scheduler.devices.errors import AllocationError, AllocationTimeout, InvalidPools
-from kubeloop.scheduler.devices.requests import MAX_RESULTS, ClaimRequests, DeviceFeatures, Request
+from kubeloop.scheduler.devices.requests import MAX_RESULTS, ClaimRequests, DeviceFeatures, RequestAlternative
 from kubeloop.scheduler.devices.selectors import DeviceSelectors
 
 _STEPS_PER_CLOCK_CHECK = 64
@@ -32,7 +32,7 @@ _CounterKey = tuple[str, str]  # counter set, counter
 class AllocatedDevice(msgspec.Struct, frozen=True):
     """A device for a request. amounts: consumed capacity of a device with multiple allocations, else None."""
 
-    request: Request
+    request: RequestAlternative
     device: PoolDevice
     amounts: Amounts | None
 
@@ -90,8 +90,8 @@ class NodeSearch:
         self._in_thread = in_thread
         if in_thread:
             self._usage = {key: usage.copy() for key, usage in self._usage.items()}
-        self._selectable: dict[tuple[Request, PoolDevice], bool] = {}
-        self._all_devices: dict[Request, list[PoolDevice]] = {}
+        self._selectable: dict[tuple[RequestAlternative, PoolDevice], bool] = {}
+        self._all_devices: dict[RequestAlternative, list[PoolDevice]] = {}
         self._constraints: list[list[Constraint]] = []
         self._results: list[list[AllocatedDevice]] = [[] for _ in claims]
         self._chosen: dict[tuple[int, int], int] = {}
@@ -136,7 +136,7 @@ class NodeSearch:
             raise InvalidPools
         return None
 
-    def _number_of_devices(self, claim: ClaimRequests, request: Request) -> int:
+    def _number_of_devices(self, claim: ClaimRequests, request: RequestAlternative) -> int:
         if not request.takes_all:
             return request.count
         devices: list[PoolDevice] = []
@@ -248,7 +248,7 @@ class NodeSearch:
     def _is_in_use(self, device: PoolDevice) -> bool:
         return device.name in self._usage[device.driver, device.pool].dedicated or bool(self._allocating.get(device))
 
-    def _is_selectable(self, claim: ClaimRequests, request: Request, device: PoolDevice) -> bool:
+    def _is_selectable(self, claim: ClaimRequests, request: RequestAlternative, device: PoolDevice) -> bool:
         key = (request, device)
         selectable = self._selectable.get(key)
         if selectable is None:
@@ -264,7 +264,7 @@ class NodeSearch:
     def _is_for_node(self, device: PoolDevice) -> bool:
         return not device.per_device_node or device.matcher.matches(self._node, self._labels)
 
-    def _has_capacity(self, request: Request, device: PoolDevice) -> bool:
+    def _has_capacity(self, request: RequestAlternative, device: PoolDevice) -> bool:
         if not self._features.consumable_capacity or (request.capacity is None and device.has_plain_capacity):
             return True
         return has_capacity(
@@ -274,7 +274,7 @@ class NodeSearch:
             self._allocating_capacity.get(device, {}),
         )
 
-    def _allocate(self, claim: int, request: Request, device: PoolDevice, *, must: bool = False) -> bool:
+    def _allocate(self, claim: int, request: RequestAlternative, device: PoolDevice, *, must: bool = False) -> bool:
         """Add a device to the result; False if it cannot be.
 
         must: a violated constraint raises AllocationError. As in kube-scheduler, counters stay consumed if a taint or a
@@ -318,7 +318,7 @@ class NodeSearch:
         self._results[claim].append(AllocatedDevice(request, device, amounts))
         return True
 
-    def _release(self, claim: int, request: Request, device: PoolDevice) -> None:
+    def _release(self, claim: int, request: RequestAlternative, device: PoolDevice) -> None:
         """Undo the last _allocate."""
         for constraint in self._constraints[claim]:
             constraint.remove(request.base_name, request.subrequest)
@@ -373,7 +373,9 @@ class NodeSearch:
             consumed[counter_set, name] -= amount
 
 
-def is_selected(selectors: DeviceSelectors, claim: ClaimRequests, request: Request, device: PoolDevice) -> bool:
+def is_selected(
+    selectors: DeviceSelectors, claim: ClaimRequests, request: RequestAlternative, device: PoolDevice
+) -> bool:
     """Return True if the selectors of the class and of the request select a device. Raises AllocationError."""
     selected = device.selected.get(request.selectors)
     if selected is None:
@@ -382,7 +384,7 @@ def is_selected(selectors: DeviceSelectors, claim: ClaimRequests, request: Reque
 
 
 def rejecting_selector(
-    selectors: DeviceSelectors, claim: ClaimRequests, request: Request, device: PoolDevice
+    selectors: DeviceSelectors, claim: ClaimRequests, request: RequestAlternative, device: PoolDevice
 ) -> str | None:
     """Return the first selector that rejects a device, with its owner, or None. Raises AllocationError."""
     device_class = request.device_class

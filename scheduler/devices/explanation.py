@@ -11,7 +11,7 @@ from kubeloop.scheduler.devices.capacity import has_capacity
 from kubeloop.scheduler.devices.constraints import applies, attribute_value, attribute_values
 from kubeloop.scheduler.devices.device_pools import DevicePools, Pool, PoolDevice
 from kubeloop.scheduler.devices.errors import AllocationError
-from kubeloop.scheduler.devices.requests import ClaimRequests, Request
+from kubeloop.scheduler.devices.requests import ClaimRequests, RequestAlternative
 
 _MAX_REASONS = 6  # per request
 
@@ -39,7 +39,7 @@ def explain_requests(
 
 def _examine(
     claim: ClaimRequests,
-    request: Request,
+    request: RequestAlternative,
     pools_of: Mapping[str, Sequence[Pool]],
     nodes: Mapping[str, Mapping[str, str]],
     settings: SearchSettings,
@@ -77,7 +77,7 @@ def _is_for_node(device: PoolDevice, name: str, labels: Mapping[str, str]) -> bo
         return False
 
 
-def _rejection(claim: ClaimRequests, request: Request, device: PoolDevice, settings: SearchSettings) -> str:
+def _rejection(claim: ClaimRequests, request: RequestAlternative, device: PoolDevice, settings: SearchSettings) -> str:
     """Return why a request cannot have a device, or ""."""
     features, usage = settings.features, settings.usage_of((device.driver, device.pool))
     if device.device.binding_conditions and not features.binding_conditions:
@@ -98,7 +98,7 @@ def _rejection(claim: ClaimRequests, request: Request, device: PoolDevice, setti
 
 
 def _request_line(
-    claim: ClaimRequests, request: Request, usable: Mapping[str, Sequence[PoolDevice]], reasons: Counter[str]
+    claim: ClaimRequests, request: RequestAlternative, usable: Mapping[str, Sequence[PoolDevice]], reasons: Counter[str]
 ) -> str:
     wanted = "all devices" if request.takes_all else f"{request.count} device{'s' if request.count != 1 else ''}"
     most = max(map(len, usable.values()), default=0)
@@ -116,7 +116,10 @@ def _values(device: PoolDevice, attribute: str, settings: SearchSettings) -> Ite
 
 
 def _constraint_lines(
-    claim: ClaimRequests, request: Request, usable: Mapping[str, Sequence[PoolDevice]], settings: SearchSettings
+    claim: ClaimRequests,
+    request: RequestAlternative,
+    usable: Mapping[str, Sequence[PoolDevice]],
+    settings: SearchSettings,
 ) -> list[str]:
     """Return the effect of each constraint on the devices that the request could have."""
     lines = []

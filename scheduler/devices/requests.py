@@ -53,7 +53,7 @@ def device_features(gates: FeatureGates) -> DeviceFeatures:
     )
 
 
-class Request:
+class RequestAlternative:
     """A request, or an alternative of one. parent: name of the request that it is an alternative of, or "".
 
     selectors: number of the list of its class's selectors and its own, in SelectorLists.
@@ -103,7 +103,7 @@ class ClaimRequests(msgspec.Struct, frozen=True):
     """requests: the alternatives of each request, one for an exact request."""
 
     claim: ResourceClaim
-    requests: tuple[tuple[Request, ...], ...]
+    requests: tuple[tuple[RequestAlternative, ...], ...]
 
 
 class SelectorLists:
@@ -123,7 +123,7 @@ def claim_requests(
     selector_lists: SelectorLists,
 ) -> ClaimRequests:
     """Return the requests of a claim. Raises AllocationError for an invalid or unsupported one."""
-    parsed: list[tuple[Request, ...]] = []
+    parsed: list[tuple[RequestAlternative, ...]] = []
     for request in claim.spec.devices.requests:
         _check_features(claim, request, features)
         specs: Sequence[tuple[str, str, ExactDeviceRequest | DeviceSubRequest]]
@@ -146,7 +146,7 @@ def claim_requests(
                 raise AllocationError(
                     f"claim {claim.key}, request {name}: unsupported count mode {spec.allocation_mode}"
                 )
-            alternative = Request(name, parent, spec, class_)
+            alternative = RequestAlternative(name, parent, spec, class_)
             alternative.selectors = selector_lists.number(class_expressions(class_), alternative.own_selectors)
             alternatives.append(alternative)
         parsed.append(tuple(alternatives))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from kubeloop.cel.program import Program
+from kubeloop.cel.program import CelProgram
 from kubeloop.cel.syntax import (
     Call,
     Ident,
@@ -82,7 +82,7 @@ class DeviceSelectors:
 class _Selector:
     """A compiled selector. Devices that are equal in all that it reads have the same result, which is cached."""
 
-    def __init__(self, program: Program, *, list_attributes: bool) -> None:
+    def __init__(self, program: CelProgram, *, list_attributes: bool) -> None:
         self._program = program
         self._list_attributes = list_attributes
         self._reads = fields_read(program.node)

@@ -43,7 +43,7 @@ _REQUIRED = "PreFilterNodeAffinity"
 _PREFERRED = "PreScoreNodeAffinity"
 
 
-class NodeAffinity:
+class NodeAffinityPlugin:
     name = "NodeAffinity"
     row_local = True
     ignores_other_pods = True

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from kubeloop.cel.declarations import Overload
-from kubeloop.cel.program import Program
+from kubeloop.cel.program import CelProgram
 from kubeloop.cel.schema_values import parse_timestamp
 from kubeloop.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.cel.types import DOUBLE, DYN, STRING, TIMESTAMP, Type
@@ -120,7 +120,7 @@ class StageExpression:
     def __init__(self, text: str) -> None:
         """Raises WrongExpression."""
         try:
-            self._program = Program(text, {"self": DYN}, _LIBRARY)
+            self._program = CelProgram(text, {"self": DYN}, _LIBRARY)
         except (ExpressionError, InstantiationError) as error:
             raise InvalidExpression(str(error)) from None
 

@@ -356,7 +356,7 @@ class RecordedCase:
         assert sorted(plugins) == sorted(decision["unschedulablePlugins"]), where
         statuses_by_plugin = error.diagnosis.node_to_status
         result, status = await cluster.framework.filters.run_post_filter(
-            attempt.state, attempt.pod, cluster.snapshot, statuses_by_plugin
+            attempt.state, attempt.pod_info, cluster.snapshot, statuses_by_plugin
         )
         assert status.code.api_name == expected["code"], where
         assert status.message == expected.get("message", ""), where
@@ -364,7 +364,7 @@ class RecordedCase:
         if status.code is Code.SUCCESS:
             assert result is not None
             assert result.nominated_node_name in expected["nominatedNodeOptions"], where
-            cluster.plugins["DefaultPreemption"].forget(attempt.pod.uid)
+            cluster.plugins["DefaultPreemption"].forget(attempt.pod_info.uid)
         error.diagnosis.post_filter_message = status.message
         assert str(error) == decision["failedSchedulingMessage"], where
 

@@ -151,7 +151,7 @@ async def check_fit_error(
         assert rejections == expected_infeasible(decision), context
     assert sorted(diagnosis.unschedulable_plugins) == decision["unschedulablePlugins"], context
     result, status = await attempt.framework.filters.run_post_filter(
-        attempt.state, attempt.pod, scheduler.snapshot, diagnosis.node_to_status
+        attempt.state, attempt.pod_info, scheduler.snapshot, diagnosis.node_to_status
     )
     diagnosis.post_filter_message = status.message
     assert str(error) == decision["failedSchedulingMessage"], context

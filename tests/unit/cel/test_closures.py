@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kubeloop.cel.closures import (
-    Constant,
-    Evaluation,
+    ConstantClosure,
+    EvaluationRun,
     function_call,
     get_field,
     get_optional_field,
@@ -19,25 +19,25 @@ from kubeloop.cel.closures import (
 from kubeloop.cel.values import NONE, CelError
 
 
-def run() -> Evaluation:
-    return Evaluation([], 1000, "context")
+def run() -> EvaluationRun:
+    return EvaluationRun([], 1000, "context")
 
 
 @pytest.mark.parametrize(("value", "expected"), [("a", True), ("b", False), (1, False)])
 def test_membership_in_a_set_of_strings(value: Any, expected: bool):
-    assert in_string_set(Constant(value), frozenset({"a"}))(run()) is expected
+    assert in_string_set(ConstantClosure(value), frozenset({"a"}))(run()) is expected
 
 
 @pytest.mark.parametrize(("cost", "expected"), [(None, 1), (lambda args: len(args[0]), 3)])
 def test_cost_of_a_function_call(cost: Any, expected: int):
     state = run()
-    assert function_call(str.upper, [Constant("abc")], cost, "upper")(state) == "ABC"
+    assert function_call(str.upper, [ConstantClosure("abc")], cost, "upper")(state) == "ABC"
     assert state.cost == expected
 
 
 @pytest.mark.parametrize(("name", "message"), [("f", "no such overload: f(int, string)"), ("", "no such overload")])
 def test_arguments_of_unsupported_types(name: str, message: str):
-    call = function_call(lambda one, other: one + other, [Constant(1), Constant("a")], None, name)
+    call = function_call(lambda one, other: one + other, [ConstantClosure(1), ConstantClosure("a")], None, name)
     with pytest.raises(CelError) as raised:
         call(run())
     assert str(raised.value) == message
@@ -45,7 +45,7 @@ def test_arguments_of_unsupported_types(name: str, message: str):
 
 def test_library_function_receives_the_context():
     state = run()
-    call = library_call(lambda *values: values, [Constant(1)], lambda _args, result: len(result), "f")
+    call = library_call(lambda *values: values, [ConstantClosure(1)], lambda _args, result: len(result), "f")
     assert (call(state), state.cost) == (("context", 1), 2)
 
 

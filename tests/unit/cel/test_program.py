@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from kubeloop.cel.program import COST_LIMIT_EXCEEDED, Program
+from kubeloop.cel.program import COST_LIMIT_EXCEEDED, CelProgram
 from kubeloop.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.cel.types import DYN, INT, STRING, list_of, map_of
 from kubeloop.cel.values import NONE, Optional
 
 
 def value(text: str, **variables: Any) -> Any:
-    result = Program(text, dict.fromkeys(variables, DYN)).run(variables)
+    result = CelProgram(text, dict.fromkeys(variables, DYN)).run(variables)
     assert not result.error, result.error
     return result.value
 
 
 def error(text: str, **variables: Any) -> str:
-    return Program(text, dict.fromkeys(variables, DYN)).run(variables).error
+    return CelProgram(text, dict.fromkeys(variables, DYN)).run(variables).error
 
 
 def test_operator_precedence():
@@ -63,7 +63,7 @@ def test_optional_chain_stops_at_a_missing_field():
 
 def test_syntax_error_marks_its_position():
     with pytest.raises(ExpressionError) as raised:
-        Program("x +\n  'é' + )", {"x": DYN})
+        CelProgram("x +\n  'é' + )", {"x": DYN})
     assert str(raised.value).splitlines()[-2:] == [" |   'é' + )", " | ...\uff0e....^"]
 
 
@@ -79,17 +79,17 @@ def test_syntax_error_marks_its_position():
 )
 def test_type_errors_are_compile_errors(text, message):
     with pytest.raises(ExpressionError) as raised:
-        Program(text, {"self": list_of(STRING)})
+        CelProgram(text, {"self": list_of(STRING)})
     assert message in str(raised.value)
 
 
 def test_invalid_constant_conversion_fails_at_compile_time():
     with pytest.raises(InstantiationError, match="type conversion error from 'string' to 'int'"):
-        Program("true || int('x') == 1", {})
+        CelProgram("true || int('x') == 1", {})
 
 
 def test_cost_is_counted_and_limited():
-    nested = Program("self.all(x, self.all(y, x + y >= 0))", {"self": list_of(INT)})
+    nested = CelProgram("self.all(x, self.all(y, x + y >= 0))", {"self": list_of(INT)})
     assert nested.run({"self": [1, 2]}).cost < 60
     result = nested.run({"self": list(range(1000))}, limit=10_000)
     assert (result.error, result.cost > 10_000) == (COST_LIMIT_EXCEEDED, True)
@@ -103,28 +103,28 @@ def test_nesting_of_100_levels_is_evaluated(text: str):
     expression = "1"
     for _ in range(100):
         expression = text.format(expression)
-    assert Program(expression, {}).run({}).error == ""
+    assert CelProgram(expression, {}).run({}).error == ""
 
 
 def test_249_parentheses_are_accepted():
-    assert Program("(" * 249 + "1" + ")" * 249, {}).run({}).value == 1
+    assert CelProgram("(" * 249 + "1" + ")" * 249, {}).run({}).value == 1
     with pytest.raises(ExpressionError, match="expression recursion limit exceeded: 250"):
-        Program("(" * 250 + "1" + ")" * 250, {})
+        CelProgram("(" * 250 + "1" + ")" * 250, {})
 
 
 def test_duration_sum_of_dyn_items():
-    assert Program("dyn([duration('1m'), duration('1s')]).sum() == duration('61s')", {}).run({}).value is True
+    assert CelProgram("dyn([duration('1m'), duration('1s')]).sum() == duration('61s')", {}).run({}).value is True
 
 
 def test_deep_nesting_is_rejected():
     with pytest.raises(ExpressionError, match="recursion"):
-        Program("(" * 3000 + "1" + ")" * 3000, {})
+        CelProgram("(" * 3000 + "1" + ")" * 3000, {})
     with pytest.raises(ExpressionError, match="recursion"):
-        Program("+".join(["1"] * 5000), {})
+        CelProgram("+".join(["1"] * 5000), {})
 
 
 def test_exists_with_key_and_value_of_a_map():
-    program = Program("m.exists(k, v, v == 1 && k == 'a')", {"m": map_of(STRING, INT)})
+    program = CelProgram("m.exists(k, v, v == 1 && k == 'a')", {"m": map_of(STRING, INT)})
     assert program.run({"m": {"a": 1}}).value is True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.cel.program import COST_LIMIT_EXCEEDED, Program
+from kubeloop.cel.program import COST_LIMIT_EXCEEDED, CelProgram
 from kubeloop.cel.schema_values import SchemaView
 from kubeloop.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.cel.types import STRING, schema_decl_type
@@ -28,13 +28,13 @@ DIGITS = "9" * 5000  # int() rejects that many
     ],
 )
 def test_oversized_arguments_return_an_error(expression: str, error: str):
-    assert Program(expression, {"x": STRING}).run({"x": DIGITS}).error == error
+    assert CelProgram(expression, {"x": STRING}).run({"x": DIGITS}).error == error
 
 
 @pytest.mark.parametrize("expression", [f"{DIGITS} > 0", f"{DIGITS}u > 0u", f"'%.{DIGITS}f'.format([1.0])"])
 def test_oversized_literals_are_rejected(expression: str):
     with pytest.raises((ExpressionError, InstantiationError)):
-        Program(expression, {})
+        CelProgram(expression, {})
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_oversized_literals_are_rejected(expression: str):
     ],
 )
 def test_values_beyond_limits_of_python_types_are_supported(expression: str, value: object):
-    result = Program(expression, {}).run({})
+    result = CelProgram(expression, {}).run({})
     assert (result.value, result.error) == (value, "")
 
 
@@ -65,7 +65,7 @@ def test_pairwise_functions_stop_at_the_cost_limit_before_they_run(expression: s
     decl_type = schema_decl_type(items, root=False)
     assert decl_type is not None
     values = [str(number) for number in range(200_000)]  # comparing all pairs would take hours
-    result = Program(expression, {"self": decl_type.type}).run({"self": SchemaView(items).convert(values)})
+    result = CelProgram(expression, {"self": decl_type.type}).run({"self": SchemaView(items).convert(values)})
     assert result.error == COST_LIMIT_EXCEEDED
 
 
@@ -87,5 +87,5 @@ def test_objects_with_a_schema_compare_by_value():
         "self.a[2] in self.a",
         "self.b[0] == self.b[1]",
     ):
-        assert Program(expression, {"self": decl_type.type}).run(values).value is True, expression
-    assert Program("self.a.distinct().size()", {"self": decl_type.type}).run(values).value == 2
+        assert CelProgram(expression, {"self": decl_type.type}).run(values).value is True, expression
+    assert CelProgram("self.a.distinct().size()", {"self": decl_type.type}).run(values).value == 2

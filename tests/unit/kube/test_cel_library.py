@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.cel.program import EvaluationResult, Program
+from kubeloop.cel.program import CelProgram, EvaluationResult
 from kubeloop.cel.syntax import ExpressionError
 from kubeloop.cel.types import DYN
 from kubeloop.cel.values import CelError
@@ -72,7 +72,7 @@ def test_named_format_reports_its_errors():
 
 
 def run(expression: str, **variables: Any) -> EvaluationResult:
-    return Program(expression, dict.fromkeys(variables, DYN), KUBERNETES_LIBRARY).run(variables)
+    return CelProgram(expression, dict.fromkeys(variables, DYN), KUBERNETES_LIBRARY).run(variables)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_addresses_convert_to_strings_and_quantities_do_not():
 
 def test_functions_of_the_library_are_unknown_to_other_programs():
     with pytest.raises(ExpressionError, match="undeclared reference to 'quantity'"):
-        Program("quantity('1')", {})
+        CelProgram("quantity('1')", {})
 
 
 def test_every_function_has_an_overload_and_the_reverse():

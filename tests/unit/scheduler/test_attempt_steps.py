@@ -78,7 +78,7 @@ async def test_without_post_filters_a_nomination_is_cleared(clock):
 
 async def test_reserved_pod_is_assumed_and_no_longer_in_flight(clock):
     steps = Steps(clock)
-    steps.cluster.nominator.add(steps.attempt.pod, "b")
+    steps.cluster.nominator.add(steps.attempt.pod_info, "b")
     assert steps.steps.assume_and_reserve(steps.attempt, "a")
     assert (steps.attempt.node, steps.attempt.facts.result) == ("a", "scheduled")
     assert [pod.spec.node_name for pod in steps.cluster.cache.assumed_pods()] == ["a"]
@@ -109,5 +109,5 @@ async def test_pod_that_reserve_rejects_is_requeued(clock, rejected):
 async def test_pod_with_its_node(clock):
     attempt = Steps(clock).attempt
     assumed = with_node(attempt, "n")
-    assert (assumed.pod.spec.node_name, attempt.pod.pod.spec.node_name) == ("n", "")
-    assert assumed.requests is attempt.pod.requests
+    assert (assumed.pod.spec.node_name, attempt.pod_info.pod.spec.node_name) == ("n", "")
+    assert assumed.requests is attempt.pod_info.requests

@@ -45,8 +45,8 @@ class Failures(SchedulingAttempts):
         framework: Any = SimpleNamespace(reserve=self.reservation, profile_name="default-scheduler")
         attempt = Attempt(framework, self.pop(pod))
         if assumed:
-            attempt.node, attempt.pod = "n", PodInfo(make_pod(pod.metadata.name, "n"))
-            self.cluster.cache.assume_pod(attempt.pod)
+            attempt.node, attempt.pod_info = "n", PodInfo(make_pod(pod.metadata.name, "n"))
+            self.cluster.cache.assume_pod(attempt.pod_info)
         return attempt
 
 

@@ -75,7 +75,7 @@ async def test_pod_is_assumed_and_in_flight_until_permitted(clock: Any, permit: 
     cycle = Cycle(clock, make_node("n"), permit=permit)
     attempt = await cycle.run(make_pod("p"))
     assert attempt is not None
-    assert (attempt.node, attempt.pod.pod.spec.node_name, attempt.facts.result) == ("n", "n", "scheduled")
+    assert (attempt.node, attempt.pod_info.pod.spec.node_name, attempt.facts.result) == ("n", "n", "scheduled")
     assert [pod.key for pod in cycle.cluster.cache.assumed_pods()] == ["default/p"]
     assert cycle.queue.is_in_flight("p") is in_flight
     assert (cycle.waiting_pods.get("p") is not None) is in_flight
@@ -175,4 +175,4 @@ async def test_resources_that_claims_take_count_from_the_moment_of_assumption(cl
     former = {"nodeAllocatableResourceClaimStatuses": [{"resourceClaimName": "former"}]}
     attempt = await cycle.run(make_pod("p", status=former))
     assert attempt is not None
-    assert attempt.pod.pod.status.node_allocatable_resource_claim_statuses == (taken,)
+    assert attempt.pod_info.pod.status.node_allocatable_resource_claim_statuses == (taken,)

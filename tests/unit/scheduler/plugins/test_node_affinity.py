@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.kube.objects.api_types import NodeAffinity as NodeAffinityTerms
-from kubeloop.kube.objects.api_types import convert
+from kubeloop.kube.objects.api_types import NodeAffinity, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
-from kubeloop.scheduler.plugins.node_affinity import NodeAffinity
+from kubeloop.scheduler.plugins.node_affinity import NodeAffinityPlugin
 from support.plugin_cluster import raw_scores
 
 
@@ -21,7 +20,7 @@ def test_added_affinity_applies_to_every_pod(plugin_cluster: Any, node: Any, pod
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [gold]},
         "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 7, "preference": gold}],
     }
-    plugin = NodeAffinity(plugin_args.NodeAffinityArgs(added_affinity=convert(NodeAffinityTerms, terms)), cluster)
+    plugin = NodeAffinityPlugin(plugin_args.NodeAffinityArgs(added_affinity=convert(NodeAffinity, terms)), cluster)
     state, new, snapshot = CycleState(), PodInfo(pod("new")), cluster.snapshot
     assert plugin.pre_filter(state, new, snapshot) == (None, None)
     result = plugin.filter_rows(state, new, snapshot, snapshot.all_rows)
@@ -32,9 +31,7 @@ def test_added_affinity_applies_to_every_pod(plugin_cluster: Any, node: Any, pod
 
 def test_pod_is_tried_again_after_a_node_begins_to_match(plugin_cluster: Any, node: Any, pod: Any) -> None:
     gold = {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold"]}]}
-    added = convert(
-        NodeAffinityTerms, {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [gold]}}
-    )
+    added = convert(NodeAffinity, {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [gold]}})
     cluster = plugin_cluster([node("a")])
     incoming = pod("new", nodeSelector={"zone": "1"})
     matching, other_zone = node("b", labels={"tier": "gold", "zone": "1"}), node("b", labels={"tier": "gold"})
@@ -43,7 +40,7 @@ def test_pod_is_tried_again_after_a_node_begins_to_match(plugin_cluster: Any, no
         (plugin_args.NodeAffinityArgs(added_affinity=added), other_tier),
         (plugin_args.NodeAffinityArgs(), other_zone),
     ):
-        (registered,) = NodeAffinity(arguments, cluster).events_to_register()
+        (registered,) = NodeAffinityPlugin(arguments, cluster).events_to_register()
         hint = registered.hint
         assert hint is not None
         assert [hint(incoming, old, matching) for old in (None, before, other_zone)] == [Hint.QUEUE] * 3

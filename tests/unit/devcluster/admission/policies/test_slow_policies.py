@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.cel.program import EvaluationResult, Program
+from kubeloop.cel.program import CelProgram, EvaluationResult
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.kube.objects.resources import CONFIG_MAPS as CONFIG_MAP_KIND
 from kubeloop.kube.objects.resources import RESOURCE_QUOTAS, Resource
@@ -76,15 +76,15 @@ def config_map(name: str, **data: str) -> JSON:
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list to which each complete run of an expensive expression adds "loop" or "background"."""
     thread_names: list[str] = []
-    run = Program.run
+    run = CelProgram.run
 
-    def recording_run(program: Program, *arguments: Any) -> EvaluationResult:
+    def recording_run(program: CelProgram, *arguments: Any) -> EvaluationResult:
         result = run(program, *arguments)
         if not result.error and result.cost > 100_000:
             thread_names.append("loop" if threading.current_thread() is threading.main_thread() else "background")
         return result
 
-    monkeypatch.setattr(Program, "run", recording_run)
+    monkeypatch.setattr(CelProgram, "run", recording_run)
     return thread_names
 
 

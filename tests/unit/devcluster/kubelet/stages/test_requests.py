@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.cel.program import EvaluationResult, Program
+from kubeloop.cel.program import CelProgram, EvaluationResult
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.kubelet.stages.objects import ObjectStages
 from kubeloop.devcluster.kubelet.stages.requests import StageRequests
@@ -48,15 +48,15 @@ def create_expensive_policy(api: InProcessApi) -> None:
 def threads(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Return the set to which each complete run of an expensive expression adds "loop" or "background"."""
     names: set[str] = set()
-    run = Program.run
+    run = CelProgram.run
 
-    def recording_run(program: Program, *arguments: Any) -> EvaluationResult:
+    def recording_run(program: CelProgram, *arguments: Any) -> EvaluationResult:
         result = run(program, *arguments)
         if not result.error and result.cost > 100_000:
             names.add("loop" if threading.current_thread() is threading.main_thread() else "background")
         return result
 
-    monkeypatch.setattr(Program, "run", recording_run)
+    monkeypatch.setattr(CelProgram, "run", recording_run)
     return names
 
 
