@@ -7,9 +7,8 @@ each layer imports only layers below it:
 - legacy_policy: Policy documents, and plugins of older schedulers; nothing else in the scheduler imports it
 - scheduler: the composition root and the scheduling loop
 - scheduling_cycle: from the next pod of the queue to its reserved node
-- pod_group_cycle: the same for all pods of a group
-- attempt_steps, pod_group_conditions, pod_group_result: the steps that both cycles share; the condition of a PodGroup;
-  what a cycle means for a group and its members
+- pod_groups: the same for all pods of a group
+- attempt_steps: the steps that both cycles share
 - event_handlers, algorithm, binding_cycle, failed_attempts: watch events; the choice of a node; the binding of a pod to
   it; the return of a pod to the queue
 - plugin_handle, scheduler_gauges: the scheduler as plugins and metrics see it

@@ -48,8 +48,8 @@ from kubeloop.scheduler.lister_resources import lister_resources
 from kubeloop.scheduler.plugin_handle import PluginHandle, SharedState
 from kubeloop.scheduler.plugins.gang_scheduling import completes_gang
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
-from kubeloop.scheduler.pod_group_conditions import PodGroupConditions
-from kubeloop.scheduler.pod_group_cycle import PodGroupCycle
+from kubeloop.scheduler.pod_groups.group_conditions import PodGroupConditions
+from kubeloop.scheduler.pod_groups.pod_group_cycle import PodGroupCycle
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, registered_actions, registrations
 from kubeloop.scheduler.queue.safe_sort import safe_sort_key

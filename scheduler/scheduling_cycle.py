@@ -25,7 +25,7 @@ from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToSt
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.timing import MEASURED_CYCLES
-from kubeloop.scheduler.pod_group_cycle import PodGroupCycle
+from kubeloop.scheduler.pod_groups.pod_group_cycle import PodGroupCycle
 
 log = logging.getLogger(__name__)
 

@@ -36,6 +36,7 @@ def test_named_files_exist(document: str) -> None:
         "kubeloop/testing",
         "scheduler/devices",
         "scheduler/legacy_policy",
+        "scheduler/pod_groups",
     ],
 )
 def test_docstring_lists_all_modules(package: str) -> None:

@@ -38,7 +38,8 @@ from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.metrics_interface import NO_METRICS
-from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption, best_candidates
+from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
+from kubeloop.scheduler.plugins.preemption_victims import best_candidates
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
 from support.devices import FilledDevices

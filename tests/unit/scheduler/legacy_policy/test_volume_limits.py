@@ -109,7 +109,9 @@ def test_csi_limit_of_the_node_replaces_the_others(fits):
     assert fits(MaxEBSVolumeCount, disks(EBS, "new"), [], max_volumes=100)
     assert not fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, 1), max_volumes=100)
     gce = CLOUDS[MaxGCEPDVolumeCount]
-    assert fits(MaxGCEPDVolumeCount, disks(gce, "new"), disks(gce, *range(50)))  # not a driver of the CSINode
+    assert fits(
+        MaxGCEPDVolumeCount, disks(gce, "new"), disks(gce, *range(50)), max_volumes=100
+    )  # not a driver of the CSINode
 
 
 def test_migrated_plugin_without_a_limit_is_not_counted(fits):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.queue.scheduling_queue import InFlightEvents
+from kubeloop.scheduler.queue.in_flight_events import InFlightEvents
 
 
 def test_each_pod_sees_the_events_since_it_was_popped() -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, Status
 from kubeloop.kube.objects.api_types import Condition
 from kubeloop.kube.objects.workload_types import PodGroup, PodGroupStatus
-from kubeloop.scheduler.pod_group_conditions import GroupCondition, PodGroupConditions, new_condition
+from kubeloop.scheduler.pod_groups.group_conditions import GroupCondition, PodGroupConditions, new_condition
 from support.plugin_cluster import PluginCluster, make_pod_group
 
 pytestmark = pytest.mark.virtual_time

@@ -8,7 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from kubeloop.kube.objects.api_types import PodSchedulingGroup
-from kubeloop.scheduler.queue.pod_queues import BackoffQueue, PodHeap, UnschedulablePods
+from kubeloop.scheduler.queue.backoff_queue import BackoffQueue
+from kubeloop.scheduler.queue.pod_heap import PodHeap
+from kubeloop.scheduler.queue.unschedulable_pods import UnschedulablePods
 
 SECOND = 1_000_000_000
 

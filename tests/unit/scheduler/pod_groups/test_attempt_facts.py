@@ -11,8 +11,8 @@ from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.failed_attempts import Failure
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
-from kubeloop.scheduler.pod_group_facts import attempt_facts, placement_facts
-from kubeloop.scheduler.pod_group_result import GroupResult, MemberResult, group_result
+from kubeloop.scheduler.pod_groups.attempt_facts import attempt_facts, placement_facts
+from kubeloop.scheduler.pod_groups.group_result import GroupResult, MemberResult, group_result
 from kubeloop.tracing.spans.pod_group_record import MAX_PLACEMENTS, PlacementFacts
 from support.plugin_cluster import make_pod
 

@@ -10,7 +10,7 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.failed_attempts import Failure
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
-from kubeloop.scheduler.pod_group_result import (
+from kubeloop.scheduler.pod_groups.group_result import (
     GroupResult,
     MemberResult,
     group_result,

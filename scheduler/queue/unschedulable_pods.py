@@ -1,0 +1,77 @@
+"""Unschedulable pods by the plugins that rejected them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
+
+
+class UnschedulablePods:
+    """Rejected or gated pods, until an event may make them schedulable.
+
+    Indexed by the plugins that rejected them, so that an event visits only the pods it concerns.
+    """
+
+    def __init__(self) -> None:
+        self._pods: dict[str, QueuedPodInfo] = {}
+        self._numbers: dict[str, int] = {}  # pod key -> position in the order they were added
+        self._by_plugin: dict[str, dict[str, QueuedPodInfo]] = {}  # "" has pods that no plugin rejected
+        self._plugins_of: dict[str, tuple[str, ...]] = {}
+        self._counter = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._pods
+
+    def __iter__(self) -> Iterator[QueuedPodInfo]:
+        return iter(list(self._pods.values()))
+
+    def get(self, key: str) -> QueuedPodInfo | None:
+        return self._pods.get(key)
+
+    def put(self, queued: QueuedPodInfo) -> None:
+        """Add the pod, or update the plugins that rejected it."""
+        key = queued.key
+        if key in self._pods:
+            self._unindex(key)
+        else:
+            self._numbers[key] = next(self._counter)
+        self._pods[key] = queued
+        plugins = tuple(queued.rejectors) or ("",)
+        self._plugins_of[key] = plugins
+        for plugin in plugins:
+            self._by_plugin.setdefault(plugin, {})[key] = queued
+
+    def discard(self, key: str) -> QueuedPodInfo | None:
+        queued = self._pods.pop(key, None)
+        if queued is not None:
+            del self._numbers[key]
+            self._unindex(key)
+        return queued
+
+    def rejected_by(self, plugins: Iterable[str]) -> list[QueuedPodInfo]:
+        """Return the pods that one of `plugins` or no plugin rejected, in the order they were added."""
+        if not self._pods:
+            return []
+        rejected: dict[str, QueuedPodInfo] = dict(self._by_plugin.get("", {}))
+        for plugin in plugins:
+            rejected.update(self._by_plugin.get(plugin, {}))
+        return [rejected[key] for key in sorted(rejected, key=self._numbers.__getitem__)]
+
+    def _unindex(self, key: str) -> None:
+        for plugin in self._plugins_of.pop(key):
+            pods = self._by_plugin[plugin]
+            del pods[key]
+            if not pods:
+                del self._by_plugin[plugin]
+
+    def check(self) -> None:
+        """Assert that the index has every pod under exactly the plugins that rejected it."""
+        assert self._pods.keys() == self._numbers.keys() == self._plugins_of.keys()
+        assert {(key, plugin) for plugin, pods in self._by_plugin.items() for key in pods} == {
+            (key, plugin) for key, plugins in self._plugins_of.items() for plugin in plugins
+        }
