@@ -30,7 +30,6 @@ _SLOW_CYCLE_NS = 100_000_000  # duration of a scheduling cycle from which it is 
 class AttemptSteps:
     """The steps of an attempt, on the snapshot of `algorithm`.
 
-    queue, cache, snapshot, failed_attempts: what the cycles that run the steps also use.
     awaits_call: True while the response of an extender is awaited; the snapshot must not change then.
     """
 
@@ -45,11 +44,11 @@ class AttemptSteps:
         self._traces = context.traces
         self._metrics = context.metrics
         self._now_ns = context.clock.time_ns  # within a turn of the event loop, whose time may stand still
-        self.queue = queue
-        self.cache = cache
+        self._queue = queue
+        self._cache = cache
         self._algorithm = algorithm
-        self.snapshot = algorithm.snapshot
-        self.failed_attempts = failed_attempts
+        self._snapshot = algorithm.snapshot
+        self._failed_attempts = failed_attempts
         self.awaits_call = False
 
     async def choose_node(self, attempt: Attempt, rows: Rows | None = None) -> str:
@@ -76,7 +75,7 @@ class AttemptSteps:
         self.awaits_call = True
         try:
             result, status = await filters.run_post_filter(
-                attempt.state, attempt.pod_info, self.snapshot, diagnosis.node_to_status
+                attempt.state, attempt.pod_info, self._snapshot, diagnosis.node_to_status
             )
         finally:
             self.awaits_call = False
@@ -99,19 +98,19 @@ class AttemptSteps:
         pod = attempt.queued.pod
         assumed = with_node(attempt, node)
         try:
-            self.cache.assume_pod(assumed)
+            self._cache.assume_pod(assumed)
         except CacheError as error:
             log.warning("scheduling failed", extra={"pod": pod.key, "error": str(error)})
-            self.failed_attempts.requeue(attempt, str(error))
+            self._failed_attempts.requeue(attempt, str(error))
             return False
-        self.queue.nominator.remove(attempt.queued.uid)
+        self._queue.nominator.remove(attempt.queued.uid)
         attempt.pod_info, attempt.node = assumed, node
         status = self.reserve(attempt)
         if status is None:
             # From here on no event can make the pod schedulable: a failure is retried after a backoff.
-            self.queue.done(attempt.queued.uid)
+            self._queue.done(attempt.queued.uid)
         elif status.code is not Code.WAIT:
-            self.failed_attempts.not_reserved(attempt, status)
+            self._failed_attempts.not_reserved(attempt, status)
             return False
         attempt.facts.result = "scheduled"
         self._traces.attempt_finished(pod, attempt.facts, attempt.reserve)

@@ -94,14 +94,15 @@ class BindingCycle:
 
     async def _run_until_bound(self, attempt: Attempt) -> Status | None:
         binding, pod = attempt.framework.binding, attempt.pod_info.pod
-        flight: Status | None = None  # Code.SKIP: no PreBind plugin has work to do
+        pre_bind_has_work = True
         waits_on_permit = self._waiting_pods.get(attempt.pod_info.uid) is not None
         if self._reports_expected_node:
-            flight = binding.run_pre_bind_pre_flight(attempt.state, attempt.pod_info, attempt.node)
-            if flight is not None and flight.code is not Code.SKIP:
+            pre_flight = binding.run_pre_bind_pre_flight(attempt.state, attempt.pod_info, attempt.node)
+            if pre_flight.code not in (Code.SUCCESS, Code.SKIP):
                 self._waiting_pods.remove(attempt.pod_info.uid)
-                return flight
-            if flight is None or waits_on_permit:
+                return pre_flight
+            pre_bind_has_work = pre_flight.code is Code.SUCCESS
+            if pre_bind_has_work or waits_on_permit:
                 # Binding will take a while: a cluster autoscaler reads from the nominated node where the pod will run.
                 self._patches.set(pod, nominated_node_name=attempt.node)
         if waits_on_permit:
@@ -109,7 +110,7 @@ class BindingCycle:
             if status is not None:
                 return status
             self._queue.done(attempt.pod_info.uid)  # as at the end of a scheduling cycle without a wait
-        if flight is None:
+        if pre_bind_has_work:
             self._traces.pre_bind_started(pod)
             plugins = binding.run_pre_bind(attempt.state, attempt.pod_info, attempt.node)
             # Without the gate, kube-scheduler does not know in advance whether PreBind has work, and cancels none.

@@ -179,7 +179,16 @@ class Scheduler:
         )
         self._steps = AttemptSteps(context, self.queue, self.cache, self.algorithm, self._failed_attempts)
         self.pod_group_cycle = self._new_group_cycle(context) if self._with_groups else None
-        self._scheduling_cycle = SchedulingCycle(context, self.frameworks, self._steps, self.pod_group_cycle)
+        self._scheduling_cycle = SchedulingCycle(
+            context,
+            self.frameworks,
+            self.queue,
+            self.cache,
+            self.algorithm.snapshot,
+            self._steps,
+            self._failed_attempts,
+            self.pod_group_cycle,
+        )
         self._binding_cycle = BindingCycle(
             context,
             self.cache,
@@ -197,7 +206,11 @@ class Scheduler:
         return PodGroupCycle(
             context,
             self.frameworks,
+            self.queue,
+            self.cache,
+            self.algorithm.snapshot,
             self._steps,
+            self._failed_attempts,
             PodGroupConditions(context.client, context.clock, self.listers.pod_groups, self._spawn),
             self.listers.pod_groups,
             self._start_binding,

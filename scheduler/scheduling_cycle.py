@@ -18,14 +18,16 @@ from collections.abc import Mapping
 
 from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.attempt_steps import AttemptSteps
-from kubeloop.scheduler.cache.cache import CacheError
+from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.context import SchedulerContext
-from kubeloop.scheduler.failed_attempts import skip_deleted
+from kubeloop.scheduler.failed_attempts import FailedAttempts, skip_deleted
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus, NoNodesAvailable
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.timing import MEASURED_CYCLES
 from kubeloop.scheduler.pod_groups.pod_group_cycle import PodGroupCycle
+from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +41,11 @@ class SchedulingCycle:
         self,
         context: SchedulerContext,
         frameworks: Mapping[str, Framework],
+        queue: SchedulingQueue,
+        cache: Cache,
+        snapshot: Snapshot,
         steps: AttemptSteps,
+        failed_attempts: FailedAttempts,
         pod_groups: PodGroupCycle | None = None,
     ) -> None:
         """pod_groups: schedules the members of pod groups; None: they are scheduled like other pods."""
@@ -47,11 +53,11 @@ class SchedulingCycle:
         self._traces = context.traces
         self._now_ns = context.clock.time_ns  # within a turn of the event loop, whose time may stand still
         self._frameworks = frameworks
-        self._queue = steps.queue
-        self._cache = steps.cache
+        self._queue = queue
+        self._cache = cache
         self._steps = steps
-        self._snapshot = steps.snapshot
-        self._failed_attempts = steps.failed_attempts
+        self._snapshot = snapshot
+        self._failed_attempts = failed_attempts
         self._pod_groups = pod_groups
 
     async def run(self) -> Attempt | None:

@@ -23,6 +23,7 @@ from kubeloop.scheduler.framework.timing import Timing, observed, observed_async
 
 log = logging.getLogger(__name__)
 
+_HAS_WORK = Status(Code.SUCCESS)
 _NO_WORK = Status(Code.SKIP)
 
 
@@ -36,8 +37,8 @@ class BindingPoints:
         self._post_bind = cast("list[PostBindPlugin]", points["postBind"])
 
     @observed("PreBindPreFlight")
-    def run_pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """Return None if some PreBind plugin has work to do, Code.SKIP if none has, else an error."""
+    def run_pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Return Code.SUCCESS if some PreBind plugin has work to do, Code.SKIP if none has, else an error."""
         has_work = False
         for plugin in self._pre_bind:
             try:
@@ -53,7 +54,7 @@ class BindingPoints:
             else:
                 text = f'running PreBindPreFlight "{plugin.name}": {status.message}'
                 return Status(Code.ERROR, (text,), plugin.name, status.error)
-        return None if has_work else _NO_WORK
+        return _HAS_WORK if has_work else _NO_WORK
 
     @observed_async("PreBind")
     async def run_pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:

@@ -34,10 +34,11 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.attempt_steps import AttemptSteps, with_node
 from kubeloop.scheduler.cache.arrays import Rows
-from kubeloop.scheduler.cache.cache import CacheError
+from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.pod_groups import PodGroupState, pod_group_key
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.context import SchedulerContext
-from kubeloop.scheduler.failed_attempts import Failure, skip_deleted
+from kubeloop.scheduler.failed_attempts import FailedAttempts, Failure, skip_deleted
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus, NoNodesAvailable
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.framework.runtime import Framework
@@ -53,6 +54,7 @@ from kubeloop.scheduler.pod_groups.group_result import (
     member_failure,
     none_of_placements,
 )
+from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.tracing.spans.pod_group_record import PlacementFacts, PodGroupAttemptFacts
 
 log = logging.getLogger(__name__)
@@ -80,7 +82,11 @@ class PodGroupCycle:
         self,
         context: SchedulerContext,
         frameworks: Mapping[str, Framework],
+        queue: SchedulingQueue,
+        cache: Cache,
+        snapshot: Snapshot,
         steps: AttemptSteps,
+        failed_attempts: FailedAttempts,
         conditions: PodGroupConditions,
         pod_groups: Lister[PodGroup],
         bind: Callable[[Attempt], None],
@@ -95,11 +101,11 @@ class PodGroupCycle:
         self._topology_aware = context.feature_gates.enabled("TopologyAwareWorkloadScheduling")
         self._preempts = context.feature_gates.enabled("WorkloadAwarePreemption")
         self._frameworks = frameworks
-        self._queue = steps.queue
-        self._cache = steps.cache
+        self._queue = queue
+        self._cache = cache
         self._steps = steps
-        self._snapshot = steps.snapshot
-        self._failed_attempts = steps.failed_attempts
+        self._snapshot = snapshot
+        self._failed_attempts = failed_attempts
         self._conditions = conditions
         self._pod_groups = pod_groups
         self._bind = bind

@@ -59,7 +59,15 @@ class Cycle(SchedulingAttempts):
         self.waiting_pods = WaitingPods()
         points: Any = {"reserve": (), "permit": [Permit(permit)]}
         framework.reserve = ReservePoints(Timing(NO_METRICS, "profile", int), points, self.waiting_pods)
-        self.cycle = SchedulingCycle(self.context, {"default-scheduler": framework}, self.steps)
+        self.cycle = SchedulingCycle(
+            self.context,
+            {"default-scheduler": framework},
+            self.queue,
+            self.cluster.cache,
+            self.algorithm.snapshot,
+            self.steps,
+            self.failed,
+        )
 
     async def run(self, pod: Pod) -> Attempt | None:
         """Run the cycle of a new pod."""

@@ -67,7 +67,7 @@ def error(plugin: str, message: str) -> Status:
 
 async def test_pre_bind_skips_plugins_without_work() -> None:
     profile = Profile({"pre_bind_pre_flight": skip("A")})
-    assert profile.points.run_pre_bind_pre_flight(*profile.arguments) is None
+    assert profile.points.run_pre_bind_pre_flight(*profile.arguments) == Status(Code.SUCCESS)
     assert await profile.points.run_pre_bind(*profile.arguments) is None
     assert profile.calls == ["A.pre_bind_pre_flight", "B.pre_bind_pre_flight", "B.pre_bind"]
 

@@ -11,10 +11,10 @@ from msgspec.structs import replace as structs_replace
 
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import POD_GROUPS
-from kubeloop.scheduler import pod_group_cycle
 from kubeloop.scheduler.cache.cache import CacheError
 from kubeloop.scheduler.config.types import default_configuration
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
+from kubeloop.scheduler.pod_groups import pod_group_cycle
 from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
 from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 from kubeloop.tracing.spans.pod_record import Phase, PodRecord, SchedulingAttempt
