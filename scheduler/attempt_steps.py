@@ -19,6 +19,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.failed_attempts import FailedAttempts
 from kubeloop.scheduler.framework.fit_error import FitError
+from kubeloop.scheduler.queue.nominator import UNCHANGED, WITHDRAWN, Nomination
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.tracing.spans.pod_record import Phase
 
@@ -63,14 +64,14 @@ class AttemptSteps:
                 _log_slow_cycle(attempt, end_ns)
             self._metrics.algorithm((end_ns - attempt.start_ns) / 1e9)
 
-    async def post_filter(self, attempt: Attempt, error: FitError) -> str | None:
-        """Run the PostFilter plugins (preemption); return the node that they nominate, as in Nominator.add.
+    async def post_filter(self, attempt: Attempt, error: FitError) -> Nomination:
+        """Run the PostFilter plugins (preemption); return the change of the pod's nomination.
 
         Their message becomes part of the error.
         """
         filters, facts, diagnosis = attempt.framework.filters, attempt.facts, error.diagnosis
         if not filters.post_filter:
-            return ""
+            return WITHDRAWN
         post_filter_ns = self._now_ns()
         self.awaits_call = True
         try:
@@ -82,7 +83,7 @@ class AttemptSteps:
         facts.post_filter_ns = (post_filter_ns, self._now_ns())
         facts.victims = result.victims if result is not None else 0
         diagnosis.post_filter_message = status.message
-        return None if result is None else result.nominated_node_name
+        return UNCHANGED if result is None else Nomination(result.nominated_node_name)
 
     def reserve(self, attempt: Attempt) -> Status | None:
         """Run the Reserve and Permit plugins. None: the pod can be bound. Code.WAIT: it waits on permit first."""

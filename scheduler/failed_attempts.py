@@ -18,6 +18,7 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus
 from kubeloop.scheduler.metrics_interface import AttemptResult
+from kubeloop.scheduler.queue.nominator import WITHDRAWN, Nomination
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.status_patches import StatusPatches
 
@@ -25,14 +26,14 @@ log = logging.getLogger(__name__)
 
 
 class Failure(NamedTuple):
-    """Why an attempt failed, and the node at which preemption makes room.
+    """Why an attempt failed, and the change of the pod's nomination.
 
-    diagnosis: why the pod was rejected; None after an error. nominated_node_name: as in Nominator.add.
+    diagnosis: why the pod was rejected; None after an error.
     """
 
     message: str
     diagnosis: Diagnosis | None = None
-    nominated_node_name: str | None = ""
+    nomination: Nomination = WITHDRAWN
 
 
 class FailedAttempts:
@@ -105,7 +106,7 @@ class FailedAttempts:
         attempt: Attempt,
         message: str,
         diagnosis: Diagnosis | None = None,
-        nominated_node_name: str | None = "",
+        nomination: Nomination = WITHDRAWN,
     ) -> None:
         """Requeue the pod, record an event and patch the condition. The arguments are those of a Failure."""
         queued = attempt.queued
@@ -114,7 +115,7 @@ class FailedAttempts:
         if attempt.facts.result != "scheduled":  # else the trace has the facts already, of the scheduling cycle
             facts = attempt.facts
             facts.result, facts.message, facts.node = result, message, attempt.node
-            facts.nominated_node = nominated_node_name or ""
+            facts.nominated_node = nomination.node_name
             self._traces.attempt_finished(pod, facts, attempt.reserve)
         seconds = (self._now_ns() - attempt.start_ns) / 1e9
         self._metrics.attempt(result, attempt.framework.profile_name, seconds)
@@ -129,13 +130,13 @@ class FailedAttempts:
         self._queue.add_unschedulable_if_not_present(queued)
         if self._cache.pod_groups is not None:
             self._cache.pod_groups.requeued(pod)
-        self._queue.nominator.add(queued.info, nominated_node_name)
+        self._queue.nominator.add(queued.info, nomination.new_node_name)
         report_failure(self._context, pod, message)
         self._patches.set(
             pod,
             reason="SchedulerError" if diagnosis is None else "Unschedulable",
             message=message,
-            nominated_node_name=nominated_node_name,
+            nominated_node_name=nomination.new_node_name,
         )
 
 

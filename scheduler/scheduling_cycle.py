@@ -89,8 +89,8 @@ class SchedulingCycle:
             cache.update_snapshot(self._snapshot)
             node = await self._steps.choose_node(attempt)
         except FitError as error:
-            nominated = await self._steps.post_filter(attempt, error)
-            self._failed_attempts.requeue(attempt, str(error), error.diagnosis, nominated)
+            nomination = await self._steps.post_filter(attempt, error)
+            self._failed_attempts.requeue(attempt, str(error), error.diagnosis, nomination)
         except NoNodesAvailable as error:
             self._failed_attempts.requeue(attempt, str(error), Diagnosis(NodeToStatus(self._snapshot)))
         except (SchedulingError, CacheError) as error:

@@ -16,6 +16,7 @@ from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.failed_attempts import Failure
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
+from kubeloop.scheduler.queue.nominator import UNCHANGED, Nomination
 
 _UNSCHEDULABLE = "pod group is unschedulable"
 _WAITS_FOR_PREEMPTION = "pod group is waiting for preemption to complete"
@@ -114,13 +115,13 @@ def member_failure(group: GroupResult, member: MemberResult | None, snapshot: Sn
         return Failure(own.message if own is not None else status.message)
     no_reasons = Diagnosis(NodeToStatus(snapshot))
     if member is None:
-        return Failure(status.message if status is not None else "", no_reasons, None)
+        return Failure(status.message if status is not None else "", no_reasons, UNCHANGED)
     if member.failure is not None and (group.waits_for_preemption or not member.requires_preemption):
         return member.failure
     if status is None and member.failure is None:
         return None
     if group.waits_for_preemption and status is not None:
-        return Failure(status.message, no_reasons, member.node)
+        return Failure(status.message, no_reasons, Nomination(member.node))
     permit_message = member.permit.message if member.permit is not None else ""
     return Failure(f"{_UNSCHEDULABLE}, {permit_message}", no_reasons)
 

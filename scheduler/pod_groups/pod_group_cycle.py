@@ -54,6 +54,7 @@ from kubeloop.scheduler.pod_groups.group_result import (
     member_failure,
     none_of_placements,
 )
+from kubeloop.scheduler.queue.nominator import WITHDRAWN
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.tracing.spans.pod_group_record import PlacementFacts, PodGroupAttemptFacts
 
@@ -368,8 +369,8 @@ class PodGroupCycle:
         try:
             return await self._steps.choose_node(attempt, rows), None
         except FitError as error:
-            nominated = await self._steps.post_filter(attempt, error) if post_filters else ""
-            return nominated or "", Failure(str(error), error.diagnosis, nominated)
+            nomination = await self._steps.post_filter(attempt, error) if post_filters else WITHDRAWN
+            return nomination.node_name, Failure(str(error), error.diagnosis, nomination)
         except NoNodesAvailable as error:
             return "", Failure(str(error), Diagnosis(NodeToStatus(self._snapshot)))
         except SchedulingError as error:

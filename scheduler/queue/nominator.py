@@ -7,10 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 
+import msgspec
+
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.cache.node_info import PodInfo
 
 _MAX_CHANGES = 4096  # logged changes
+
+
+class Nomination(msgspec.Struct, frozen=True):
+    """The change of a pod's nomination by a failed attempt. Source: framework.NominatingInfo.
+
+    node_name: the node at which preemption makes room; "" withdraws the nomination. overrides False: the nomination in
+    the pod's status stays.
+    """
+
+    node_name: str = ""
+    overrides: bool = True
+
+    @property
+    def new_node_name(self) -> str | None:
+        """The node as in Nominator.add and StatusPatches.set: None if the nomination stays."""
+        return self.node_name if self.overrides else None
+
+
+WITHDRAWN = Nomination()
+UNCHANGED = Nomination(overrides=False)
 
 
 class Nominator:

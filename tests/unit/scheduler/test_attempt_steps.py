@@ -12,6 +12,7 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.attempt_steps import with_node
 from kubeloop.scheduler.framework.fit_error import FitError
+from kubeloop.scheduler.queue.nominator import UNCHANGED, WITHDRAWN, Nomination
 from support.plugin_cluster import PluginCluster, make_node, make_pod
 from support.scheduling_attempts import SchedulingAttempts
 
@@ -45,14 +46,14 @@ async def test_pod_that_fits_on_none_of_the_given_rows(clock):
 
 
 @pytest.mark.parametrize(
-    ("result", "nominated"),
+    ("result", "nomination"),
     [
-        pytest.param((PostFilterResult("a", 2), Status(Code.SUCCESS)), "a", id="preemption"),
-        pytest.param((PostFilterResult(), unschedulable("X", "no victims")), "", id="no candidates"),
-        pytest.param((None, unschedulable("X", "not eligible")), None, id="nomination stays"),
+        pytest.param((PostFilterResult("a", 2), Status(Code.SUCCESS)), Nomination("a"), id="preemption"),
+        pytest.param((PostFilterResult(), unschedulable("X", "no victims")), WITHDRAWN, id="no candidates"),
+        pytest.param((None, unschedulable("X", "not eligible")), UNCHANGED, id="nomination stays"),
     ],
 )
-async def test_post_filter_nominates_a_node(clock, result, nominated):
+async def test_post_filter_nominates_a_node(clock, result, nomination):
     steps = Steps(clock, cpu="9")
     with pytest.raises(FitError) as raised:
         await steps.steps.choose_node(steps.attempt)
@@ -62,9 +63,9 @@ async def test_post_filter_nominates_a_node(clock, result, nominated):
         return result
 
     steps.attempt.framework.filters.run_post_filter = run_post_filter  # type: ignore[method-assign]
-    assert await steps.steps.post_filter(steps.attempt, raised.value) == nominated
+    assert await steps.steps.post_filter(steps.attempt, raised.value) == nomination
     assert str(raised.value).endswith(result[1].message)
-    assert steps.attempt.facts.victims == (2 if nominated else 0)
+    assert steps.attempt.facts.victims == (2 if nomination.node_name else 0)
     assert not steps.steps.awaits_call
 
 
@@ -73,7 +74,7 @@ async def test_without_post_filters_a_nomination_is_cleared(clock):
     steps.attempt.framework.filters.post_filter = ()
     with pytest.raises(FitError) as raised:
         await steps.steps.choose_node(steps.attempt)
-    assert await steps.steps.post_filter(steps.attempt, raised.value) == ""
+    assert await steps.steps.post_filter(steps.attempt, raised.value) == WITHDRAWN
 
 
 async def test_reserved_pod_is_assumed_and_no_longer_in_flight(clock):

@@ -13,6 +13,7 @@ from kubeloop.scheduler.failed_attempts import Failure
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.pod_groups.attempt_facts import attempt_facts, placement_facts
 from kubeloop.scheduler.pod_groups.group_result import GroupResult, MemberResult, group_result
+from kubeloop.scheduler.queue.nominator import Nomination
 from kubeloop.tracing.spans.pod_group_record import MAX_PLACEMENTS, PlacementFacts
 from support.plugin_cluster import make_pod
 
@@ -28,7 +29,7 @@ def member(name, node="", failure=None, permit=None, victims=0):
 
 def failure(message, preemption="", nominated=""):
     diagnosis = Diagnosis(NodeToStatus(Snapshot()), post_filter_message=preemption)
-    return Failure(f"{message} {preemption}".rstrip(), diagnosis, nominated)
+    return Failure(f"{message} {preemption}".rstrip(), diagnosis, Nomination(nominated))
 
 
 def facts_of(result, placements=1, name=""):

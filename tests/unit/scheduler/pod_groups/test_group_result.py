@@ -17,12 +17,13 @@ from kubeloop.scheduler.pod_groups.group_result import (
     member_failure,
     none_of_placements,
 )
+from kubeloop.scheduler.queue.nominator import Nomination
 
 ATTEMPT: Any = None
 SNAPSHOT = Snapshot()
 WAIT = Status(Code.WAIT, ("one or more plugins asked to wait",))
 NO_FIT = Failure("0/1 nodes are available.", Diagnosis(NodeToStatus(SNAPSHOT)))
-PREEMPTS = Failure("0/1 nodes are available: preempts", Diagnosis(NodeToStatus(SNAPSHOT)), "n")
+PREEMPTS = Failure("0/1 nodes are available: preempts", Diagnosis(NodeToStatus(SNAPSHOT)), Nomination("n"))
 BROKEN = Failure("broken")
 
 ALLOWED = MemberResult(ATTEMPT, "n")
@@ -104,8 +105,8 @@ def test_why_a_member_is_not_bound(group, member, expected):
     if failure is None:
         assert expected is None
     else:
-        message, diagnosis, nominated = failure
-        assert (message, diagnosis is not None, nominated) == expected
+        message, diagnosis, nomination = failure
+        assert (message, diagnosis is not None, nomination.new_node_name) == expected
 
 
 def test_result_of_a_group_that_no_placement_fits():

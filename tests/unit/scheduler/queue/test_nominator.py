@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.queue.nominator import Nominator
+from kubeloop.scheduler.queue.nominator import UNCHANGED, WITHDRAWN, Nomination, Nominator
 from support.plugin_cluster import make_pod
 
 
@@ -91,3 +91,7 @@ def test_changed_since_names_nodes_until_log_is_cut(nominator: Nominator) -> Non
     assert nominator.changed_since(version) is None
     assert nominator.changed_since(nominator.version - 2) == {"m0", "m1"}
     nominator.check()
+
+
+def test_only_an_unchanged_nomination_has_no_new_node():
+    assert [nomination.new_node_name for nomination in (Nomination("n"), WITHDRAWN, UNCHANGED)] == ["n", "", None]
