@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,7 +36,7 @@ from kubeloop.scheduler.framework.plugin_calls import aggregated
 from kubeloop.scheduler.plugins.disruption_budgets import Budget, split_by_violation
 from kubeloop.scheduler.plugins.pod_group_preemption import select_victims
 from kubeloop.scheduler.plugins.preemption_executor import PreemptionExecutor, Preemptor
-from kubeloop.scheduler.plugins.preemption_victims import Candidate, best_candidate
+from kubeloop.scheduler.plugins.preemption_victims import Candidate, best_candidate, importance_at
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.api.extender import Extender
@@ -345,19 +344,6 @@ class DefaultPreemption:
         """Register for deleted pods, but never queue for them: the plugins that rejected the pod do."""
         # without evictions in the background pre_enqueue rejects no pod
         return (on_event(POD, ActionType.DELETE, _never),) if self._evicts_in_background else ()
-
-
-def importance_at(now: datetime) -> Callable[[PodInfo], tuple[int, datetime, str]]:
-    """Return a sort key, most important first: highest priority, then earliest start (`now` if not started).
-
-    The order of pods that are equal in both is open in kube-scheduler. Here it is that of their UIDs, so that victims
-    do not depend on the order in which pods came to the node.
-    """
-
-    def importance(pod: PodInfo) -> tuple[int, datetime, str]:
-        return -pod.priority, pod.pod.status.start_time or now, pod.uid
-
-    return importance
 
 
 def _never(pod: Pod, old: Pod | None, new: Pod | None) -> Hint:

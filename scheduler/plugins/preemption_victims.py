@@ -1,11 +1,11 @@
-"""Choice among nodes by the victims of a preemption on each.
+"""Choice of the victims of a preemption: their order on a node, and the choice among nodes by their victims.
 
 Source: pickOneNodeForPreemption of framework/preemption, v1.36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -62,3 +62,16 @@ def best_candidates(candidates: Sequence[Candidate], now: datetime) -> list[Cand
 
 def best_candidate(candidates: Sequence[Candidate], now: datetime) -> Candidate:
     return best_candidates(candidates, now)[0]
+
+
+def importance_at(now: datetime) -> Callable[[PodInfo], tuple[int, datetime, str]]:
+    """Return a sort key, most important first: highest priority, then earliest start (`now` if not started).
+
+    The order of pods that are equal in both is open in kube-scheduler. Here it is that of their UIDs, so that victims
+    do not depend on the order in which pods came to the node.
+    """
+
+    def importance(pod: PodInfo) -> tuple[int, datetime, str]:
+        return -pod.priority, pod.pod.status.start_time or now, pod.uid
+
+    return importance
