@@ -20,10 +20,11 @@ from kubeloop.devcluster.serializer.request_bodies import (
     Body,
     check_type_meta,
     format_strict_errors,
+    in_document_order,
     keep_managed_fields_reset,
     kind_mismatch_message,
-    merge_strict_errors,
     parse_json,
+    unknown_in_sorted_order,
 )
 from kubeloop.kube import schema
 from kubeloop.kube.field_errors import quoted
@@ -79,11 +80,12 @@ def _applied(live: JSON, body: bytes, kind: str, resource: Resource[Any]) -> tup
     """Return (patched object as plain JSON, patch, its strict decoding errors). Raises StatusError."""
     prefix = "" if kind == _STRATEGIC else "error decoding patch: "
     try:
-        patch, strict = parse_json(body)
+        patch, strict = parse_json(body, untyped=True)
     except ValueError as error:
         raise errors.bad_request(f"{prefix}{error}") from error
     if kind == _JSON_PATCH:
-        strict = _check_operations(patch) + [f"json patch {error_text}" for error_text in strict]
+        strict = in_document_order(body, strict + _check_operations(patch))
+        strict = [f"json patch {error_text}" for error_text in strict]
         try:
             return patches.json_patch(live, patch or []), patch, strict
         except patches.PatchError:
@@ -128,7 +130,7 @@ def _check_operations(patch: Any) -> list[str]:
         for name, value in operation.items():
             expected = _OPERATION.get(name)
             if expected is None:
-                unknown.append(f'json patch unknown field "[{index}].{name}"')
+                unknown.append(f'unknown field "[{index}].{name}"')
             elif expected is str and value is not None and not isinstance(value, str):
                 raise refuse(value, f"struct field jsonPatchOp.{name} of type string")
     if len(patch) > _MAX_OPERATIONS:
@@ -263,7 +265,10 @@ def _decoded(
             message = conversion_error(schema.TypeRef(struct.name, "struct", named=struct.name), patched)
         raise refused(message or str(error)) from error
     if strict or unknown:
-        strict = merge_strict_errors(strict, sorted(unknown) if kind == _STRATEGIC else unknown)
+        # the patch and the patched object are decoded one after the other
+        strict = strict + (
+            sorted(unknown) if kind == _STRATEGIC else unknown_in_sorted_order(resource, patched, unknown)
+        )
         if mode == "Strict":
             raise refused(f"strict decoding error: {format_strict_errors(strict)}")
     obj.setdefault("metadata", {})

@@ -54,6 +54,11 @@ ReplicasPaths = Mapping[str, tuple[str, ...] | None]
 
 SCALES = ServedResource(SCALE)
 REPLICAS = ("spec", "replicas")
+_UNREGISTERED_SCALE = (
+    "no kind is registered for the type v1.Scale in scheme "
+    '"k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781"'
+)
+"""v1.36's message for any strict decoding error of a custom resource's Scale."""
 
 
 def scaled(served: ServedResource, obj: JSON, scale: JSON) -> JSON:
@@ -103,8 +108,13 @@ async def update_scale(context: RequestContext, writing: ObjectWriter, before: S
     """Replace the Scale of `before` and return the new one. Raises StatusError, Outdated."""
     request, info = context.request, context.info
     context.dry_run, mode = read_dry_run(request, "UpdateOptions"), field_validation(request, "UpdateOptions")
-    body = read_object(request, SCALE, mode)
-    request.warnings += body.warnings
+    if mode == "Strict" and info.served.crd_version is not None:
+        body = read_object(request, SCALE, "Warn")
+        if body.warnings:
+            raise errors.bad_request(_UNREGISTERED_SCALE)
+    else:
+        body = read_object(request, SCALE, mode)
+        request.warnings += body.warnings
     check_names(info, body.obj)
     before = await _existing(info, before)
     if uid := body.obj["metadata"].get("uid"):

@@ -24,6 +24,7 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
 _encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
@@ -91,8 +92,8 @@ class Body(msgspec.Struct):
     sent: JSON = msgspec.field(default_factory=dict)
 
 
-def _merge_duplicate_fields(text: bytes) -> tuple[Any, list[str]]:
-    """Parse a body with duplicate fields: as in Go's decoder, objects merge, other values replace. See parse_json()."""
+def _parse_duplicate_fields(text: bytes, *, untyped: bool) -> tuple[Any, list[str]]:
+    """Parse a body with duplicate fields. See parse_json()."""
     duplicates: list[_Path] = []
 
     def walk(value: Any, path: _Path | None, into: Any = None) -> Any:
@@ -105,7 +106,7 @@ def _merge_duplicate_fields(text: bytes) -> tuple[Any, list[str]]:
                     duplicates.append(inner_path)
                     repeated.add(key)
                 keys.add(key)
-                result[key] = walk(member, inner_path, result.get(key))
+                result[key] = walk(member, inner_path, None if untyped else result.get(key))
             return result
         if isinstance(value, list):
             return [walk(item, (path, index)) for index, item in enumerate(value)]
@@ -146,9 +147,10 @@ class _Pairs:
         self.pairs = pairs
 
 
-def parse_json(body: bytes) -> tuple[Any, list[str]]:
+def parse_json(body: bytes, *, untyped: bool = False) -> tuple[Any, list[str]]:
     """Return the value and its strict errors: 'duplicate field "spec.replicas"'.
 
+    Duplicate objects merge, as in Go's decoder of structs; `untyped`: the last one replaces the others, as of maps.
     Raises ValueError with Go's text, RecursionError for a text nested too deeply (which Python 3.14 would decode).
     """
     if exceeds_max_depth(body):
@@ -158,11 +160,11 @@ def parse_json(body: bytes) -> tuple[Any, list[str]]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         if problem := go_json_error(body):
             raise ValueError(problem) from error
-        return _merge_duplicate_fields(_replace_surrogates(body))
+        return _parse_duplicate_fields(_replace_surrogates(body), untyped=untyped)
     # decoding drops duplicate keys, so the re-encoded text then has fewer quotes
     if body.count(b'"') == _encode(value).count(b'"'):
         return value, []
-    return _merge_duplicate_fields(body)
+    return _parse_duplicate_fields(body, untyped=untyped)
 
 
 def media_type(request: Request) -> str:
@@ -185,7 +187,7 @@ def parse_body(request: Request, resource: Resource[Any] | None = None) -> tuple
     kind = media_type(request)
     if kind in ("application/json", ""):
         try:
-            return parse_json(request.body)
+            return parse_json(request.body, untyped=isinstance(resource, CustomResource))
         except ValueError as error:
             raise ValueError(f"{TYPE_META_ERROR}: {error}") from error
         except RecursionError as error:
@@ -338,10 +340,14 @@ def read_object(
         ) from error
     strict = record_sent_text(resource, obj, request.body, strict)
     if strict or unknown:
-        in_order = bool(strict and unknown) and not isinstance(resource, CustomResource)
-        strict = merge_strict_errors(strict, unknown)
-        if in_order and media_type(request) == "application/json":
-            strict = _in_document_order(request.body, strict)
+        if isinstance(resource, CustomResource):
+            strict = strict + unknown  # Go decodes a map, which has no unknown fields, and prunes it
+        elif media_type(request) == "application/yaml":
+            strict = merge_strict_errors(strict, unknown_in_sorted_order(resource, raw, unknown))
+        else:
+            in_order = bool(strict and unknown)
+            strict = merge_strict_errors(strict, unknown)
+            strict = in_document_order(request.body, strict) if in_order else strict
         if mode == "Strict":
             raise errors.bad_request(
                 f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}: '
@@ -388,7 +394,12 @@ def merge_strict_errors(duplicates: list[str], unknown: list[str]) -> list[str]:
     return [error for error in duplicates if error not in paths and not error.startswith(inner)] + unknown
 
 
-def _in_document_order(body: bytes, strict: list[str]) -> list[str]:
+def unknown_in_sorted_order(resource: Resource[Any], raw: JSON, unknown: list[str]) -> list[str]:
+    """Return the unknown fields of a document that Go has encoded again, which sorts its fields, before decoding it."""
+    return unknown if len(unknown) < 2 else decoding.decode(resource, _decode(_encode_sorted(raw)))[1]
+
+
+def in_document_order(body: bytes, strict: list[str]) -> list[str]:
     """Return the errors of JSON in the order in which Go's decoder meets their fields."""
     paths = [error.partition('"')[2][:-1] for error in strict]
     parents = {"", *(path[: sign.start()] for path in paths for sign in _SIGNS.finditer(path))}

@@ -477,6 +477,43 @@ def test_strict_errors_are_in_the_order_of_kube_apiserver(servers, namespace):
     check_responses(servers, [Request("POST", f"{path}{mode}", body) for mode in ("Strict", "Warn", "Ignore")])
 
 
+FORMS = {
+    "application/merge-patch+json": [
+        '{"x":1,"metadata":{"y":1,"labels":{"a":"b","a":"c"},"u":1},"z":1,"x":2,"b":1}',
+        '{"spec":{"zz":1,"size":1,"size":2,"aa":3},"c":1,"spec":{"color":"x","b":1}}',
+    ],
+    "application/strategic-merge-patch+json": ['{"x":1,"metadata":{"y":1,"labels":{"a":"b","a":"c"}},"b":1,"x":2}'],
+    "application/json-patch+json": [
+        '[{"op":"add","path":"/zz","value":1,"x":1,"op":"add"},{"op":"add","y":1,"path":"/a","value":{"c":1}}]'
+    ],
+}
+
+
+def test_strict_errors_of_patches_are_in_the_order_of_kube_apiserver(servers, namespace):
+    sets = f"/apis/scaled.example.com/v1/namespaces/{namespace}/sets"
+    names = {"kind": "Set", "apiVersion": "scaled.example.com/v1", "metadata": {"name": "strict"}}
+    scale = (
+        '{"kind":"Scale","apiVersion":"autoscaling/v1","x":1,"metadata":{"name":"strict","namespace":"odd","y":1},'
+        '"spec":{"replicas":1,"replicas":2,"z":1},"a":1}'
+    )
+    custom = (
+        '{"kind":"Set","apiVersion":"scaled.example.com/v1","x":1,"metadata":{"name":"q","y":1,"name":"q"},'
+        '"spec":{"zz":1,"size":1,"size":2},"z":1,"x":2,"spec":{"color":"x","b":1}}'
+    )
+    config = '{"kind":"ConfigMap","apiVersion":"v1","x":1,"metadata":{"name":"q","y":1,"name":"q"},"z":1,"b":2}'
+    requests = [Request("POST", sets, {**names, "spec": {"size": 1}})]
+    for mode in ("Strict", "Warn", "Ignore"):
+        options = f"?dryRun=All&fieldValidation={mode}"
+        for form, patches in FORMS.items():
+            for path in (f"{sets}/strict", f"{sets}/strict/scale", f"/api/v1/namespaces/{namespace}/configmaps/a"):
+                requests += [Request("PATCH", path + options, patch, form) for patch in patches]
+        for media_type in (JSON_TYPE, "application/yaml"):
+            requests.append(Request("POST", sets + options, custom, media_type))
+            requests.append(Request("PUT", f"{sets}/strict/scale{options}", scale, media_type))
+            requests.append(Request("POST", f"/api/v1/namespaces/{namespace}/configmaps{options}", config, media_type))
+    check_responses(servers, requests)
+
+
 def test_approval_of_a_signing_request_matches_kube_apiserver(servers):
     path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
     key = ec.generate_private_key(ec.SECP256R1())

@@ -147,3 +147,28 @@ def test_repeated_keys_of_a_configuration_warn():
     assert (repeated_key_warnings(repeated, "Warn"), repeated_key_warnings(repeated, "Ignore")) == (repeated, [])
     with pytest.raises(StatusError, match="error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal"):
         repeated_key_warnings(repeated, "Strict")
+
+
+@pytest.mark.parametrize(
+    ("form", "patch", "strict"),
+    [
+        pytest.param(
+            "application/merge-patch+json",
+            b'{"x": 1, "metadata": {"z": 1, "y": 1}, "b": 1, "x": 2}',
+            ['duplicate field "x"', *(f'unknown field "{name}"' for name in ("b", "metadata.y", "metadata.z", "x"))],
+            id="merge patch",
+        ),
+        pytest.param(
+            "application/json-patch+json",
+            b'[{"op": "test", "x": 1, "path": "/kind", "op": "test", "value": "ConfigMap", "y": 1}]',
+            [
+                f"json patch {error}"
+                for error in ('unknown field "[0].x"', 'duplicate field "[0].op"', 'unknown field "[0].y"')
+            ],
+            id="JSON patch",
+        ),
+    ],
+)
+def test_strict_errors_of_the_patch_precede_those_of_the_sorted_object(form: str, patch: bytes, strict: list[str]):
+    live = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}}
+    assert patched(live, patch, form, CONFIG_MAPS, "Warn").warnings == strict

@@ -192,3 +192,19 @@ async def test_custom_resource_scale_update_without_kind_drops_owner(api: InProc
     entries = api("GET", f"{path}/d")[1]["metadata"].get("managedFields", [])
     assert [entry["manager"] for entry in entries] == ["maker"]
     assert api("PATCH", f"{path}/d/scale?fieldManager=one", scale(5), APPLY)[0] == 500, "replicas have no owner"
+
+
+@pytest.mark.parametrize(("mode", "code"), [("Strict", 400), ("Warn", 200), ("Ignore", 200)])
+async def test_strict_errors_of_a_custom_scale_name_no_field(mode: str, code: int):
+    api, sets = InProcessApi(), "/apis/scaled.example.com/v1/namespaces/default/sets"
+    definition = yaml.safe_load(SCALED_SETS.read_text())
+    api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    names = {"kind": "Set", "apiVersion": "scaled.example.com/v1", "metadata": {"name": "d"}}
+    api.create(sets, {**names, "spec": {"size": 1}})
+    path = f"{sets}/d/scale?fieldValidation={mode}"
+    body = {**scale(2, namespace="default"), "x": 1}
+    status, content = api("PUT", path, body)
+    assert status == code, content
+    assert api.warnings == (['299 - "unknown field \\"x\\""'] if mode == "Warn" else [])
+    if code == 400:
+        assert content["message"].startswith("no kind is registered for the type v1.Scale in scheme ")

@@ -98,3 +98,9 @@ async def test_strict_errors_are_in_the_order_of_the_document(body: str, errors:
     assert content["message"].partition("strict decoding error: ")[2] == expected
     api.succeed("POST", f"{path}&fieldValidation=Warn", body)
     assert [warning[7:-1].replace("\\", "") for warning in api.warnings] == expected.split(", ")
+
+
+def test_duplicate_objects_replace_each_other_in_untyped_json():
+    value, errors = parse_json(b'{"a": {"b": 1}, "a": {"e": 2, "e": 3}}', untyped=True)
+    assert value == {"a": {"e": 3}}
+    assert errors == ['duplicate field "a"', 'duplicate field "a.e"']
