@@ -8,6 +8,8 @@ from __future__ import annotations
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.admissionregistration.validating_webhook_configuration import (
     default_webhooks,
+    validate_webhooks,
+    validate_webhooks_update,
     webhook_warnings,
 )
 from kubeloop.kube.json_object import JSON
@@ -19,4 +21,10 @@ def _default(obj: JSON) -> None:
         webhook.setdefault("reinvocationPolicy", "Never")
 
 
-STRATEGY = Strategy(default=_default, generation_as_sent=True, warnings=webhook_warnings)
+STRATEGY = Strategy(
+    default=_default,
+    generation_as_sent=True,
+    validate=validate_webhooks,
+    validate_update=validate_webhooks_update,
+    warnings=webhook_warnings,
+)

@@ -190,7 +190,7 @@ def report_compile_errors(errors: ErrorList, path: str, expression: Expression, 
         errors.invalid(path, shown_text or expression.text, expression.error)
 
 
-def _validate_match_conditions(
+def validate_match_conditions(
     errors: ErrorList, path: str, conditions: Sequence[JSON], expressions: Expressions
 ) -> None:
     seen: set[str] = set()
@@ -254,7 +254,7 @@ def validate_policy_spec(
             errors.required("spec.matchConstraints.resourceRules")
         validate_rule_operations(errors, "spec.matchConstraints", match, operations)
     if with_match_conditions:
-        _validate_match_conditions(errors, "spec.matchConditions", spec.get("matchConditions") or (), expressions)
+        validate_match_conditions(errors, "spec.matchConditions", spec.get("matchConditions") or (), expressions)
     _validate_variables(errors, "spec.variables", spec.get("variables") or (), expressions)
 
 

@@ -1,6 +1,7 @@
 """ValidatingWebhookConfigurations, which this server stores: it calls no webhooks.
 
-Source: pkg/apis/admissionregistration/v1/defaults.go of Kubernetes v1.36.
+Of their fields, only match conditions are validated. Source: pkg/apis/admissionregistration/v1/defaults.go and
+pkg/apis/admissionregistration/validation of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -8,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.kinds.admissionregistration.policies import static_name_warnings
+from kubeloop.devcluster.kinds.admissionregistration.policies import (
+    Expressions,
+    static_name_warnings,
+    validate_match_conditions,
+)
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
 
@@ -37,4 +43,27 @@ def webhook_warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
         yield "this server stores webhook configurations and calls no webhooks"
 
 
-STRATEGY = Strategy(default=default_webhooks, generation_as_sent=True, warnings=webhook_warnings)
+def validate_webhooks(errors: ErrorList, obj: JSON) -> None:
+    for index, webhook in enumerate(obj.get("webhooks") or ()):
+        conditions = webhook.get("matchConditions") or ()
+        validate_match_conditions(
+            errors, f"webhooks[{index}].matchConditions", conditions, Expressions({}, composed=False)
+        )
+
+
+def validate_webhooks_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    """Validate match conditions if any have changed."""
+    current, former = (
+        [webhook.get("matchConditions") or [] for webhook in version.get("webhooks") or ()] for version in (obj, old)
+    )
+    if current != former:
+        validate_webhooks(errors, obj)
+
+
+STRATEGY = Strategy(
+    default=default_webhooks,
+    generation_as_sent=True,
+    validate=validate_webhooks,
+    validate_update=validate_webhooks_update,
+    warnings=webhook_warnings,
+)
