@@ -236,3 +236,7 @@ def test_absent_owner_cache_evicts_least_recently_used():
 
 def test_text_of_an_identity_names_the_namespace_of_a_cluster_scoped_object_too():
     assert str(identity("1", kind="Node", namespace="", name="n")) == "[v1/Node, namespace: , name: n, uid: 1]"
+
+
+def test_absent_object_without_a_node_needs_no_other_check():
+    assert RecordingGraph().graph.handle_absent(identity("unknown")) is False

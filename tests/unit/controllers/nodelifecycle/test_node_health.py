@@ -94,3 +94,9 @@ def test_kubelet_conditions_become_unknown_and_others_stay():
 
 def test_node_with_unknown_ready_is_not_written_again():
     assert unknown_conditions(node(ready("Unknown")), WALL) == []
+
+
+@pytest.mark.parametrize(("seconds", "lost"), [(49.9, False), (50.0, False), (50.1, True)])
+def test_node_is_lost_only_after_the_whole_grace_period(seconds: float, lost: bool):
+    health = NodeHealth(node(ready()), NOW, WALL)
+    assert health.is_lost(NOW + seconds, grace=50.0, startup_grace=60.0) is lost

@@ -136,3 +136,28 @@ def test_minimum_and_maximum_apply_with_behavior(desired, expected):
     behavior = Behavior(scale_up=rules(("Pods", 4, 60)), scale_down=rules(("Pods", 2, 60)))
     limit = limited_by_behavior(10, desired, 9, 12, behavior, ScaleHistory(), NOW)
     assert (limit.replicas, limit.reason) == expected
+
+
+@pytest.mark.parametrize(
+    ("current", "policies", "select", "up", "down"),
+    [
+        pytest.param(10, [("Percent", 10, 60)], "Max", 11, 9, id="10 %"),
+        pytest.param(5, [("Percent", 50, 60)], "Max", 8, 2, id="50 % of 5: rounded up, and down"),
+        pytest.param(202, [("Percent", 50, 60)], "Max", 303, 101, id="50 % of many"),
+        pytest.param(7, [("Percent", 100, 60)], "Max", 14, 0, id="100 %"),
+        pytest.param(10, [("Pods", 4, 60)], "Max", 14, 6, id="Pods"),
+        pytest.param(10, [("Pods", 4, 60), ("Percent", 10, 60)], "Max", 14, 6, id="the larger change"),
+        pytest.param(10, [("Pods", 4, 60), ("Percent", 10, 60)], "Min", 11, 9, id="the smaller change"),
+        pytest.param(10, [("Pods", 4, 60)], "Disabled", 10, 10, id="disabled"),
+    ],
+)
+def test_limits_of_policies(current, policies, select, up, down):
+    assert scale_up_limit(current, rules(*policies, select=select), ScaleHistory(), NOW) == up
+    assert scale_down_limit(current, rules(*policies, select=select), ScaleHistory(), NOW) == down
+
+
+def test_limits_of_policies_count_from_the_start_of_their_period():
+    history = ScaleHistory(scale_ups=(recorded(3, 59), recorded(9, 60)), scale_downs=(recorded(1, 10),))
+    policy = rules(("Pods", 4, 60))
+    assert scale_up_limit(10, policy, history, NOW) == 12  # 10 - 3 + 1 at the start
+    assert scale_down_limit(10, policy, history, NOW) == 4

@@ -48,6 +48,8 @@ def test_volume_before_its_file_system_is_expanded_needs_a_resizer():
         pytest.param(claim("2Gi"), claim("2Gi", "2Gi"), True, id="larger capacity"),
         pytest.param(claim("2Gi"), claim("1Gi"), False, id="smaller request"),
         pytest.param(claim("2Gi"), claim("2Gi"), False, id="another change"),
+        pytest.param(claim("2Gi", None), claim("2Gi", "1"), True, id="first capacity"),
+        pytest.param(claim("2Gi", None), claim("2Gi", "0"), False, id="no capacity"),
     ],
 )
 def test_event_counts_if_request_or_capacity_grew(old, new, counts):

@@ -143,3 +143,33 @@ async def test_claim_objects_ignores_not_found_and_collects_conflicts():
 def test_possible_owners(labels, selector, selects):
     owners, orphan = [replica_set()], pod(labels=labels)
     assert list(possible_owners(orphan, owners, lambda owner: selector)) == (owners if selects else [])
+
+
+@pytest.mark.parametrize(
+    ("finalizer", "added", "removed"),
+    [
+        pytest.param("", {}, {}, id="no finalizer"),
+        pytest.param(
+            "f", {"finalizers": ["f"]}, {"$deleteFromPrimitiveList/finalizers": ["f"]}, id="with the finalizer of Jobs"
+        ),
+    ],
+)
+def test_patches_of_adoption_and_release(finalizer, added, removed):
+    reference = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": "rs",
+        "uid": "rs-uid",
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    owner = convert(
+        ReplicaSet,
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "rs", "namespace": "ns", "uid": "rs-uid"}},
+    )
+    assert adoption_patch(owner, pod(), finalizer) == {
+        "metadata": {"ownerReferences": [reference], "uid": "p", **added}
+    }
+    assert release_patch(owner, pod(), finalizer) == {
+        "metadata": {"uid": "p", "ownerReferences": [{"$patch": "delete", "uid": "rs-uid"}], **removed}
+    }
