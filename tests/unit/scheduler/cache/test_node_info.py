@@ -1,7 +1,10 @@
 """Sums of a node: requests, ports, claims and images."""
 
+from typing import Any
+
 import pytest
 
+from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.scheduler.cache.node_info import (
     NodeInfo,
     PodInfo,
@@ -60,3 +63,65 @@ def test_scalar_resources_are_extended_resources_and_huge_pages(name, expected):
 )
 def test_extended_resources_may_be_devices(name, extended, devices):
     assert (is_extended_resource(name), may_be_devices(name)) == (extended, devices)
+
+
+def resized(field: str, **resources: Any) -> dict[str, Any]:
+    return {field: [{"name": "c", **resources}]}
+
+
+PENDING_RESIZE = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "computed_again"),
+    [
+        pytest.param({}, False, id="another version without changes"),
+        pytest.param({"metadata": {"name": "p", "uid": "p", "labels": {"a": "b"}}}, False, id="labels"),
+        pytest.param({"metadata": {"name": "p", "uid": "q"}}, True, id="another pod"),
+        pytest.param({"status": {"phase": "Running"}}, False, id="phase"),
+        pytest.param({"status": resized("containerStatuses", restartCount=1)}, True, id="first container status"),
+        pytest.param({"status": resized("containerStatuses", resources={})}, True, id="resources of a container"),
+        pytest.param({"status": resized("initContainerStatuses", resources={})}, True, id="resources of a sidecar"),
+        pytest.param({"status": {"resources": {}}}, True, id="resources of the pod"),
+        pytest.param({"status": {"allocatedResources": {"cpu": "1"}}}, True, id="resources allocated to the pod"),
+        pytest.param({"status": {"conditions": [PENDING_RESIZE]}}, True, id="pending resize"),
+        pytest.param({"status": {"conditions": [{"type": "Ready"}]}}, False, id="another condition"),
+        pytest.param({"spec": {"containers": [{"name": "d"}]}}, True, id="containers"),
+        pytest.param({"spec": {"overhead": {"cpu": "1"}}}, True, id="overhead"),
+        pytest.param({"spec": {"resources": {"requests": {"cpu": "1"}}}}, True, id="pod-level resources"),
+        pytest.param({"spec": {"initContainers": [{"name": "i"}]}}, True, id="init containers"),
+        pytest.param({"spec": {"volumes": [{"name": "v"}]}}, True, id="volumes"),
+        pytest.param({"spec": {"affinity": {"podAffinity": {}}}}, True, id="affinity"),
+        pytest.param({"spec": {"priority": 7}}, False, id="priority"),
+    ],
+)
+def test_update_computes_requests_again_if_they_may_have_changed(changes: dict[str, Any], computed_again: bool):
+    body = {"metadata": {"name": "p", "uid": "p"}, "spec": {}, "status": {}}
+    before, after = PodInfo(convert(Pod, body)), convert(Pod, body | changes)
+    updated = before.with_pod(after)
+    assert (updated.requests is not before.requests) is computed_again
+    expected = PodInfo(after)
+    assert (updated.pod, updated.uid, updated.priority) == (after, expected.uid, expected.priority)
+    assert (updated.requests, updated.label_class) == (expected.requests, expected.label_class)
+
+
+@pytest.mark.parametrize("field", ["containerStatuses", "initContainerStatuses"])
+@pytest.mark.parametrize(
+    ("resources", "computed_again"),
+    [
+        pytest.param({"resources": {"requests": {"cpu": "1"}}}, False, id="unchanged"),
+        pytest.param({"resources": {"requests": {"cpu": "2"}}}, True, id="actual resources"),
+        pytest.param(
+            {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "2"}},
+            True,
+            id="allocated resources",
+        ),
+    ],
+)
+def test_update_of_a_resize(field: str, resources: dict[str, Any], computed_again: bool):
+    def pod(**status: Any) -> Pod:
+        return convert(Pod, {"metadata": {"name": "p", "uid": "p"}, "status": resized(field, **status)})
+
+    before = PodInfo(pod(resources={"requests": {"cpu": "1"}}))
+    updated = before.with_pod(pod(restartCount=1, **resources))
+    assert (updated.requests is not before.requests) is computed_again

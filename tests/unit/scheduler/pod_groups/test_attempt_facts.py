@@ -83,7 +83,7 @@ def test_group_that_waits_for_preemption_has_its_victims():
 @pytest.mark.parametrize("members", [[member("a", failure=Failure("timeout"))], []])
 def test_error_has_its_message(members):
     result = group_result(members) if members else GroupResult(status=Status(Code.ERROR, ("no snapshot",)))
-    facts = attempt_facts(result, 1, [])
+    facts = attempt_facts(result, 1, [PlacementFacts("", 0, 1, message="rejected")])
     assert facts.result == "error"
     assert facts.message == ("failed to schedule other pod from a pod group: timeout" if members else "no snapshot")
 
