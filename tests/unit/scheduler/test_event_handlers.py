@@ -272,3 +272,9 @@ def test_pods_of_groups_are_counted_from_their_creation_to_their_deletion() -> N
     assert counts() is None
     handlers.pod_events.on_delete(make_member("unknown"), True)
     assert counts() is None
+
+
+def test_update_of_a_bound_pod_replaces_it_in_the_cache(handlers: HandledEvents) -> None:
+    bound = handlers.add(handlers.pod("p", "n", labels={"version": "1"}))
+    handlers.update(bound, changed := handlers.pod("p", "n", labels={"version": "2"}))
+    assert handlers.cache.pods() == {"p": changed}

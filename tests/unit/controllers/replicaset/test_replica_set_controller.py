@@ -108,3 +108,13 @@ async def test_stale_caches_postpone_a_sync_if_the_gate_is_on(recorded_events, s
     controller.consistency.wrote_at("ns/web", "uid", PODS.group_resource, "999999")
     with pytest.raises(StaleCache) if enabled else contextlib.nullcontext():
         controller.consistency.ensure_ready("ns/web")
+
+
+async def test_deleted_replica_set_creates_no_pods_while_it_has_finalizers(fake_apiserver, controller):
+    fake_apiserver.add(REPLICA_SETS, "web")
+    path = REPLICA_SETS.path(namespace="ns", name="web")
+    fake_apiserver.api.succeed("PATCH", path, {"metadata": {"finalizers": ["example.com/f"]}})
+    fake_apiserver.api.succeed("DELETE", path)
+    await scale(fake_apiserver, 3)
+    assert fake_apiserver.names(PODS) == []
+    assert fake_apiserver.objects(REPLICA_SETS)[0]["metadata"]["deletionTimestamp"]
