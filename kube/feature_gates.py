@@ -18,6 +18,7 @@ Imports `errors` only.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -169,8 +170,6 @@ def _enabled(values: Mapping[str, bool], name: str) -> bool:
 
 
 def _unrecognized(name: str) -> UserError:
-    import difflib  # rarely needed
-
     similar = difflib.get_close_matches(name, GATES, n=1)
     return UserError(f"unrecognized feature gate: {name}", hint=f"did you mean {similar[0]}?" if similar else _hint())
 

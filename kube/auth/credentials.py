@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import ipaddress
 import os
 import ssl
 from collections.abc import Sequence
@@ -268,8 +269,6 @@ def _proxy_from_environment(endpoint: Endpoint) -> str:
 
 def _is_in_no_proxy_range(host: str, no_proxy: str) -> bool:
     """Return True if `host` is an address in a range of NO_PROXY ("10.0.0.0/8"); Python's library ignores ranges."""
-    import ipaddress
-
     for entry in no_proxy.split(","):
         with contextlib.suppress(ValueError):  # a host name
             if "/" in entry and ipaddress.ip_address(host) in ipaddress.ip_network(entry.strip(), strict=False):
