@@ -184,6 +184,8 @@ class ObjectWriter:
         write = self._write(context, writer)
         if subresource not in ("", "scale"):
             obj = preparation.prepare_for_subresource_update(strategy, obj, old, subresource, write, self._fields)
+            if metadata.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:  # refused by validation
+                obj["metadata"] = {**obj["metadata"], "uid": metadata["uid"]}
         else:
             if allocator is not None:
                 allocator.update(obj, old, dry_run=context.dry_run)

@@ -608,3 +608,104 @@ def _maps(content: Any) -> Any:
         return None
     maps = ("labels", "matchLabels", "limits", "requests")
     return {name: [*value] if name in maps else _maps(value) for name, value in content.items()}
+
+
+@pytest.fixture(scope="module")
+def subresources(servers, namespace) -> list[Request]:
+    """Create objects and a policy that denies a label; return a valid write to each of their subresources."""
+    core, apps = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+    spec = {"automountServiceAccountToken": False, "containers": [{"name": "c", "image": "i", "resources": resources}]}
+    admission = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+    rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": ["*/*"]}
+    expression = "!has(object.metadata.labels) || !('denied' in object.metadata.labels)"
+    policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": expression}]}
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "user")])
+    signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    pem = b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
+    signing = {"signerName": "example.com/signer", "request": pem, "usages": ["client auth"]}
+    certificates = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+    setup = [
+        Request("POST", f"{core}/pods", {"metadata": {"name": "placed"}, "spec": {"nodeName": "n", **spec}}),
+        Request("POST", f"{core}/pods", {"metadata": {"name": "free"}, "spec": spec}),
+        Request("POST", certificates, {"metadata": {"name": "subresource"}, "spec": signing}),
+        Request("POST", f"{admission}ies", {"metadata": {"name": "deny"}, "spec": policy}),
+        Request(
+            "POST",
+            f"{admission}ybindings",
+            {"metadata": {"name": "deny"}, "spec": {"policyName": "deny", "validationActions": ["Deny"]}},
+        ),
+    ]
+    for request in setup:
+        for server in (servers.real, servers.ours):
+            response = server.request(request.method, request.path, request.body)
+            assert response.status == 201, response.content
+    denied = {"metadata": {"name": "denied", "labels": {"denied": ""}}}
+    while servers.real.request("POST", f"{core}/configmaps?dryRun=All", denied).status == 201:
+        time.sleep(0.1)  # the policy takes effect with a delay
+    merge, strategic = "application/merge-patch+json", "application/strategic-merge-patch+json"
+    resized = {"name": "c", "resources": {"requests": {"cpu": "500m"}}}
+    named = {"namespace": namespace}
+    approved = [{"type": "Approved", "status": "True", "lastUpdateTime": "2026-01-01T00:00:00Z"}]
+    return [
+        Request("PATCH", f"{core}/pods/placed/resize", {"spec": {"containers": [resized]}}, strategic),
+        Request(
+            "PATCH",
+            f"{core}/pods/placed/ephemeralcontainers",
+            {"spec": {"ephemeralContainers": [{"name": "e", "image": "i"}]}},
+            merge,
+        ),
+        Request("PATCH", f"{core}/pods/placed/status", {"status": {"phase": "Running"}}, merge),
+        Request("PATCH", f"{apps}/d/scale", {"spec": {"replicas": 2}}, merge),
+        Request("PATCH", f"{apps}/d/status", {"status": {"replicas": 2}}, merge),
+        Request("PATCH", "/api/v1/namespaces/odd/status", {"status": {"phase": "Active"}}, merge),
+        Request("PATCH", f"{certificates}/subresource/approval", {"status": {"conditions": approved}}, merge),
+        Request("PATCH", f"{certificates}/subresource/status", {"status": {"conditions": []}}, merge),
+        Request("POST", f"{core}/pods/placed/eviction", {"metadata": {"name": "placed", **named}}),
+        Request(
+            "POST",
+            f"{core}/pods/free/binding",
+            {"metadata": {"name": "free", **named}, "target": {"kind": "Node", "name": "n"}},
+        ),
+        Request("POST", f"{core}/serviceaccounts/robot/token", {"metadata": {"name": "robot", **named}, "spec": {}}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param("", id="dry run"),
+        pytest.param("&fieldManager=me", id="field manager"),
+        pytest.param(f"&fieldManager={'x' * 130}", id="too long field manager"),
+        pytest.param("&fieldValidation=Strict", id="field validation"),
+        pytest.param("&fieldValidation=Ignore", id="ignored field validation"),
+        pytest.param("&fieldValidation=x", id="invalid field validation"),
+        pytest.param("&dryRun=x", id="invalid dry run"),
+    ],
+)
+def test_subresources_take_every_step_of_a_write(servers, subresources, query):
+    """Options, unknown fields, policies, ownership, preconditions, and names that differ from the path."""
+    bodies = [
+        {},
+        {"x": 1},
+        {"kind": "Other", "apiVersion": "v9"},
+        *(
+            {"metadata": metadata}
+            for metadata in (
+                {"labels": {"denied": ""}},
+                {"annotations": {"a": "b"}},
+                {"finalizers": ["a.b/c"]},
+                {"resourceVersion": "1"},
+                {"uid": "other"},
+                {"name": "other"},
+                {"namespace": "other"},
+            )
+        ),
+    ]
+    requests = []
+    for request, body in product(subresources, bodies):
+        metadata = {**request.body.get("metadata", {}), **body.get("metadata", {})}
+        changed = {**request.body, **body, **({"metadata": metadata} if metadata else {})}
+        requests.append(request._replace(path=f"{request.path}?dryRun=All{query}", body=changed))
+    check_responses(servers, requests)

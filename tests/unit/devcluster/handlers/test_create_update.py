@@ -87,3 +87,20 @@ async def test_update_from_an_old_revision_is_a_conflict():
         'Operation cannot be fulfilled on configmaps "a": the object has been modified; please apply your changes to '
         "the latest version and try again",
     )
+
+
+@pytest.mark.parametrize("subresource", ["", "status", "ephemeralcontainers", "resize"])
+async def test_patch_of_the_uid_is_refused_through_every_subresource(subresource: str):
+    api, path = InProcessApi(), "/api/v1/namespaces/default/pods"
+    api.create(path, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    target = f"{path}/p/{subresource}".rstrip("/")
+    status, content = api("PATCH", target, {"metadata": {"uid": "other"}})
+    assert status == 422
+    assert {cause["field"] for cause in content["details"]["causes"]} == {"metadata.uid"}
+
+
+async def test_options_of_a_token_request_are_validated_before_its_body():
+    api, path = InProcessApi(), "/api/v1/namespaces/default/serviceaccounts"
+    api.create(path, {"metadata": {"name": "robot"}})
+    status, content = api("POST", f"{path}/robot/token?dryRun=x", {"kind": "Other", "apiVersion": "v9"})
+    assert (status, content["details"]["causes"][0]["field"]) == (422, "dryRun")
