@@ -42,7 +42,7 @@ schemathesis: $(VENV)/installed-dev
 # small bugs put into the product one at a time: the tests must notice them
 MUTANTS ?= 500
 mutants: $(VENV)/installed-dev
-	$(BIN)/python tests/support/mutants.py --runs $(MUTANTS) $(ARGS)
+	$(BIN)/python tests/support/development/mutants.py --runs $(MUTANTS) $(ARGS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -35,7 +35,7 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from support.real_apiserver import RealApiServer, real_apiserver, why_missing
+from support.comparison.real_apiserver import RealApiServer, real_apiserver, why_missing
 
 JSON = dict[str, Any]
 DRIVER, DEVICES_PER_NODE, NAMESPACE = "gpu.example.com", 8, "default"

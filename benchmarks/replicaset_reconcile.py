@@ -26,8 +26,8 @@ from kubeloop.controllers.runtime.owners.owner_references import controller_inde
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
-from support.fake_apiserver import FakeApiServer
-from support.set_clock import SetClock
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.simulation.set_clock import SetClock
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 REPEATS = 7

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from kubeloop.kube.objects.resources import DEPLOYMENTS
 from kubeloop.testing import virtual_time
-from support.rollout_simulation import RolloutSimulation, SimulationSettings, deployment
+from support.simulation.rollout_simulation import RolloutSimulation, SimulationSettings, deployment
 
 KINDS = (
     "create pods",

@@ -19,7 +19,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "tests")]
 
 from kubeloop.tracing.views import pod_feed as feeds  # noqa: E402
 from kubeloop.tracing.views.pod_feed import PodFeed  # noqa: E402
-from support.traced_pods import TracedPods  # noqa: E402  # after the import path is set
+from support.traces.traced_pods import TracedPods  # noqa: E402  # after the import path is set
 
 
 class Lag:

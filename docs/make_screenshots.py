@@ -19,9 +19,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from playwright.async_api import Page  # noqa: E402  # after the change of sys.path
 
-from support.browser import BrowserUnavailable, open_page, running_browser, wait_for  # noqa: E402
-from support.cli_processes import MIXED, Kubeloop, wait_until  # noqa: E402
-from support.traced_pods import TracedPods  # noqa: E402
+from support.processes.browser import BrowserUnavailable, open_page, running_browser, wait_for  # noqa: E402
+from support.processes.cli_processes import MIXED, Kubeloop, wait_until  # noqa: E402
+from support.traces.traced_pods import TracedPods  # noqa: E402
 
 APPLICATION = """
 apiVersion: v1

@@ -12,8 +12,8 @@ import hypothesis
 import pytest
 
 from kubeloop.testing.virtual_time import VirtualClock, VirtualTimeLoop
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
-from support.skipped_tests import SkippedTests
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.development.skipped_tests import SkippedTests
 
 # The same examples in each run, so that a failure is caused by a change and not by chance.
 # `pytest --hypothesis-profile=exploring` generates others.

@@ -1,10 +1,9 @@
 """Go types of the Kubernetes v1.36 API: names, JSON names, protobuf numbers, merge and list semantics.
 
-`types.json` has the types of the groups that are served by default; tests/support/generate_schema.py writes it from
-Kubernetes' Go sources, and this module gives typed access. A type is named by the Go package below k8s.io/api (or
-apimachinery's meta/v1, resource, intstr, runtime, types) and the Go name: "core/v1.PodSpec", "meta/v1.ObjectMeta",
-"resource.Quantity". Fields
-are in order of declaration.
+`types.json` has the types of the groups that are served by default; tests/support/development/generate_schema.py
+writes it from Kubernetes' Go sources, and this module gives typed access. A type is named by the Go package below
+k8s.io/api (or apimachinery's meta/v1, resource, intstr, runtime, types) and the Go name: "core/v1.PodSpec",
+"meta/v1.ObjectMeta", "resource.Quantity". Fields are in order of declaration.
 
 The file is read on first use (about 2 ms), types are built on demand. Imports msgspec only.
 """

@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests; what drives the processes is `support.cli_processes`."""
+"""Fixtures of the end-to-end tests; what drives the processes is `support.processes.cli_processes`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.cli_processes import WEB, Kubectl, Kubeloop, KubeloopProcess, running_cluster
+from support.processes.cli_processes import WEB, Kubectl, Kubeloop, KubeloopProcess, running_cluster
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.apiserver_process import apiserver_command, running_apiserver_sync
+from support.apiserver.apiserver_process import apiserver_command, running_apiserver_sync
 
 # kr8s and lightkube leave connections to the garbage collector
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")

@@ -15,8 +15,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from support.cli_processes import TIMEOUT_SECONDS
-from support.control_plane_soak import (
+from support.processes.cli_processes import TIMEOUT_SECONDS
+from support.processes.control_plane_soak import (
     FILLING_PODS,
     NODES,
     ApiClient,
@@ -31,7 +31,7 @@ from support.control_plane_soak import (
     table,
     wait_until_ready,
 )
-from support.otlp import Collector
+from support.traces.otlp import Collector
 
 SECONDS = float(os.environ.get("KUBELOOP_SOAK_SECONDS", "5"))
 LONG_SECONDS = 600.0

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
-from support.audited_permissions import AUDIT_POLICY, Permission, audited_permissions, granted_permissions
-from support.certificate_requests import signing_request
-from support.cli_processes import ROOT, Kubeloop
-from support.fake_kubelet import fake_kubelet, make_node
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.comparison.audited_permissions import AUDIT_POLICY, Permission, audited_permissions, granted_permissions
+from support.comparison.fake_kubelet import fake_kubelet, make_node
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.objects.certificate_requests import signing_request
+from support.processes.cli_processes import ROOT, Kubeloop
 
 JSON = dict[str, Any]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -18,8 +18,8 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
-from support.cli_processes import TIMEOUT_SECONDS, Kubeloop, KubeloopProcess
-from support.manifests import deployment
+from support.objects.manifests import deployment
+from support.processes.cli_processes import TIMEOUT_SECONDS, Kubeloop, KubeloopProcess
 
 REPLICAS = 500
 FAULTS = "error=0.02,throttle=0.01,conflict=0.02,silence=0.002,lost-answer=0.01,drop-watch=0.05,seed=1"

@@ -14,9 +14,15 @@ import aiohttp
 import pytest
 import yaml
 
-from support.apiserver_process import TOKEN, apiserver_command, kill_process, running_apiserver, running_apiserver_sync
-from support.cli_processes import Kubectl
-from support.custom_resource_requests import WIDGETS, widget
+from support.apiserver.apiserver_process import (
+    TOKEN,
+    apiserver_command,
+    kill_process,
+    running_apiserver,
+    running_apiserver_sync,
+)
+from support.comparison.custom_resource_requests import WIDGETS, widget
+from support.processes.cli_processes import Kubectl
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from support.cli_processes import running_cluster
+from support.processes.cli_processes import running_cluster
 
 AGENT = """\
 apiVersion: apps/v1

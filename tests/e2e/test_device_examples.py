@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from support.cli_processes import ROOT, Kubeloop, running_cluster, wait_until
+from support.processes.cli_processes import ROOT, Kubeloop, running_cluster, wait_until
 
 EXAMPLES = ROOT / "deploy" / "examples"
 PAGE = ROOT / "docs" / "devices.md"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.cli_processes import WEB, running_cluster
+from support.processes.cli_processes import WEB, running_cluster
 
 LABEL = "app.kubernetes.io/name=web"
 BUDGET = """

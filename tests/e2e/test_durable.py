@@ -16,10 +16,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from support.apiserver_process import TOKEN, apiserver_command, kill_process, running_apiserver
-from support.cli_processes import TIMEOUT_SECONDS, Kubectl, Kubeloop, reserved_port
-from support.http_api import HttpApi
-from support.random_writes import Server, View, WatchBehaviour, Writer, wait_until_equal
+from support.apiserver.apiserver_process import TOKEN, apiserver_command, kill_process, running_apiserver
+from support.apiserver.http_api import HttpApi
+from support.comparison.random_writes import Server, View, WatchBehaviour, Writer, wait_until_equal
+from support.processes.cli_processes import TIMEOUT_SECONDS, Kubectl, Kubeloop, reserved_port
 
 ROUNDS = int(os.environ.get("KUBELOOP_KILL_ROUNDS", "8"))
 

@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from support.cli_processes import MIXED, running_cluster
+from support.processes.cli_processes import MIXED, running_cluster
 
 POD = """
 apiVersion: v1
@@ -29,7 +29,7 @@ def pod(name: str, *, cpu: str = "100m", spec: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    from support.cli_processes import Kubeloop
+    from support.processes.cli_processes import Kubeloop
 
     folder = tmp_path_factory.mktemp("mixed")
     kubeloop = Kubeloop(folder)

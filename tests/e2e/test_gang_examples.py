@@ -8,8 +8,8 @@ import signal
 
 import pytest
 
-from support.cli_processes import ROOT, TIMEOUT_SECONDS, Kubectl, Kubeloop, wait_until
-from support.otlp import Collector
+from support.processes.cli_processes import ROOT, TIMEOUT_SECONDS, Kubectl, Kubeloop, wait_until
+from support.traces.otlp import Collector
 
 EXAMPLES = ROOT / "deploy" / "examples"
 DEVICES = EXAMPLES / "devices.yaml"

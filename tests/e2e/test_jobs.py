@@ -8,7 +8,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from support.cli_processes import Kubeloop, running_cluster
+from support.processes.cli_processes import Kubeloop, running_cluster
 
 POD_TEMPLATE = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "registry.example/app:1"}]}}
 JOB_SPEC = {"completions": 3, "parallelism": 2, "completionMode": "Indexed", "template": POD_TEMPLATE}

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from support.cli_processes import running_cluster
-from support.stateful_sets import stateful_set
+from support.objects.stateful_sets import stateful_set
+from support.processes.cli_processes import running_cluster
 
 pytestmark = pytest.mark.usefixtures("needs_kubectl")
 
@@ -302,7 +302,7 @@ def test_drain_moves_pods_to_other_nodes(kubectl, deployment):
 
 
 def test_applying_twice_changes_nothing(web, kubectl):
-    from support.cli_processes import WEB
+    from support.processes.cli_processes import WEB
 
     output = kubectl("apply", "-f", WEB)
     assert "deployment.apps/web unchanged" in output

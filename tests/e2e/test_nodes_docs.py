@@ -18,7 +18,7 @@ import pytest
 from kubeloop.devcluster.languages import jq
 from kubeloop.devcluster.languages.gotemplate import functions
 from kubeloop.devcluster.simulation.node_objects import FAILURE_MODES
-from support.cli_processes import ROOT, TIMEOUT_SECONDS, running_cluster, wait_until
+from support.processes.cli_processes import ROOT, TIMEOUT_SECONDS, running_cluster, wait_until
 
 PAGE = (ROOT / "docs" / "nodes.md").read_text()
 

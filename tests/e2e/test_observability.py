@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.cli_processes import ROOT, wait_until
-from support.http_api import HttpApi
+from support.apiserver.http_api import HttpApi
+from support.processes.cli_processes import ROOT, wait_until
 
 FOLDER = ROOT / "deploy" / "observability"
 MANIFESTS = ["jaeger.yaml", "tempo.yaml", "otel-collector.yaml"]

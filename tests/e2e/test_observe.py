@@ -15,12 +15,20 @@ from typing import Any
 import pytest
 import yaml
 
-from support.audited_permissions import AUDIT_POLICY, audited_permissions, granted_permissions
-from support.cli_processes import ROOT, TIMEOUT_SECONDS, Kubectl, Kubeloop, KubeloopProcess, reserved_port, wait_until
-from support.fake_kubelet import fake_kubelet, make_node
-from support.otlp import Collector, ReceivedSpan
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
-from support.scenario import deployment
+from support.comparison.audited_permissions import AUDIT_POLICY, audited_permissions, granted_permissions
+from support.comparison.fake_kubelet import fake_kubelet, make_node
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.comparison.scenario import deployment
+from support.processes.cli_processes import (
+    ROOT,
+    TIMEOUT_SECONDS,
+    Kubectl,
+    Kubeloop,
+    KubeloopProcess,
+    reserved_port,
+    wait_until,
+)
+from support.traces.otlp import Collector, ReceivedSpan
 
 MANIFEST = ROOT / "deploy" / "observe.yaml"
 DOCUMENTS = {document["kind"]: document for document in yaml.safe_load_all(MANIFEST.read_text())}

@@ -17,8 +17,8 @@ import requests
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from support.apiserver_process import TOKEN, apiserver_command, running_apiserver_sync
-from support.expected_errors import EXPECTED_ERRORS
+from support.apiserver.apiserver_process import TOKEN, apiserver_command, running_apiserver_sync
+from support.comparison.expected_errors import EXPECTED_ERRORS
 
 schemathesis = pytest.importorskip("schemathesis")
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from support.cli_processes import MIXED, Kubectl, Kubeloop, running_cluster
+from support.processes.cli_processes import MIXED, Kubectl, Kubeloop, running_cluster
 
 pytestmark = pytest.mark.usefixtures("needs_kubectl")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cli_processes import WEB, Kubectl
+from support.processes.cli_processes import WEB, Kubectl
 
 LISTENING = "0A"  # state in /proc/net/tcp
 LOOPBACK = {"0100007F", "00000000000000000000000001000000"}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cli_processes import ROOT, TIMEOUT_SECONDS, WEB, Kubeloop, running_cluster
+from support.processes.cli_processes import ROOT, TIMEOUT_SECONDS, WEB, Kubeloop, running_cluster
 
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks" / "README.md"]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from support.cli_processes import Kubectl, running_cluster, wait_until
+from support.processes.cli_processes import Kubectl, running_cluster, wait_until
 
 # Two documents, the second one a List. The selectors default to the template's labels.
 GUESTBOOK = """\

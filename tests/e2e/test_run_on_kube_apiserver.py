@@ -17,13 +17,13 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from kubeloop.kube.feature_gates import gang_scheduling_text
-from support import scenario
-from support.audited_permissions import AUDIT_POLICY, Permission, audited_permissions, granted_permissions
-from support.cli_processes import ROOT, TIMEOUT_SECONDS, WEB, Kubectl, Kubeloop, KubeloopProcess
-from support.devices import claim, device, device_class, device_slice
-from support.fake_kubelet import fake_kubelet, make_node
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver, write_key
-from support.scenario import JSON, deployment, run_scenario
+from support.comparison import scenario
+from support.comparison.audited_permissions import AUDIT_POLICY, Permission, audited_permissions, granted_permissions
+from support.comparison.fake_kubelet import fake_kubelet, make_node
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver, write_key
+from support.comparison.scenario import JSON, deployment, run_scenario
+from support.objects.devices import claim, device, device_class, device_slice
+from support.processes.cli_processes import ROOT, TIMEOUT_SECONDS, WEB, Kubectl, Kubeloop, KubeloopProcess
 
 ROLE = ROOT / "deploy" / "kubeloop.yaml"
 ACCOUNT = "system:serviceaccount:kube-system:kubeloop"

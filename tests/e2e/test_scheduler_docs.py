@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.cli_processes import ROOT, TIMEOUT_SECONDS, reserved_port, running_cluster
+from support.processes.cli_processes import ROOT, TIMEOUT_SECONDS, reserved_port, running_cluster
 
 PAGE = ROOT / "docs" / "scheduler.md"
 EXTENDER_PORT = "10888"

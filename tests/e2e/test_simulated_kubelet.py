@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from support.cli_processes import Kubeloop, running_cluster
+from support.processes.cli_processes import Kubeloop, running_cluster
 
 needs_kubectl = pytest.mark.usefixtures("needs_kubectl")
 CONTAINER_STATE = "{.status.containerStatuses[0].state}"

@@ -12,8 +12,8 @@ import random
 import aiohttp
 import pytest
 
-from support.apiserver_process import TOKEN, apiserver_command, running_apiserver
-from support.random_writes import DELETED, Server, View, WatchBehaviour, Writer, wait_until_equal
+from support.apiserver.apiserver_process import TOKEN, apiserver_command, running_apiserver
+from support.comparison.random_writes import DELETED, Server, View, WatchBehaviour, Writer, wait_until_equal
 
 SECONDS = float(os.environ.get("KUBELOOP_SOAK_SECONDS", "45"))
 WATCHERS = 50

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from support.cli_processes import ROOT, TIMEOUT_SECONDS, Kubeloop
-from support.fake_kubelet import fake_kubelet, make_node
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
-from support.scenario import deployment
-from support.tempo import TEMPO, Tempo, running_tempo
+from support.comparison.fake_kubelet import fake_kubelet, make_node
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.comparison.scenario import deployment
+from support.processes.cli_processes import ROOT, TIMEOUT_SECONDS, Kubeloop
+from support.traces.tempo import TEMPO, Tempo, running_tempo
 
 PODS = 6
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

@@ -14,9 +14,9 @@ import pytest_asyncio
 from kubeloop.tracing.spans.pod_group_record import PlacementFacts
 from kubeloop.tracing.views.browser_page import self_contained_page
 from kubeloop.tracing.views.phases import KEYS
-from support.browser import BrowserUnavailable, open_page, running_browser, wait_for
-from support.trace_documents import apply_document, document, span
-from support.traced_pods import TracedPods
+from support.processes.browser import BrowserUnavailable, open_page, running_browser, wait_for
+from support.traces.trace_documents import apply_document, document, span
+from support.traces.traced_pods import TracedPods
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser

@@ -26,9 +26,9 @@ from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
-from support.cli_processes import TIMEOUT_SECONDS, KubeloopProcess
-from support.manifests import deployment
-from support.otlp import PHOENIX, Collector, Phoenix, ReceivedSpan, by_trace
+from support.objects.manifests import deployment
+from support.processes.cli_processes import TIMEOUT_SECONDS, KubeloopProcess
+from support.traces.otlp import PHOENIX, Collector, Phoenix, ReceivedSpan, by_trace
 
 REPLICAS = 1_000
 FILLERS = 45  # 1.5 CPU each on 10 nodes with 8: web's pods must preempt some

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cli_processes import MIXED, ROOT, WEB, Kubeloop, running_cluster
+from support.processes.cli_processes import MIXED, ROOT, WEB, Kubeloop, running_cluster
 
 PAGE = (ROOT / "docs" / "tracing.md").read_text()
 COMMANDS = [

@@ -10,7 +10,7 @@ import stat
 
 import pytest
 
-from support.cli_processes import MIXED, ROOT, WEB, reserved_port, running_cluster
+from support.processes.cli_processes import MIXED, ROOT, WEB, reserved_port, running_cluster
 
 SHARED = ROOT.parent / "shared" / "manifests"
 

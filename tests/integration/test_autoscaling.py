@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.testing.in_memory import memory_cluster
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 pytestmark = pytest.mark.virtual_time
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"

@@ -16,8 +16,8 @@ from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.operations import WaitFailed
 from kubeloop.testing.virtual_time import VirtualClock
-from support.cli_processes import WEB
-from support.manifests import deployment
+from support.objects.manifests import deployment
+from support.processes.cli_processes import WEB
 
 pytestmark = pytest.mark.virtual_time
 

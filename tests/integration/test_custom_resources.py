@@ -9,7 +9,7 @@ import pytest
 from kubeloop.kube.errors import NotFound
 from kubeloop.testing.in_memory import memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
-from support.custom_resource_requests import WIDGETS, widget
+from support.comparison.custom_resource_requests import WIDGETS, widget
 
 pytestmark = pytest.mark.virtual_time
 

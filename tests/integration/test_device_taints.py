@@ -15,9 +15,9 @@ from kubeloop.kube.objects.resources import (
     RESOURCE_SLICES,
 )
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
-from support.api_requests import InProcessApi
-from support.devices import taint_rule
-from support.resource_claims import claim_spec, template_body
+from support.apiserver.api_requests import InProcessApi
+from support.objects.devices import taint_rule
+from support.objects.resource_claims import claim_spec, template_body
 
 JSON = dict[str, Any]
 DRIVER = "gpu.example.com"

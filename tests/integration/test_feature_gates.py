@@ -12,9 +12,9 @@ from kubeloop.devcluster.handlers.list_options import parse_list_options
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.testing.in_memory import memory_cluster
-from support.api_requests import InProcessApi
-from support.manifests import deployment
-from support.validation_causes import pod, pod_with_container
+from support.apiserver.api_requests import InProcessApi
+from support.objects.manifests import deployment
+from support.objects.validation_causes import pod, pod_with_container
 
 JSON = dict[str, Any]
 JOBS = BY_KIND[("batch/v1", "Job")].resource

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.kube.objects.resources import POD_GROUPS, PODS, WORKLOADS
 from kubeloop.testing.in_memory import memory_cluster
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 TEMPLATE = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "app:1"}]}}

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.kube.objects.resources import POD_GROUPS, PODS, RESOURCE_CLAIMS
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
-from support.devices import device_class, request
+from support.objects.devices import device_class, request
 
 JSON = dict[str, Any]
 BY_TEMPLATE: JSON = {"name": "gpu", "resourceClaimTemplateName": "gpus"}

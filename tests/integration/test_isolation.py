@@ -21,8 +21,8 @@ from kubeloop.testing.in_memory import memory_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.tracing.observation.pod_observer import PodObserver
 from kubeloop.tracing.provider import Tracing
-from support.manifests import deployment
-from support.observation import new_observation
+from support.objects.manifests import deployment
+from support.traces.observation import new_observation
 
 pytestmark = pytest.mark.virtual_time
 BAD = "bad"

@@ -17,10 +17,10 @@ from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.virtual_time import VirtualClock
-from support.differential import VALID
-from support.limit_fields import LimitField, limit_fields
-from support.manifests import deployment
-from support.observation import new_observation
+from support.comparison.differential import VALID
+from support.comparison.limit_fields import LimitField, limit_fields
+from support.objects.manifests import deployment
+from support.traces.observation import new_observation
 
 JSON = dict[str, Any]
 NOT_OBJECTS = ("policies.yaml", "templates.yaml")  # refuse other objects; templates are those of the workloads

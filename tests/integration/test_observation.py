@@ -16,9 +16,9 @@ from kubeloop.kube.objects.resources import DEPLOYMENTS
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.spans.pod_record import PodRecord
-from support.faulty_transport import FaultyTransport, WatchFault, injected_error
-from support.manifests import deployment
-from support.observation import new_observation
+from support.apiserver.faulty_transport import FaultyTransport, WatchFault, injected_error
+from support.objects.manifests import deployment
+from support.traces.observation import new_observation
 
 pytestmark = pytest.mark.virtual_time
 EVENTS_ARRIVE_SECONDS = 30.0

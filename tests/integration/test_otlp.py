@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.cli_processes import MIXED, WEB, Kubeloop
-from support.installed_exporter import install_exporter
-from support.otlp import Collector, by_trace
+from support.processes.cli_processes import MIXED, WEB, Kubeloop
+from support.traces.installed_exporter import install_exporter
+from support.traces.otlp import Collector, by_trace
 
 SCHEDULABLE_IN_MIXED = 17  # pods of the example; the others stay pending
 

@@ -10,7 +10,7 @@ from kubeloop.kube.objects.resources import EVENTS, PODS, REPLICA_SETS
 from kubeloop.testing.in_memory import memory_cluster
 from kubeloop.testing.operations import ServerWarning
 from kubeloop.testing.virtual_time import VirtualClock
-from support.manifests import deployment
+from support.objects.manifests import deployment
 
 pytestmark = pytest.mark.virtual_time
 

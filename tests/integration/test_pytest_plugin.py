@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cli_processes import ROOT, TIMEOUT_SECONDS
+from support.processes.cli_processes import ROOT, TIMEOUT_SECONDS
 
 # kr8s warns about newer servers
 INI = """

@@ -7,7 +7,7 @@ import pytest
 from kubeloop.kube.objects.resources import PODS, RESOURCE_QUOTAS
 from kubeloop.testing.in_memory import memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
-from support.manifests import deployment
+from support.objects.manifests import deployment
 
 pytestmark = pytest.mark.virtual_time
 

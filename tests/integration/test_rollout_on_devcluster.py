@@ -18,9 +18,9 @@ from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
 from kubeloop.testing.virtual_time import VirtualClock
-from support.disabled_recorders import DisabledReconcileRecorder
-from support.fake_apiserver import FakeApiServer
-from support.manifests import deployment
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.objects.manifests import deployment
+from support.traces.disabled_recorders import DisabledReconcileRecorder
 
 pytestmark = pytest.mark.virtual_time
 

@@ -18,8 +18,8 @@ from kubeloop.kube.client.transport import HttpRequest, HttpResponse, Transport
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES, REPLICA_SETS
 from kubeloop.process.control_plane import ControlPlane, Settings
-from support.cli_processes import TIMEOUT_SECONDS, Kubeloop
-from support.manifests import deployment
+from support.objects.manifests import deployment
+from support.processes.cli_processes import TIMEOUT_SECONDS, Kubeloop
 
 ANNOTATION = "tracing.k8s.io/traceparent"
 NO_GRACE_PERIOD = {"terminationGracePeriodSeconds": 0}

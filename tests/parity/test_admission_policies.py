@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from support.http_api import server_pair
-from support.policy_cases import POLICY_DELAY_SECONDS, comparable, judged_requests, setup_requests
+from support.apiserver.http_api import server_pair
+from support.comparison.policy_cases import POLICY_DELAY_SECONDS, comparable, judged_requests, setup_requests
 
 
 def test_policies_reject_warn_and_admit_like_kube_apiserver(tmp_path):

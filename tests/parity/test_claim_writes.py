@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from support.cli_processes import Kubeloop
-from support.compared_clusters import ComparedCluster
-from support.fake_kubelet import make_node
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
-from support.resource_claims import FINALIZER, claim_spec
+from support.comparison.compared_clusters import ComparedCluster
+from support.comparison.fake_kubelet import make_node
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.objects.resource_claims import FINALIZER, claim_spec
+from support.processes.cli_processes import Kubeloop
 
 JSON = dict[str, Any]
 RESOURCES = "/apis/resource.k8s.io/v1"

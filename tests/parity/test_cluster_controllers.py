@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from kubeloop.process.controller_table import CONTROLLERS_BY_NAME
-from support.certificate_requests import signing_request
-from support.cli_processes import Kubeloop
-from support.kubernetes_controllers import KUBERNETES_CONTROLLERS
-from support.real_apiserver import RealApiServer, find_binary, needs_binaries, real_apiserver
+from support.comparison.kubernetes_controllers import KUBERNETES_CONTROLLERS
+from support.comparison.real_apiserver import RealApiServer, find_binary, needs_binaries, real_apiserver
+from support.objects.certificate_requests import signing_request
+from support.processes.cli_processes import Kubeloop
 
 JSON = dict[str, Any]
 CONTROLLERS = (

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from support.cli_processes import Kubeloop
-from support.daemon_set_scenario import DAEMON_SET_STEPS
-from support.fake_kubelet import fake_kubelet
-from support.real_apiserver import needs_binaries, real_apiserver
-from support.scenario import STEPS, ClusterState, Step, run_scenario
-from support.stateful_set_scenario import STATEFUL_SET_STEPS
+from support.comparison.daemon_set_scenario import DAEMON_SET_STEPS
+from support.comparison.fake_kubelet import fake_kubelet
+from support.comparison.real_apiserver import needs_binaries, real_apiserver
+from support.comparison.scenario import STEPS, ClusterState, Step, run_scenario
+from support.comparison.stateful_set_scenario import STATEFUL_SET_STEPS
+from support.processes.cli_processes import Kubeloop
 
 SCENARIOS = {
     "deployment,replicaset,replicationcontroller": STEPS,

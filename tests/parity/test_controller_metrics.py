@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.cli_processes import Kubeloop
-from support.real_apiserver import RealApiServer, free_ports, needs_binaries, real_apiserver
-from support.resource_claims import ALLOCATION, claim_spec, template_body
+from support.comparison.real_apiserver import RealApiServer, free_ports, needs_binaries, real_apiserver
+from support.objects.resource_claims import ALLOCATION, claim_spec, template_body
+from support.processes.cli_processes import Kubeloop
 
 JSON = dict[str, Any]
 CONTROLLERS = (

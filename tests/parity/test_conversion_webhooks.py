@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from support.api_response import ApiResponse
-from support.conversion_webhook import CRDS, DEFINITION, V1, V2, Webhook, definition, host, running_webhook
-from support.http_api import HttpApi, ServerPair, server_pair
+from support.apiserver.api_response import ApiResponse
+from support.apiserver.http_api import HttpApi, ServerPair, server_pair
+from support.objects.conversion_webhook import CRDS, DEFINITION, V1, V2, Webhook, definition, host, running_webhook
 
 JSON = dict[str, Any]
 MERGE, APPLY = "application/merge-patch+json", "application/apply-patch+yaml"

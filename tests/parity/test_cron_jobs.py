@@ -1,7 +1,7 @@
 """CronJobs under kube-controller-manager and under kubeloop: the same objects, events and order of writes.
 
-See `support.compared_clusters`. The test makes runs due at once: it sets the last schedule time of a CronJob to years
-ago. The schedules have one time a year or a week, so that no other run is due during the test.
+See `support.comparison.compared_clusters`. The test makes runs due at once: it sets the last schedule time of a
+CronJob to years ago. The schedules have one time a year or a week, so that no other run is due during the test.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from support.compared_clusters import JSON, ComparedCluster, assert_same_state, stable
-from support.real_apiserver import RealApiServer
+from support.comparison.compared_clusters import JSON, ComparedCluster, assert_same_state, stable
+from support.comparison.real_apiserver import RealApiServer
 
 CRON_JOBS, JOBS = "/apis/batch/v1/namespaces/x/cronjobs", "/apis/batch/v1/namespaces/x/jobs"
 NOW = datetime.now(UTC).replace(microsecond=0)

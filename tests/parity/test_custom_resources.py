@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from support.custom_resource_requests import comparable, differences, steps
-from support.http_api import response_when_initialized, server_pair, wait_until_settled
+from support.apiserver.http_api import response_when_initialized, server_pair, wait_until_settled
+from support.comparison.custom_resource_requests import comparable, differences, steps
 
 
 def test_custom_resource_responses_match_kube_apiserver(tmp_path):

@@ -23,10 +23,10 @@ from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.devices.errors import AllocationError
 from kubeloop.scheduler.plugins.device_allocation import PodDevices
 from kubeloop.scheduler.plugins.dynamic_resources import STATE, DynamicResources
-from support.device_groups import NAMESPACE, PODS_PER_GROUP, DeviceGroup, device_group
-from support.devices import FilledDevices
-from support.plugin_cluster import PluginCluster
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.comparison.device_groups import NAMESPACE, PODS_PER_GROUP, DeviceGroup, device_group
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.objects.devices import FilledDevices
+from support.scheduling.plugin_cluster import PluginCluster
 
 JSON = dict[str, Any]
 GROUPS = 130

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from support.api_response import ApiResponse
-from support.compared_clusters import MERGE_PATCH, ComparedCluster, assert_same_state, stable
-from support.differential import comparable
-from support.http_api import JSON_TYPE, server_pair
-from support.real_apiserver import RealApiServer
-from support.resource_claims import claim_spec
+from support.apiserver.api_response import ApiResponse
+from support.apiserver.http_api import JSON_TYPE, server_pair
+from support.comparison.compared_clusters import MERGE_PATCH, ComparedCluster, assert_same_state, stable
+from support.comparison.differential import comparable
+from support.comparison.real_apiserver import RealApiServer
+from support.objects.resource_claims import claim_spec
 
 JSON = dict[str, Any]
 CONTROLLER = ("device-taint-eviction-controller", "device-taint-eviction-controller")

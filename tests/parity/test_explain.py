@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from support.cli_processes import Kubeloop, wait_until
-from support.fake_kubelet import make_node
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.comparison.fake_kubelet import make_node
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.processes.cli_processes import Kubeloop, wait_until
 
 JSON = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"

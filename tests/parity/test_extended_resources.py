@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from support.device_replay import NODES, PODS, Objects, differences, outcome, scheduled_by_kube_scheduler
-from support.extended_resource_groups import CLASSES, GPU, PODS_PER_GROUP, extended_group
-from support.real_apiserver import needs_binaries
+from support.comparison.device_replay import NODES, PODS, Objects, differences, outcome, scheduled_by_kube_scheduler
+from support.comparison.extended_resource_groups import CLASSES, GPU, PODS_PER_GROUP, extended_group
+from support.comparison.real_apiserver import needs_binaries
 
 GROUPS = 120
 STRATEGY = {"type": "MostAllocated", "resources": [{"name": GPU, "weight": 1}]}

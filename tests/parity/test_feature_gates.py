@@ -19,9 +19,9 @@ from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import GATES, FeatureGates
-from support.api_requests import InProcessApi
-from support.real_apiserver import RealApiServer, find_binary, needs_binaries, real_apiserver
-from support.validation_causes import pod, pod_with_container
+from support.apiserver.api_requests import InProcessApi
+from support.comparison.real_apiserver import RealApiServer, find_binary, needs_binaries, real_apiserver
+from support.objects.validation_causes import pod, pod_with_container
 
 JSON = dict[str, Any]
 

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from kubeloop.devcluster.server.listener import machine_identity
-from support.http_api import HttpApi, server_pair
+from support.apiserver.http_api import HttpApi, server_pair
 
 JSON = dict[str, Any]
 Key = tuple[str, str, str]

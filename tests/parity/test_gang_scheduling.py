@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.feature_gates import gang_scheduling_text
-from support.compared_clusters import MERGE_PATCH, ComparedCluster, assert_same_state, stable
-from support.differential import (
+from support.apiserver.http_api import JSON_TYPE, ServerPair, server_pair
+from support.comparison.compared_clusters import MERGE_PATCH, ComparedCluster, assert_same_state, stable
+from support.comparison.differential import (
     compare,
     create_requests,
     create_valid_objects,
@@ -24,9 +25,8 @@ from support.differential import (
     update_requests,
     valid_objects,
 )
-from support.http_api import JSON_TYPE, ServerPair, server_pair
-from support.real_apiserver import RealApiServer
-from support.token_volumes import masked_token_volumes
+from support.comparison.real_apiserver import RealApiServer
+from support.objects.token_volumes import masked_token_volumes
 
 JSON = dict[str, Any]
 SEED = 20

@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from support.cli_processes import TIMEOUT_SECONDS, Kubectl, Kubeloop
-from support.real_apiserver import Authority, find_binary, free_ports, why_missing, write_key
+from support.comparison.real_apiserver import Authority, find_binary, free_ports, why_missing, write_key
+from support.processes.cli_processes import TIMEOUT_SECONDS, Kubectl, Kubeloop
 
 JSON = dict[str, Any]
 NODES = 5

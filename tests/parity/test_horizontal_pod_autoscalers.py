@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from support.cli_processes import Kubeloop
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.processes.cli_processes import Kubeloop
 
 JSON = dict[str, Any]
 NS = "/api/v1/namespaces/x"

@@ -1,6 +1,6 @@
 """Jobs under kube-controller-manager and under kubeloop: the same objects, events and order of writes.
 
-See `support.compared_clusters`.
+See `support.comparison.compared_clusters`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from support.compared_clusters import JSON, ComparedCluster, assert_same_state, stable
-from support.real_apiserver import RealApiServer
+from support.comparison.compared_clusters import JSON, ComparedCluster, assert_same_state, stable
+from support.comparison.real_apiserver import RealApiServer
 
 JOBS, PODS = "/apis/batch/v1/namespaces/x/jobs", "/api/v1/namespaces/x/pods"
 INDEX = "batch.kubernetes.io/job-completion-index"

@@ -1,6 +1,6 @@
 """The same kubectl commands on kube-apiserver and on the development API server: exit code, output and errors.
 
-The commands are in tests/support/kubectl; support.kubectl_comparison documents the comparison.
+The commands are in tests/support/kubectl; support.comparison.kubectl_comparison documents the comparison.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.apiserver_process import bare_apiserver_command, running_apiserver_sync
-from support.kubectl_comparison import Difference, KubectlServer, Scenario, compare, read_scenarios
-from support.real_apiserver import needs_binaries, real_apiserver
+from support.apiserver.apiserver_process import bare_apiserver_command, running_apiserver_sync
+from support.comparison.kubectl_comparison import Difference, KubectlServer, Scenario, compare, read_scenarios
+from support.comparison.real_apiserver import needs_binaries, real_apiserver
 
 pytestmark = [pytest.mark.usefixtures("needs_kubectl"), pytest.mark.timeout(1800)]  # `differences` runs all scenarios
 

@@ -11,9 +11,9 @@ import pytest
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.kube.times import parse_time, time_text
-from support.api_response import ApiResponse
-from support.differential import comparable
-from support.http_api import HttpApi, ServerPair, server_pair
+from support.apiserver.api_response import ApiResponse
+from support.apiserver.http_api import HttpApi, ServerPair, server_pair
+from support.comparison.differential import comparable
 
 JSON = dict[str, Any]
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from support.device_replay import NODES, PODS, Objects, differences, outcome, scheduled_by_kube_scheduler
-from support.node_allocatable_groups import CLASSES, GATES, node_allocatable_group
-from support.real_apiserver import needs_binaries
+from support.comparison.device_replay import NODES, PODS, Objects, differences, outcome, scheduled_by_kube_scheduler
+from support.comparison.node_allocatable_groups import CLASSES, GATES, node_allocatable_group
+from support.comparison.real_apiserver import needs_binaries
 
 GROUPS = 120
 PROFILE: dict[str, Any] = {

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from support.cli_processes import Kubeloop
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.processes.cli_processes import Kubeloop
 
 JSON = dict[str, Any]
 FLAGS = (

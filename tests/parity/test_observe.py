@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from support.cli_processes import Kubeloop, wait_until
-from support.fake_kubelet import fake_kubelet, make_node
-from support.otlp import Collector, ReceivedSpan, by_trace
-from support.real_apiserver import needs_binaries, real_apiserver
-from support.scenario import deployment
-from support.scheduling_delay import SchedulingDelay
+from support.comparison.fake_kubelet import fake_kubelet, make_node
+from support.comparison.real_apiserver import needs_binaries, real_apiserver
+from support.comparison.scenario import deployment
+from support.processes.cli_processes import Kubeloop, wait_until
+from support.processes.scheduling_delay import SchedulingDelay
+from support.traces.otlp import Collector, ReceivedSpan, by_trace
 
 DEPLOYMENTS, REPLICAS = 10, 50
 PODS = DEPLOYMENTS * REPLICAS

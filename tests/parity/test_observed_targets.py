@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from support.browser import BrowserUnavailable, open_page, running_browser, wait_for
-from support.cli_processes import Kubeloop, wait_until
-from support.fake_kubelet import fake_kubelet, make_node
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver, write_key
+from support.comparison.fake_kubelet import fake_kubelet, make_node
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver, write_key
+from support.processes.browser import BrowserUnavailable, open_page, running_browser, wait_for
+from support.processes.cli_processes import Kubeloop, wait_until
 
 JSON = dict[str, Any]
 APPS, BATCH = "/apis/apps/v1/namespaces/default", "/apis/batch/v1/namespaces/default"

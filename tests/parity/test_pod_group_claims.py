@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.feature_gates import gang_scheduling_text
-from support.cli_processes import Kubeloop
-from support.devices import device, device_class, device_slice, request
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.objects.devices import device, device_class, device_slice, request
+from support.processes.cli_processes import Kubeloop
 
 JSON = dict[str, Any]
 RESOURCES, SCHEDULING = "/apis/resource.k8s.io/v1", "/apis/scheduling.k8s.io/v1alpha2"

@@ -1,11 +1,11 @@
 """Pod groups beside kube-scheduler: the same pods on the same nodes, the same victims, the same messages.
 
-Some decisions are left to chance by both schedulers: which of two racks with as many pods, the placement whose message
-is reported, how far an eviction is when the next pod is scheduled, and which pods of a gang that fits in part are
-queued when it is tried again, which both do without end. So cases whose outcomes differ are repeated, until both
-schedulers have had an outcome in common. A few cases that kube-scheduler itself decides differently each time may have
-none. With preemption for groups, one group or single pod at a time is added (see support/pod_group_cases.py). Skipped
-if the binaries are not installed.
+Some decisions are left to chance by both schedulers: which of two racks with as many pods, the placement whose
+message is reported, how far an eviction is when the next pod is scheduled, and which pods of a gang that fits in part
+are queued when it is tried again, which both do without end. So cases whose outcomes differ are repeated, until both
+schedulers have had an outcome in common. A few cases that kube-scheduler itself decides differently each time may
+have none. With preemption for groups, one group or single pod at a time is added (see
+support/comparison/pod_group_cases.py). Skipped if the binaries are not installed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from support.compared_schedulers import CASES_PER_BATCH, kube_scheduler, kubeloop_scheduler, outcomes
-from support.pod_group_cases import GATES, Kind, PodGroupCase, pod_group_case
-from support.real_apiserver import needs_binaries
+from support.comparison.compared_schedulers import CASES_PER_BATCH, kube_scheduler, kubeloop_scheduler, outcomes
+from support.comparison.pod_group_cases import GATES, Kind, PodGroupCase, pod_group_case
+from support.comparison.real_apiserver import needs_binaries
 
 JSON = dict[str, Any]
 CASES = 6 * CASES_PER_BATCH  # of each kind

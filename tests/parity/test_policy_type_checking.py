@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from support.cli_processes import Kubeloop, wait_until
-from support.http_api import HttpApi
-from support.real_apiserver import needs_binaries, real_apiserver
+from support.apiserver.http_api import HttpApi
+from support.comparison.real_apiserver import needs_binaries, real_apiserver
+from support.processes.cli_processes import Kubeloop, wait_until
 
 JSON = dict[str, Any]
 CONTROLLER = "validatingadmissionpolicy-status-controller"

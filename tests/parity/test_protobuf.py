@@ -17,10 +17,10 @@ from kubeloop.devcluster.api.served_resources import BY_PATH, ServedResource
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
 from kubeloop.kube.feature_gates import gang_scheduling_text
-from support.api_response import ApiResponse
-from support.differential import VALID
-from support.http_api import HttpApi, ServerPair, server_pair
-from support.token_volumes import masked_token_volumes
+from support.apiserver.api_response import ApiResponse
+from support.apiserver.http_api import HttpApi, ServerPair, server_pair
+from support.comparison.differential import VALID
+from support.objects.token_volumes import masked_token_volumes
 
 JSON = dict[str, Any]
 MAPS = "/api/v1/namespaces/kube-public/configmaps"

@@ -17,7 +17,7 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 from kubeloop.process.observation.observation import Observation, ObservationSettings
 from kubeloop.tracing.observation.clock_skew import ClockSkew
-from support.real_apiserver import needs_binaries, real_apiserver
+from support.comparison.real_apiserver import needs_binaries, real_apiserver
 
 QUIET_SECONDS = 20
 PODS, EVENTS, CONFIG_MAPS = (f"/api/v1/namespaces/default/{plural}" for plural in ("pods", "events", "configmaps"))

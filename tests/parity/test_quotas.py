@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from kubeloop.kube.quantities import parse_quantity
-from support.cli_processes import Kubeloop
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.processes.cli_processes import Kubeloop
 
 JSON = dict[str, Any]
 Used = dict[str, JSON]

@@ -26,8 +26,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from support.custom_resource_requests import Step
-from support.differential import (
+from support.apiserver.http_api import JSON_TYPE, HttpApi, ServerPair, response_when_served, server_pair
+from support.comparison.custom_resource_requests import Step
+from support.comparison.differential import (
     compare,
     create_requests,
     create_valid_objects,
@@ -36,8 +37,7 @@ from support.differential import (
     update_requests,
     valid_objects,
 )
-from support.http_api import JSON_TYPE, HttpApi, ServerPair, response_when_served, server_pair
-from support.token_volumes import masked_token_volumes
+from support.objects.token_volumes import masked_token_volumes
 
 SEED = 20
 REQUESTS = Path(__file__).parent.parent / "support" / "requests"

@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from support.cli_processes import Kubeloop
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
-from support.resource_claims import ALLOCATION, FINALIZER, claim_spec, template_body
-from support.token_volumes import masked_token_volumes
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.objects.resource_claims import ALLOCATION, FINALIZER, claim_spec, template_body
+from support.objects.token_volumes import masked_token_volumes
+from support.processes.cli_processes import Kubeloop
 
 JSON = dict[str, Any]
 PODS, EVENTS = "/api/v1/namespaces/ns/pods", "/api/v1/namespaces/ns/events"

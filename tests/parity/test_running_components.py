@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from support.cli_processes import Kubeloop
-from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.processes.cli_processes import Kubeloop
 
 _TIMEOUT_SECONDS = 60.0
 

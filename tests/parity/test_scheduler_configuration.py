@@ -16,8 +16,8 @@ from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.config.v1 import configuration_document
 from kubeloop.scheduler.framework.profile_plugins import check_profiles
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
-from support.real_apiserver import why_missing
-from support.real_scheduler import complete_configuration, refusal
+from support.comparison.real_apiserver import why_missing
+from support.comparison.real_scheduler import complete_configuration, refusal
 
 pytestmark = pytest.mark.skipif(
     why_missing("kube-scheduler") is not None, reason=why_missing("kube-scheduler") or "installed"

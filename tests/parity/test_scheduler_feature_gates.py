@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from support.cli_processes import Kubectl, Kubeloop, wait_until
-from support.real_apiserver import find_binary, free_ports, why_missing
+from support.comparison.real_apiserver import find_binary, free_ports, why_missing
+from support.processes.cli_processes import Kubectl, Kubeloop, wait_until
 
 pytestmark = pytest.mark.skipif(
     why_missing("kube-scheduler") is not None, reason=why_missing("kube-scheduler") or "installed"

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from support.apiserver_process import TOKEN, bare_apiserver_command, running_apiserver
-from support.real_apiserver import ADMIN_TOKEN, needs_binaries, real_apiserver
-from support.sequences import FOLDER, replay_script, sequences
+from support.apiserver.apiserver_process import TOKEN, bare_apiserver_command, running_apiserver
+from support.comparison.real_apiserver import ADMIN_TOKEN, needs_binaries, real_apiserver
+from support.comparison.sequences import FOLDER, replay_script, sequences
 
 JSON = dict[str, Any]
 Server = tuple[str, str]

@@ -1,8 +1,8 @@
 """Pods, pod templates, policies and bindings with valid and invalid fields: the same responses as kube-apiserver.
 
 Compares status, reason, message, causes with their order, warnings and the returned object, for a sample of the
-mutations that `python -m support.differential` (in tests) can send. Not compared: generated names, and requests with a
-wrong UID, because their message contains the actual one.
+mutations that `python -m support.comparison.differential` (in tests) can send. Not compared: generated names, and
+requests with a wrong UID, because their message contains the actual one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from support.differential import (
+from support.apiserver.http_api import ServerPair, server_pair
+from support.comparison.differential import (
     Request,
     ValidObjects,
     compare,
@@ -25,8 +26,7 @@ from support.differential import (
     update_requests,
     valid_objects,
 )
-from support.http_api import ServerPair, server_pair
-from support.mutations import combined, mutations, sends_empty
+from support.comparison.mutations import combined, mutations, sends_empty
 
 SEED = 20
 DEVICE_GATES = "DRAListTypeAttributes=true,DRANodeAllocatableResources=true"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from support.http_api import response_when_served, server_pair
-from support.rule_cases import comparable, steps
+from support.apiserver.http_api import response_when_served, server_pair
+from support.comparison.rule_cases import comparable, steps
 
 
 def test_validation_rules_respond_like_kube_apiserver(tmp_path):

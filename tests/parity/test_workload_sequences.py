@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 
-from support.real_apiserver import needs_binaries
-from support.workload_sequences import BATCH, _without_steps, compare, draw_sequence, running_clusters
+from support.comparison.real_apiserver import needs_binaries
+from support.comparison.workload_sequences import BATCH, _without_steps, compare, draw_sequence, running_clusters
 
 
 def test_states_of_random_sequences_match_kubernetes(tmp_path):

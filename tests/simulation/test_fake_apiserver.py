@@ -12,8 +12,8 @@ import pytest
 from kubeloop.kube.client.retries import RetryPolicy
 from kubeloop.kube.errors import Forbidden, Gone, ServerUnreachable
 from kubeloop.kube.objects.resources import CONFIG_MAPS
-from support.fake_apiserver import FakeApiServer
-from support.faulty_transport import WatchFault, injected_error
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.apiserver.faulty_transport import WatchFault, injected_error
 
 pytestmark = pytest.mark.virtual_time
 

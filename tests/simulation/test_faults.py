@@ -16,7 +16,7 @@ from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
-from support.manifests import deployment
+from support.objects.manifests import deployment
 
 FAULTS = Faults(error=0.02, throttle=0.01, conflict=0.02, silence=0.002, lost_answer=0.01, drop_watch=0.05)
 HEAVY_FAULTS = Faults(error=0.1, throttle=0.1, conflict=0.1, silence=0.05, lost_answer=0.1, drop_watch=0.2)

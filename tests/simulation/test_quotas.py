@@ -14,7 +14,7 @@ from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, RESOURCE_QUOTAS
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
-from support.manifests import deployment
+from support.objects.manifests import deployment
 
 FAULTS = {"error": 0.02, "throttle": 0.01, "conflict": 0.05, "silence": 0.002, "lost_answer": 0.01, "drop_watch": 0.05}
 QUOTA = {

@@ -18,16 +18,16 @@ from kubeloop.kube.objects.object_fields import is_ready
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.testing import virtual_time
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
-from support.disabled_recorders import DisabledReconcileRecorder
-from support.fake_apiserver import Write
-from support.faulty_transport import SentRequest
-from support.rollout_simulation import (
+from support.apiserver.fake_apiserver import Write
+from support.apiserver.faulty_transport import SentRequest
+from support.simulation.rollout_simulation import (
     RolloutSimulation,
     SimulationSettings,
     deployment,
     pod_is_available,
     pod_not_deleted,
 )
+from support.traces.disabled_recorders import DisabledReconcileRecorder
 
 Json = Any
 QUICK = settings(max_examples=40)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from kubeloop.process.controller_table import CONTROLLER_TABLE
-from support.kubernetes_controllers import KUBERNETES_CONTROLLERS
+from support.comparison.kubernetes_controllers import KUBERNETES_CONTROLLERS
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "controllers-list.md"
 

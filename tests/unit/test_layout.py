@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import zipfile
@@ -141,6 +142,16 @@ def test_modules_are_imported_by_tests_of_their_folder():
 def test_unit_tests_mirror_the_source_tree():
     folders = {test.parent.relative_to(TESTS / "unit") for test in (TESTS / "unit").rglob("test_*.py")}
     assert sorted(str(folder) for folder in folders if not (ROOT / folder).is_dir()) == []
+
+
+def test_support_modules_are_in_folders_that_the_readme_names():
+    support = TESTS / "support"
+    assert sorted(path.name for path in support.glob("*.py")) == []
+    folders = {path.relative_to(support).parts[0] for path in support.rglob("*.py")}
+    readme = (support / "README.md").read_text()
+    assert sorted(folder for folder in folders if f"`{folder}/`" not in readme) == []
+    named = re.findall(r"`([a-z]+/[a-z_]+\.py)`", readme)
+    assert [name for name in named if not (support / name).is_file()] == []
 
 
 def test_no_test_module_imports_another():

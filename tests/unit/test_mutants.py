@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support import mutants
-from support.mutants import MappedTest, Mutant, Result, batches, mutants_of, table
+from support.development import mutants
+from support.development.mutants import MappedTest, Mutant, Result, batches, mutants_of, table
 
 SOURCE = '''
 """Docstring."""
@@ -109,7 +109,7 @@ def test_mutant_that_is_executed_at_import_is_tested_with_all_tests_of_its_modul
 SCRIPT = """
 import sys
 from pathlib import Path
-from support import mutants
+from support.development import mutants
 mutants.ROOT, mutants.IMPORT_SECONDS = Path.cwd(), float(sys.argv[3])
 print(mutants.passes({sys.argv[1]: 0.0}, "mutated_module.py", sys.argv[2]))
 """

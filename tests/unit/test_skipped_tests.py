@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.skipped_tests import SkippedTests
+from support.development.skipped_tests import SkippedTests
 
 
 def skipped(reason: str, test: str) -> pytest.TestReport:

@@ -9,8 +9,8 @@ from msgspec import structs
 from kubeloop.controllers.deployment.deployment_controller import DeploymentController
 from kubeloop.controllers.deployment.new_replica_set import replica_set_name
 from kubeloop.controllers.runtime.revisions.pod_template_hash import pod_template_hash
-from support import replay_server
-from support.recorded_events import RecordedEvents
+from support.comparison import replay_server
+from support.simulation.recorded_events import RecordedEvents
 
 
 async def sync_recorded(record: Any) -> tuple[Any, Any]:

@@ -29,9 +29,9 @@ from kubeloop.kube.objects.api_types import (
 )
 from kubeloop.kube.objects.object_fields import replicas_of
 from kubeloop.kube.selectors import SelectorError, selector_from
-from support import replay_server
-from support.disabled_recorders import DisabledReconcileRecorder
-from support.replay_server import plain
+from support.comparison import replay_server
+from support.comparison.replay_server import plain
+from support.traces.disabled_recorders import DisabledReconcileRecorder
 
 
 def deployment_with(replicas: int = 1, **spec: Any) -> Deployment:

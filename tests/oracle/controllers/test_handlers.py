@@ -8,7 +8,7 @@ from typing import Any
 from kubeloop.controllers.deployment.deployment_controller import DeploymentController
 from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
 from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicaSet, convert
-from support import replay_server
+from support.comparison import replay_server
 
 TYPES: dict[str, Any] = {"deployment": Deployment, "rs": ReplicaSet, "pod": Pod}
 

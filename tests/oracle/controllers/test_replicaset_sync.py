@@ -13,8 +13,8 @@ from kubeloop.controllers.replicaset.pod_deletion_order import deletion_order
 from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
-from support import replay_server
-from support.recorded_events import RecordedEvents
+from support.comparison import replay_server
+from support.simulation.recorded_events import RecordedEvents
 
 
 def count_events(events: Any) -> list[tuple[Any, ...]]:

@@ -35,9 +35,9 @@ from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.writes.expectations import Expectations
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert, to_json
 from kubeloop.kube.objects.object_fields import is_ready
-from support import replay_server
-from support.pod_groups import group_pods
-from support.replay_server import plain
+from support.comparison import replay_server
+from support.comparison.replay_server import plain
+from support.objects.pod_groups import group_pods
 
 
 class ManualClock:

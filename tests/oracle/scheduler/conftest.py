@@ -42,9 +42,9 @@ from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
 from kubeloop.scheduler.plugins.preemption_victims import best_candidates
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
-from support.devices import FilledDevices
-from support.disabled_recorders import DisabledPodRecorder
-from support.set_clock import SetClock
+from support.objects.devices import FilledDevices
+from support.simulation.set_clock import SetClock
+from support.traces.disabled_recorders import DisabledPodRecorder
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

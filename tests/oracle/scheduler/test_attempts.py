@@ -20,7 +20,7 @@ from kubeloop.scheduler.framework.fit_error import FitError
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.framework.profile_plugins import plugins_at
 from kubeloop.scheduler.scheduler import Scheduler
-from support.scheduler_cluster import new_scheduler
+from support.scheduling.scheduler_cluster import new_scheduler
 
 KINDS: dict[str, Resource[Any]] = {
     "namespaces": resources.NAMESPACES,

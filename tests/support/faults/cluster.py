@@ -28,7 +28,7 @@ from kubeloop.kube.objects.resources import (
 )
 from kubeloop.process.cluster_assembly import running_cluster
 from kubeloop.testing.virtual_time import VirtualClock
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 from support.faults import objects
 from support.faults.objects import JSON, NAMESPACE
 

@@ -23,11 +23,11 @@ from kubeloop.kube.objects.resources import (
 from kubeloop.kube.quantities import milli_value
 from kubeloop.process.leader_election import ElectionSettings
 from kubeloop.scheduler.scheduler import Scheduler
+from support.apiserver.faulty_transport import SentRequest
 from support.faults.cluster import Cluster
 from support.faults.fault_plan import FaultPlan
 from support.faults.network import resource_in
 from support.faults.objects import JSON, controller_of, is_active, is_finished, is_ready, name_of, uid_of
-from support.faulty_transport import SentRequest
 
 _ELECTION = ElectionSettings()
 _INDEX = "batch.kubernetes.io/job-completion-index"

@@ -15,9 +15,9 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import all_api_gates
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError
 from kubeloop.testing.memory_transport import MemoryTransport
+from support.apiserver.faulty_transport import SentRequest, error_response, injected_error, single_chunk
 from support.faults.cluster import Cluster
 from support.faults.fault_plan import Fault, FaultPlan
-from support.faulty_transport import SentRequest, error_response, injected_error, single_chunk
 
 _LATE_LIST_SECONDS = 25.0  # the client gives up after 30 s
 _PAGE_SECONDS = 0.5

@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.cli_processes import Kubeloop, KubeloopProcess
-from support.expected_errors import EXPECTED_ERRORS
+from support.comparison.expected_errors import EXPECTED_ERRORS
 from support.hostile.requests import API_PATHS, ENDPOINT_PATHS, HostileRequest, Target, hostile_request
+from support.processes.cli_processes import Kubeloop, KubeloopProcess
 
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 _QUIET_SECONDS = 0.01  # after a response, without another one

@@ -10,8 +10,8 @@ import pytest
 
 from kubeloop.kube.feature_gates import GANG_SCHEDULING_GATES, FeatureGates
 from kubeloop.kube.objects.resources import NAMESPACES
-from support.fake_apiserver import FakeApiServer
-from support.recorded_events import RecordedEvents
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.simulation.recorded_events import RecordedEvents
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from kubeloop.process.controller_table import CONTROLLER_TABLE, default_options
-from support.metric_values import RecordedMetrics
+from support.simulation.metric_values import RecordedMetrics
 
 
 def exponential(start: float, factor: float, count: int) -> list[float]:

@@ -15,9 +15,9 @@ from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.trace import Link, Trace
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
-from support.faulty_transport import injected_error
-from support.recorded_events import RecordedEvents
-from support.rollout_simulation import RolloutSimulation, deployment
+from support.apiserver.faulty_transport import injected_error
+from support.simulation.recorded_events import RecordedEvents
+from support.simulation.rollout_simulation import RolloutSimulation, deployment
 
 pytestmark = pytest.mark.virtual_time
 

@@ -15,8 +15,8 @@ from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.transport import HttpResponse, StreamedResponse
 from kubeloop.kube.objects.resources import PODS, Resource
-from support.fake_apiserver import FakeApiServer
-from support.faulty_transport import FaultyTransport, WatchFault, error_response, injected_error, single_chunk
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.apiserver.faulty_transport import FaultyTransport, WatchFault, error_response, injected_error, single_chunk
 
 INITIAL_EVENTS_END = b'"k8s.io/initial-events-end":"true"'
 

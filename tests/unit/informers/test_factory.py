@@ -10,7 +10,7 @@ from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.api_types import to_json
 from kubeloop.kube.objects.resources import NAMESPACES, NODES, PODS, REPLICA_SETS, SECRETS
-from support.fake_apiserver import FakeApiServer
+from support.apiserver.fake_apiserver import FakeApiServer
 
 
 def factory() -> InformerFactory:

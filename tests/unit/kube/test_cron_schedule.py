@@ -157,7 +157,7 @@ def test_schedule_without_time_zone_is_in_local_time(monkeypatch: pytest.MonkeyP
     assert following == ["2026-07-01T16:00:00"]
 
 
-RECORDED = Path(__file__).parents[2] / "support" / "cron_times.txt"
+RECORDED = Path(__file__).parents[2] / "support" / "comparison" / "cron_times.txt"
 """Zone, schedule and moment, and the next times by github.com/robfig/cron v3: random, around changes of the zone."""
 
 

@@ -18,8 +18,8 @@ from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.metrics_interface import NO_METRICS, SchedulerMetrics
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.testing.virtual_time import VirtualClock
-from support.plugin_cluster import PluginCluster, make_node, make_pod
-from support.scheduler_cluster import SchedulerCluster
+from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling.scheduler_cluster import SchedulerCluster
 
 
 @pytest.fixture

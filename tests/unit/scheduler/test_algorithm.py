@@ -16,7 +16,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.fit_error import FitError, NoNodesAvailable
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
-from support.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
 
 
 class Extender:

@@ -14,8 +14,8 @@ from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetric
 from kubeloop.scheduler.api_dispatcher import ApiDispatcher
 from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.status_patches import StatusPatches
-from support.faulty_transport import SentRequest, injected_error
-from support.plugin_cluster import PluginCluster
+from support.apiserver.faulty_transport import SentRequest, injected_error
+from support.scheduling.plugin_cluster import PluginCluster
 
 pytestmark = pytest.mark.virtual_time
 

@@ -13,8 +13,8 @@ from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.attempt_steps import with_node
 from kubeloop.scheduler.framework.fit_error import FitError
 from kubeloop.scheduler.queue.nominator import UNCHANGED, WITHDRAWN, Nomination
-from support.plugin_cluster import PluginCluster, make_node, make_pod
-from support.scheduling_attempts import SchedulingAttempts
+from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling.scheduling_attempts import SchedulingAttempts
 
 pytestmark = pytest.mark.virtual_time
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics
-from support.faulty_transport import injected_error
+from support.apiserver.faulty_transport import injected_error
 
 pytestmark = pytest.mark.virtual_time
 

@@ -27,9 +27,9 @@ from kubeloop.scheduler.metrics_interface import NO_METRICS
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.status_patches import StatusPatches
-from support.disabled_recorders import DisabledPodRecorder
-from support.plugin_cluster import make_pod
-from support.recorded_events import RecordedEvents
+from support.scheduling.plugin_cluster import make_pod
+from support.simulation.recorded_events import RecordedEvents
+from support.traces.disabled_recorders import DisabledPodRecorder
 
 pytestmark = pytest.mark.virtual_time
 

@@ -25,7 +25,7 @@ from kubeloop.scheduler.event_handlers import (
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
-from support.plugin_cluster import make_member, make_node, make_pod
+from support.scheduling.plugin_cluster import make_member, make_node, make_pod
 
 SCHEDULER = "default-scheduler"
 

@@ -14,8 +14,8 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration
-from support.plugin_cluster import PluginCluster, make_node, make_pod
-from support.scheduling_attempts import SchedulingAttempts
+from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling.scheduling_attempts import SchedulingAttempts
 
 REJECTED = unschedulable("Mine", "not now")
 ERROR = Status(Code.ERROR, ("broken",), "Mine")

@@ -31,9 +31,9 @@ from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.testing import virtual_time
 from kubeloop.testing.virtual_time import VirtualClock
-from support.fake_apiserver import Write
-from support.faulty_transport import SentRequest, injected_error
-from support.scheduler_cluster import JSON, SchedulerCluster
+from support.apiserver.fake_apiserver import Write
+from support.apiserver.faulty_transport import SentRequest, injected_error
+from support.scheduling.scheduler_cluster import JSON, SchedulerCluster
 
 GPU = "example.com/gpu"
 PROFILES = """

@@ -12,7 +12,7 @@ from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.scheduler.cache.node_info import NodeInfo
-from support.faulty_transport import injected_error
+from support.apiserver.faulty_transport import injected_error
 
 pytestmark = pytest.mark.virtual_time
 

@@ -13,7 +13,7 @@ from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.plugin_handle import PluginHandle, SharedState
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
-from support.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from kubeloop.kube.objects.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RES
 from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
 from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
 from kubeloop.tracing.spans.pod_record import AttemptFacts, Phase
-from support.devices import device, device_class, device_slice
-from support.disabled_recorders import DisabledPodRecorder
-from support.faulty_transport import WatchFault, injected_error
+from support.apiserver.faulty_transport import WatchFault, injected_error
+from support.objects.devices import device, device_class, device_slice
+from support.traces.disabled_recorders import DisabledPodRecorder
 
 pytestmark = pytest.mark.virtual_time
 

@@ -13,7 +13,7 @@ from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.scheduler_gauges import SchedulerGauges
-from support.plugin_cluster import PluginCluster, make_pod
+from support.scheduling.plugin_cluster import PluginCluster, make_pod
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.metrics_interface import NO_METRICS
 from kubeloop.scheduler.scheduling_cycle import SchedulingCycle
-from support.plugin_cluster import PluginCluster, make_node, make_pod
-from support.scheduling_attempts import SchedulingAttempts
+from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling.scheduling_attempts import SchedulingAttempts
 
 pytestmark = pytest.mark.virtual_time
 

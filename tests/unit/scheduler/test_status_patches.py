@@ -12,8 +12,8 @@ from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.status_patches import StatusPatches
-from support.faulty_transport import SentRequest
-from support.plugin_cluster import PluginCluster
+from support.apiserver.faulty_transport import SentRequest
+from support.scheduling.plugin_cluster import PluginCluster
 
 pytestmark = pytest.mark.virtual_time
 

@@ -12,7 +12,7 @@ from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects import api_types
 from kubeloop.tracing.metrics_interface import TracedPod, TraceMetrics
 from kubeloop.tracing.provider import STANDBY_SECONDS, Tracing
-from support.pod_traces import trace_pod
+from support.traces.pod_traces import trace_pod
 
 
 def test_trace_of_earlier_process_is_built_from_object(tracing, pod):

@@ -9,7 +9,7 @@ import pytest
 from kubeloop.controllers.certificates.cleaner import CertificateSigningRequestCleaner
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import CERTIFICATE_SIGNING_REQUESTS
-from support.certificate_requests import signing_request
+from support.objects.certificate_requests import signing_request
 
 pytestmark = pytest.mark.virtual_time
 

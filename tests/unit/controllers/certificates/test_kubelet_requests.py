@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 
 from kubeloop.controllers.certificates.kubelet_requests import required_permissions
-from support.certificate_requests import KUBELET, USAGES, signing_request
+from support.objects.certificate_requests import KUBELET, USAGES, signing_request
 
 
 def permissions(username: str = "bootstrap", **changes: Any) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.controllers.certificates.request_age import is_outdated
 from kubeloop.kube.clock import rfc3339
-from support.certificate_requests import certificate
+from support.objects.certificate_requests import certificate
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 VALID, EXPIRED = certificate(NOW + timedelta(days=1)), certificate(NOW - timedelta(seconds=1))

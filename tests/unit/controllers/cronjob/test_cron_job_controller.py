@@ -18,8 +18,8 @@ from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
-from support.batch_objects import create_cron_job, create_job, finish_job
-from support.faulty_transport import SentRequest
+from support.apiserver.faulty_transport import SentRequest
+from support.objects.batch_objects import create_cron_job, create_job, finish_job
 
 pytestmark = pytest.mark.virtual_time
 

@@ -13,8 +13,8 @@ from kubeloop.devcluster.api import errors
 from kubeloop.kube.errors import ApiError
 from kubeloop.kube.objects.api_types import CronJob, Job, convert
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
-from support.batch_objects import create_cron_job, create_job, finish_job
-from support.fake_apiserver import FakeApiServer
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.objects.batch_objects import create_cron_job, create_job, finish_job
 
 pytestmark = pytest.mark.virtual_time
 

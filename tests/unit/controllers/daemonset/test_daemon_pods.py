@@ -18,7 +18,7 @@ from kubeloop.controllers.daemonset.daemon_pods import (
     with_daemon_tolerations,
 )
 from kubeloop.kube.objects.api_types import Pod, convert
-from support.daemon_sets import daemon_set, node, pod
+from support.objects.daemon_sets import daemon_set, node, pod
 
 RUNS, CONTINUES, NEVER = Eligibility(True, True), Eligibility(False, True), Eligibility(False, False)
 

@@ -21,10 +21,10 @@ from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.trace import Link, Trace
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
-from support.daemon_set_simulation import DaemonSetSimulation, node_of
-from support.daemon_sets import LABELS, daemon_set_body, rolling_update
-from support.faulty_transport import SentRequest, injected_error
-from support.rollout_simulation import SimulationSettings
+from support.apiserver.faulty_transport import SentRequest, injected_error
+from support.objects.daemon_sets import LABELS, daemon_set_body, rolling_update
+from support.simulation.daemon_set_simulation import DaemonSetSimulation, node_of
+from support.simulation.rollout_simulation import SimulationSettings
 
 pytestmark = pytest.mark.virtual_time
 NO_EXECUTE = [{"key": "broken", "effect": "NoExecute"}]

@@ -11,8 +11,8 @@ import pytest
 from kubeloop.controllers.daemonset.daemon_set_history import revision_data, revisions_to_delete, split_revisions
 from kubeloop.kube.objects.api_types import ControllerRevision, convert
 from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, PODS
-from support.daemon_set_simulation import DaemonSetSimulation
-from support.daemon_sets import LABELS, daemon_set, daemon_set_body
+from support.objects.daemon_sets import LABELS, daemon_set, daemon_set_body
+from support.simulation.daemon_set_simulation import DaemonSetSimulation
 
 pytestmark = pytest.mark.virtual_time
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubeloop.controllers.daemonset.daemon_set_status import daemon_set_status
 from kubeloop.controllers.daemonset.node_states import NodeStates, Revision
 from kubeloop.kube.objects.api_types import DaemonSetStatus
-from support.daemon_sets import NOW, pod, state
+from support.objects.daemon_sets import NOW, pod, state
 
 
 def test_counts_of_nodes_and_their_oldest_pods():

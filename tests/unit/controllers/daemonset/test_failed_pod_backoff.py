@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from kubeloop.controllers.daemonset.failed_pod_backoff import FailedPodBackoff
-from support.daemon_sets import NOW
+from support.objects.daemon_sets import NOW
 
 
 def test_delay_doubles_up_to_fifteen_minutes():

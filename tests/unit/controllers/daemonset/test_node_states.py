@@ -7,7 +7,7 @@ from datetime import timedelta
 from kubeloop.controllers.daemonset.daemon_pods import PodPlacement
 from kubeloop.controllers.daemonset.node_states import NodeState, NodeTracker, PodsByNode, Revision, is_complete
 from kubeloop.kube.objects.api_types import Pod, convert
-from support.daemon_sets import NEW, NOW, daemon_set, node, pod, state
+from support.objects.daemon_sets import NEW, NOW, daemon_set, node, pod, state
 
 
 def owned(name: str, node_name: str, kind: str = "DaemonSet") -> Pod:

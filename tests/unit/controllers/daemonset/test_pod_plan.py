@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.controllers.daemonset.node_states import Revision
 from kubeloop.controllers.daemonset.pod_plan import plan_pods
-from support.daemon_sets import NEW, NOW, pod, state
+from support.objects.daemon_sets import NEW, NOW, pod, state
 
 
 def plan(*states, surges=False, backoff=0.0, revision=NEW):

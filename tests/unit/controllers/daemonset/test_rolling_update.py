@@ -12,7 +12,7 @@ from kubeloop.controllers.daemonset.rolling_update import (
     plan_rolling_update,
     rolling_update_limits,
 )
-from support.daemon_sets import NEW, NOW, daemon_set, pod, rolling_update, state
+from support.objects.daemon_sets import NEW, NOW, daemon_set, pod, rolling_update, state
 
 
 def old(name: str, **options):

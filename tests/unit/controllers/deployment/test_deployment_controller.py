@@ -11,7 +11,7 @@ from kubeloop.controllers.deployment.deployment_controller import DeploymentCont
 from kubeloop.controllers.deployment.replica_sets import ROLLBACK_TO
 from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
 from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICA_SETS
-from support.faulty_transport import SentRequest, WatchFault
+from support.apiserver.faulty_transport import SentRequest, WatchFault
 
 pytestmark = pytest.mark.virtual_time
 

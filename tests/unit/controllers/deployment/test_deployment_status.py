@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kubeloop.controllers.deployment import deployment_status as status
 from kubeloop.controllers.runtime.integers import MAX_INT32
 from kubeloop.kube.objects.api_types import Condition, DeploymentStatus, ReplicaSet, ReplicaSetStatus
-from support.deployments import NOW, replica_set, rolling_update_deployment
+from support.objects.deployments import NOW, replica_set, rolling_update_deployment
 
 BEFORE = NOW - timedelta(seconds=90)
 

@@ -12,9 +12,9 @@ from kubeloop.controllers.deployment.replica_sets import DESIRED_REPLICAS, MAX_R
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
 from kubeloop.kube.objects.api_types import Deployment, ReplicaSet, convert
-from support import replay_server
-from support.disabled_recorders import DisabledReconcileRecorder
-from support.set_clock import SetClock
+from support.comparison import replay_server
+from support.simulation.set_clock import SetClock
+from support.traces.disabled_recorders import DisabledReconcileRecorder
 
 SIZES = {DESIRED_REPLICAS: "3", MAX_REPLICAS: "3"}
 

@@ -23,7 +23,7 @@ from kubeloop.controllers.deployment.replica_sets import (
 )
 from kubeloop.controllers.runtime.revisions.pod_template_hash import pod_template_hash
 from kubeloop.kube.objects.api_types import Deployment, convert
-from support.deployments import replica_set
+from support.objects.deployments import replica_set
 
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "web"}},

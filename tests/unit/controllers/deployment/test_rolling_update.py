@@ -11,7 +11,7 @@ from kubeloop.controllers.deployment.replica_sets import DESIRED_REPLICAS, MAX_R
 from kubeloop.controllers.deployment.rolling_update import ReplicaSetResize
 from kubeloop.controllers.runtime.integers import InvalidIntOrPercent
 from kubeloop.kube.objects.api_types import DeploymentStatus
-from support.deployments import deployment_with_strategy, replica_set, rolling_update_deployment
+from support.objects.deployments import deployment_with_strategy, replica_set, rolling_update_deployment
 
 
 def sizes(resizes: Iterable[ReplicaSetResize]) -> list[tuple[str, int]]:

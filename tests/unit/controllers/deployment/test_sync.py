@@ -16,9 +16,9 @@ from kubeloop.controllers.runtime.revisions.pod_template_hash import pod_templat
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
 from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, ReplicaSet, convert
-from support import replay_server
-from support.disabled_recorders import DisabledReconcileRecorder
-from support.set_clock import SetClock
+from support.comparison import replay_server
+from support.simulation.set_clock import SetClock
+from support.traces.disabled_recorders import DisabledReconcileRecorder
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TEMPLATE: dict[str, Any] = {

@@ -13,9 +13,9 @@ from kubeloop.devcluster.api import errors
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import DEVICE_TAINT_RULES, NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from support.devices import device, device_slice, taint_rule
-from support.fake_apiserver import FakeApiServer
-from support.resource_claims import claim_spec, consumer, pod_body
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.objects.devices import device, device_slice, taint_rule
+from support.objects.resource_claims import claim_spec, consumer, pod_body
 
 pytestmark = pytest.mark.virtual_time
 TAINT = {"key": "example.com/broken", "effect": "NoExecute"}

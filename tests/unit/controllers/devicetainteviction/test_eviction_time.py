@@ -16,8 +16,8 @@ from kubeloop.controllers.devicetainteviction.tainted_devices import TaintedDevi
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.device_types import DeviceTaintRule, ResourceClaim
 from kubeloop.kube.times import LATEST
-from support.devices import allocated, claim, device, device_slice, typed
-from support.resource_claims import consumer, pod_claim_status, pod_with_claims, resource_claim
+from support.objects.devices import allocated, claim, device, device_slice, typed
+from support.objects.resource_claims import consumer, pod_claim_status, pod_with_claims, resource_claim
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
 SHARED = {"name": "gpu", "resourceClaimName": "shared"}

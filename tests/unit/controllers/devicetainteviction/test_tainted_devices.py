@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubeloop.controllers.devicetainteviction.tainted_devices import TaintedDevices
 from kubeloop.kube.objects.device_types import DeviceTaint
-from support.devices import DRIVER, device, device_slice, typed
+from support.objects.devices import DRIVER, device, device_slice, typed
 
 BROKEN = {"key": "example.com/broken", "effect": "NoExecute"}
 CORDONED = {"key": "example.com/cordoned", "effect": "NoSchedule"}

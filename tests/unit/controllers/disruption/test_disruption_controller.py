@@ -13,9 +13,9 @@ from msgspec import structs
 from kubeloop.controllers.disruption.disruption_controller import DisruptionController
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
-from support.fake_apiserver import FakeApiServer
-from support.faulty_transport import SentRequest, injected_error
-from support.recorded_events import RecordedEvents
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.apiserver.faulty_transport import SentRequest, injected_error
+from support.simulation.recorded_events import RecordedEvents
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]

@@ -12,7 +12,7 @@ from kubeloop.controllers.endpoint.endpoints_controller import EndpointsControll
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import ENDPOINTS, PODS, SERVICES
 from kubeloop.process.controller_table import default_options
-from support.faulty_transport import SentRequest, WatchFault
+from support.apiserver.faulty_transport import SentRequest, WatchFault
 
 pytestmark = pytest.mark.virtual_time
 

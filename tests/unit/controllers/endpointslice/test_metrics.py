@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.controllers.endpointslice.metrics import EndpointSliceMetrics, ServiceSize, service_size
-from support.metric_values import RecordedMetrics
+from support.simulation.metric_values import RecordedMetrics
 
 PREFIX = "endpoint_slice_controller_"
 GAUGES = ("endpoints_desired", "num_endpoint_slices", "desired_endpoint_slices")

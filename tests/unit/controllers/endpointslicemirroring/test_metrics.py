@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubeloop.controllers.endpointslicemirroring.metrics import MirroringMetrics
 from kubeloop.controllers.endpointslicemirroring.mirrored_slices import MirrorChanges
-from support.metric_values import RecordedMetrics
+from support.simulation.metric_values import RecordedMetrics
 
 
 def test_sizes_are_summed_over_all_endpoints():

@@ -11,7 +11,7 @@ from msgspec import structs
 from kubeloop.controllers.endpointslicemirroring.mirroring_controller import EndpointSliceMirroringController
 from kubeloop.kube.objects.resources import ENDPOINT_SLICES, ENDPOINTS, SERVICES
 from kubeloop.process.controller_table import default_options
-from support.metric_values import RecordedMetrics
+from support.simulation.metric_values import RecordedMetrics
 
 pytestmark = pytest.mark.virtual_time
 PREFIX = "endpoint_slice_mirroring_controller_"

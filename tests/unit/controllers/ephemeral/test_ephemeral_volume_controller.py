@@ -11,7 +11,7 @@ from msgspec import structs
 from kubeloop.controllers.ephemeral.ephemeral_volume_controller import EphemeralVolumeController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
-from support.persistent_volumes import persistent_volume_claim
+from support.objects.persistent_volumes import persistent_volume_claim
 
 pytestmark = pytest.mark.virtual_time
 SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}

@@ -13,8 +13,8 @@ from kubeloop.controllers.garbagecollector.garbage_collector import GarbageColle
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.api_types import PartialObjectMetadata, Pod
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, SECRETS
-from support.fake_apiserver import WIDGETS, FakeApiServer
-from support.faulty_transport import SentRequest, WatchFault
+from support.apiserver.fake_apiserver import WIDGETS, FakeApiServer
+from support.apiserver.faulty_transport import SentRequest, WatchFault
 
 pytestmark = pytest.mark.virtual_time
 

@@ -13,7 +13,7 @@ from kubeloop.controllers.job.backoff_limit_per_index import (
     seconds_to_replacement,
 )
 from kubeloop.controllers.job.pod_backoff import finished_time
-from support.job_objects import new_job, new_pod
+from support.objects.job_objects import new_job, new_pod
 
 COUNT = "batch.kubernetes.io/job-index-failure-count"
 JOB = new_job(completionMode="Indexed", completions=5, parallelism=3, backoffLimitPerIndex=1)

@@ -13,7 +13,7 @@ from kubeloop.controllers.job.conditions import (
     with_condition,
 )
 from kubeloop.controllers.job.indexes import index_set
-from support.job_objects import NOW, at, new_job, new_pod
+from support.objects.job_objects import NOW, at, new_job, new_pod
 
 FAILED_INDEXES = Counts(0, index_set({0}), index_set({1, 2}))
 

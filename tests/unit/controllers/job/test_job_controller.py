@@ -8,8 +8,8 @@ import pytest
 
 from kubeloop.controllers.job.job_controller import JobController
 from kubeloop.kube.objects.resources import JOBS, PODS
-from support.faulty_transport import SentRequest, WatchFault
-from support.job_pods import TestedJob
+from support.apiserver.faulty_transport import SentRequest, WatchFault
+from support.objects.job_pods import TestedJob
 
 pytestmark = pytest.mark.virtual_time
 

@@ -12,7 +12,7 @@ from kubeloop.controllers.job.job_fields import (
     replaces_only_failed_pods,
     valid_index,
 )
-from support.job_objects import new_job, new_pod
+from support.objects.job_objects import new_job, new_pod
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 COUNT = "batch.kubernetes.io/job-index-failure-count"

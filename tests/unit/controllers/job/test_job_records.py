@@ -8,7 +8,7 @@ from kubeloop.controllers.job.job_records import JobRecords
 from kubeloop.controllers.job.pod_backoff import BackoffRecord
 from kubeloop.controllers.runtime.controller import StaleCache
 from kubeloop.testing.virtual_time import VirtualClock
-from support.job_objects import NOW
+from support.objects.job_objects import NOW
 
 pytestmark = pytest.mark.virtual_time
 

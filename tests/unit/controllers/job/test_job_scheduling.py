@@ -12,7 +12,7 @@ from kubeloop.controllers.job.job_controller import JobController
 from kubeloop.kube.objects.api_types import Job, convert
 from kubeloop.kube.objects.resources import JOBS, POD_GROUPS, PODS, WORKLOADS
 from kubeloop.kube.objects.workload_types import Workload
-from support.batch_objects import create_job
+from support.objects.batch_objects import create_job
 
 JSON = dict[str, Any]
 GANG: JSON = {"parallelism": 2, "completions": 2, "completionMode": "Indexed"}

@@ -10,7 +10,7 @@ from kubeloop.controllers.job.indexes import index_set
 from kubeloop.controllers.job.job_state import observe
 from kubeloop.controllers.job.pod_backoff import BackoffRecord
 from kubeloop.controllers.job.pod_tracking import track_pods
-from support.job_objects import NOW, at, new_job, new_pod, state_of
+from support.objects.job_objects import NOW, at, new_job, new_pod, state_of
 
 READY = [{"type": "Ready", "status": "True"}]
 COUNT = "batch.kubernetes.io/job-index-failure-count"

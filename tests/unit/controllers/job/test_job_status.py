@@ -13,7 +13,7 @@ from kubeloop.controllers.job.job_status import (
     with_target,
 )
 from kubeloop.kube.objects.api_types import JobStatus, UncountedTerminatedPods
-from support.job_objects import NOW, new_job
+from support.objects.job_objects import NOW, new_job
 
 SUSPENDED = new_condition("Suspended", "JobSuspended", "Job suspended", NOW)
 

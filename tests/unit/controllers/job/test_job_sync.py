@@ -9,8 +9,8 @@ import pytest
 from kubeloop.controllers.job.job_controller import JobController
 from kubeloop.controllers.job.job_sync import BATCH_SECONDS
 from kubeloop.kube.objects.resources import JOBS
-from support.faulty_transport import WatchFault, injected_error
-from support.job_pods import TestedJob
+from support.apiserver.faulty_transport import WatchFault, injected_error
+from support.objects.job_pods import TestedJob
 
 pytestmark = pytest.mark.virtual_time
 

@@ -11,8 +11,8 @@ from kubeloop.controllers.job.metrics import JobMetrics
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.api_types import Job, JobStatus, convert
 from kubeloop.kube.objects.resources import PODS
-from support.job_pods import TestedJob
-from support.metric_values import RecordedMetrics
+from support.objects.job_pods import TestedJob
+from support.simulation.metric_values import RecordedMetrics
 
 pytestmark = pytest.mark.virtual_time
 FAIL_JOB = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}

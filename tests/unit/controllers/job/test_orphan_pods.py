@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kubeloop.controllers.job.orphan_pods import is_orphan
 from kubeloop.kube.objects.api_types import OwnerReference
-from support.job_objects import new_job, new_pod
+from support.objects.job_objects import new_job, new_pod
 
 FINISHED = {"conditions": [{"type": "Complete", "status": "True"}]}
 

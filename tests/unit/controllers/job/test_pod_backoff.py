@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from kubeloop.controllers.job.pod_backoff import BackoffRecord, finished_time, remaining_seconds, updated_record
-from support.job_objects import NOW, at, new_pod
+from support.objects.job_objects import NOW, at, new_pod
 
 
 def ended(name: str, seconds: float):

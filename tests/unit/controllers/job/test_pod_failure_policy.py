@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.controllers.job.pod_failure_policy import FailureMatch, match_failure
 from kubeloop.kube.objects.api_types import PodFailurePolicy, convert
-from support.job_objects import new_pod
+from support.objects.job_objects import new_pod
 
 
 def policy(*rules: dict[str, Any]) -> PodFailurePolicy:

@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.controllers.job.pod_backoff import BackoffRecord
 from kubeloop.controllers.job.pod_plan import JobPodPlan, plan_pods, pod_bodies
-from support.job_objects import NOW, new_job, new_pod, state_of
+from support.objects.job_objects import NOW, new_job, new_pod, state_of
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 COUNT = "batch.kubernetes.io/job-index-failure-count"

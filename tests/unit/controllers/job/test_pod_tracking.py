@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kubeloop.controllers.job.conditions import new_condition
 from kubeloop.controllers.job.pod_tracking import MAX_UNCOUNTED_PODS, TrackingPlan, count_released, track_pods
 from kubeloop.kube.objects.api_types import JobStatus, UncountedTerminatedPods
-from support.job_objects import NOW, new_job, new_pod, state_of
+from support.objects.job_objects import NOW, new_job, new_pod, state_of
 
 FAILURE = new_condition("FailureTarget", "r", "m", NOW)
 SUCCESS = new_condition("SuccessCriteriaMet", "r", "m", NOW)

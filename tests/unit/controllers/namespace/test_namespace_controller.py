@@ -12,8 +12,8 @@ import pytest
 from kubeloop.controllers.namespace.namespace_controller import NamespaceController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS
-from support.fake_apiserver import WIDGETS
-from support.faulty_transport import SentRequest
+from support.apiserver.fake_apiserver import WIDGETS
+from support.apiserver.faulty_transport import SentRequest
 
 pytestmark = pytest.mark.virtual_time
 

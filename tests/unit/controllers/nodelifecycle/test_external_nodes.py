@@ -13,7 +13,7 @@ import pytest
 from kubeloop.devcluster.simulation import node_objects
 from kubeloop.kube.clock import rfc3339, rfc3339_micro
 from kubeloop.kube.objects.resources import EVENTS, LEASES, NODES, PODS
-from support.simulated_cluster import COMPONENTS, SimulatedCluster
+from support.simulation.simulated_cluster import COMPONENTS, SimulatedCluster
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]

@@ -13,8 +13,8 @@ from kubeloop.controllers.tainteviction.taint_eviction_controller import TaintEv
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL
 from kubeloop.kube.objects.resources import EVENTS, LEASES, NODES, PODS
-from support.faulty_transport import SentRequest
-from support.simulated_cluster import SimulatedCluster
+from support.apiserver.faulty_transport import SentRequest
+from support.simulation.simulated_cluster import SimulatedCluster
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]

@@ -25,9 +25,9 @@ from kubeloop.kube.objects.resources import (
     PODS,
     STORAGE_CLASSES,
 )
-from support.fake_apiserver import FakeApiServer
-from support.faulty_transport import SentRequest, WatchFault
-from support.persistent_volumes import persistent_volume, persistent_volume_claim
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.apiserver.faulty_transport import SentRequest, WatchFault
+from support.objects.persistent_volumes import persistent_volume, persistent_volume_claim
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 from kubeloop.controllers.persistentvolume.volume_matching import best_match, default_class, mismatch_message
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
-from support.persistent_volumes import persistent_volume, persistent_volume_claim
+from support.objects.persistent_volumes import persistent_volume, persistent_volume_claim
 
 
 def claim(**fields: Any) -> PersistentVolumeClaim:

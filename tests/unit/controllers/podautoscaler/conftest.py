@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.kube.objects.resources import NAMESPACES
-from support.fake_apiserver import FakeApiServer
+from support.apiserver.fake_apiserver import FakeApiServer
 
 
 @pytest.fixture

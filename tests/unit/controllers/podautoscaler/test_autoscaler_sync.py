@@ -17,7 +17,8 @@ from kubeloop.controllers.podautoscaler.horizontal_controller import HorizontalC
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import HORIZONTAL_POD_AUTOSCALERS, NAMESPACES
-from support.autoscaled_pods import (
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.objects.autoscaled_pods import (
     CPU_METRIC,
     add_autoscaler,
     add_running_pods,
@@ -29,7 +30,6 @@ from support.autoscaled_pods import (
     set_replicas,
     status,
 )
-from support.fake_apiserver import FakeApiServer
 
 pytestmark = pytest.mark.virtual_time
 

@@ -9,7 +9,8 @@ import pytest
 from kubeloop.controllers.podautoscaler.horizontal_controller import HorizontalController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import HORIZONTAL_POD_AUTOSCALERS, PODS
-from support.autoscaled_pods import (
+from support.apiserver.faulty_transport import SentRequest
+from support.objects.autoscaled_pods import (
     MERGE_PATCH,
     add_autoscaler,
     add_running_pods,
@@ -20,7 +21,6 @@ from support.autoscaled_pods import (
     replicas,
     status,
 )
-from support.faulty_transport import SentRequest
 
 pytestmark = pytest.mark.virtual_time
 

@@ -9,8 +9,8 @@ import pytest
 from kubeloop.controllers.podautoscaler.horizontal_controller import HorizontalController
 from kubeloop.controllers.podautoscaler.metrics import AutoscalerMetrics
 from kubeloop.kube.objects.resources import HORIZONTAL_POD_AUTOSCALERS
-from support.autoscaled_pods import add_autoscaler, add_running_pods, add_target, autoscaler_context
-from support.metric_values import RecordedMetrics
+from support.objects.autoscaled_pods import add_autoscaler, add_running_pods, add_target, autoscaler_context
+from support.simulation.metric_values import RecordedMetrics
 
 pytestmark = pytest.mark.virtual_time
 PREFIX = "horizontal_pod_autoscaler_controller_"

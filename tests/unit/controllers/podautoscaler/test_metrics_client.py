@@ -10,7 +10,7 @@ import pytest
 from kubeloop.controllers.podautoscaler.metrics_client import MetricsClient, PodMetrics, resource_usage
 from kubeloop.controllers.podautoscaler.replica_calculation import MetricError, PodMetric
 from kubeloop.kube.objects.api_types import convert
-from support.autoscaled_pods import add_running_pods
+from support.objects.autoscaled_pods import add_running_pods
 
 pytestmark = pytest.mark.virtual_time
 

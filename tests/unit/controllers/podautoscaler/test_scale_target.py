@@ -7,7 +7,7 @@ import pytest
 from kubeloop.controllers.podautoscaler.scale_target import ScaleError, ScaleTargets
 from kubeloop.kube.errors import Conflict, NotFound
 from kubeloop.kube.objects.api_types import CrossVersionObjectReference, Status
-from support.autoscaled_pods import add_target, replicas, set_replicas
+from support.objects.autoscaled_pods import add_target, replicas, set_replicas
 
 pytestmark = pytest.mark.virtual_time
 

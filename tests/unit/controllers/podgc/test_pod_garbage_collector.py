@@ -11,7 +11,7 @@ from msgspec import structs
 from kubeloop.controllers.podgc.pod_garbage_collector import PodGarbageCollector
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import NODES, PODS
-from support.faulty_transport import SentRequest
+from support.apiserver.faulty_transport import SentRequest
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]

@@ -14,8 +14,8 @@ from kubeloop.controllers.pvcprotection.claim_protection_controller import (
 )
 from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
-from support.faulty_transport import WatchFault
-from support.persistent_volumes import persistent_volume_claim
+from support.apiserver.faulty_transport import WatchFault
+from support.objects.persistent_volumes import persistent_volume_claim
 
 pytestmark = pytest.mark.virtual_time
 

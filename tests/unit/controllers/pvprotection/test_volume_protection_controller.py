@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.controllers.pvprotection.volume_protection_controller import FINALIZER, VolumeProtectionController
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUMES
-from support.persistent_volumes import persistent_volume
+from support.objects.persistent_volumes import persistent_volume
 
 pytestmark = pytest.mark.virtual_time
 

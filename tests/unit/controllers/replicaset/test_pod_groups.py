@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kubeloop.controllers.replicaset.pod_groups import OwnerPodGroups
 from kubeloop.kube.objects.api_types import Pod, convert
-from support.pod_groups import group_pods
+from support.objects.pod_groups import group_pods
 
 NOW = "2026-01-01T01:00:00Z"
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from kubeloop.controllers.replicaset.replica_plan import ReplicaPlan, plan_replicas
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
-from support.pod_groups import group_pods
+from support.objects.pod_groups import group_pods
 
 
 def replica_set(replicas: int) -> ReplicaSet:

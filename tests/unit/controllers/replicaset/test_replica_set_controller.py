@@ -14,8 +14,8 @@ from kubeloop.controllers.runtime.controller import StaleCache
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
-from support.fake_apiserver import FakeApiServer
-from support.faulty_transport import SentRequest
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.apiserver.faulty_transport import SentRequest
 
 pytestmark = pytest.mark.virtual_time
 

@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.controllers.replicaset.replica_set_status import only_counts_changed, replica_set_status, turns
 from kubeloop.kube.objects.api_types import Condition, Pod, ReplicaSet, ReplicaSetStatus, convert
-from support.pod_groups import group_pods
+from support.objects.pod_groups import group_pods
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, 5, tzinfo=UTC)
 OLD_FAILURE = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota"}

@@ -8,7 +8,7 @@ from kubeloop.controllers.resourceclaim.claim_release import consumer_state, is_
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.device_types import ResourceClaimConsumerReference
 from kubeloop.kube.objects.workload_types import PodGroup
-from support.resource_claims import ALLOCATION, FINALIZER, consumer, pod_with_claims, resource_claim
+from support.objects.resource_claims import ALLOCATION, FINALIZER, consumer, pod_with_claims, resource_claim
 
 NOW = "2026-01-02T03:04:05Z"
 RUNNING = pod_with_claims(nodeName="n", status={"phase": "Running"})

@@ -12,8 +12,8 @@ from kubeloop.controllers.resourceclaim.pod_claim_plan import NO_GROUP, Membersh
 from kubeloop.controllers.resourceclaim.resource_claim_controller import ResourceClaimController
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.kube.objects.resources import POD_GROUPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from support.fake_apiserver import FakeApiServer
-from support.resource_claims import ALLOCATION, FINALIZER, pod_body, pod_with_claims, template_body
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.objects.resource_claims import ALLOCATION, FINALIZER, pod_body, pod_with_claims, template_body
 
 pytestmark = pytest.mark.virtual_time
 TEMPLATE = {"name": "gpu", "resourceClaimTemplateName": "gpus"}

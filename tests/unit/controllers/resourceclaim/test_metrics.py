@@ -6,8 +6,8 @@ import pytest
 
 from kubeloop.controllers.resourceclaim.metrics import ResourceClaimMetrics, claim_labels
 from kubeloop.controllers.resourceclaim.pod_claim_plan import devices_of
-from support.metric_values import RecordedMetrics
-from support.resource_claims import ALLOCATION, claim_spec, claim_template, resource_claim
+from support.objects.resource_claims import ALLOCATION, claim_spec, claim_template, resource_claim
+from support.simulation.metric_values import RecordedMetrics
 
 
 @pytest.fixture

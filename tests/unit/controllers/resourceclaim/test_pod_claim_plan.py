@@ -23,7 +23,7 @@ from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.device_types import ResourceClaimConsumerReference
 from kubeloop.kube.objects.resources import POD_GROUPS, PODS
 from kubeloop.kube.objects.workload_types import PodGroup
-from support.resource_claims import (
+from support.objects.resource_claims import (
     ALLOCATION,
     CLAIM_ANNOTATION,
     claim_spec,

@@ -11,9 +11,9 @@ from msgspec import structs
 from kubeloop.controllers.resourceclaim.resource_claim_controller import ResourceClaimController
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from support.fake_apiserver import FakeApiServer
-from support.faulty_transport import SentRequest
-from support.resource_claims import (
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.apiserver.faulty_transport import SentRequest
+from support.objects.resource_claims import (
     ALLOCATION,
     CLAIM_ANNOTATION,
     FINALIZER,

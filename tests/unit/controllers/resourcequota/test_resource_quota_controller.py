@@ -24,7 +24,7 @@ from kubeloop.kube.objects.resources import (
 )
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
-from support.faulty_transport import injected_error
+from support.apiserver.faulty_transport import injected_error
 
 pytestmark = pytest.mark.virtual_time
 

@@ -12,7 +12,7 @@ from kubeloop.controllers.rootcacertpublisher.publisher import RootCACertificate
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES
-from support.fake_apiserver import FakeApiServer
+from support.apiserver.fake_apiserver import FakeApiServer
 
 pytestmark = pytest.mark.virtual_time
 NAME = "kube-root-ca.crt"

@@ -8,7 +8,7 @@ from typing import Any, cast
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
 from kubeloop.process.metrics.metrics_registry import MetricsRegistry
-from support.set_clock import SetClock
+from support.simulation.set_clock import SetClock
 
 
 async def test_queue_counts_in_metrics_and_measures_with_the_clock():

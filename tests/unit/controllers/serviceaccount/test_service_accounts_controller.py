@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.controllers.serviceaccount.service_accounts_controller import ServiceAccountsController
 from kubeloop.kube.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
-from support.fake_apiserver import FakeApiServer
+from support.apiserver.fake_apiserver import FakeApiServer
 
 pytestmark = pytest.mark.virtual_time
 

@@ -13,7 +13,7 @@ from kubeloop.controllers.serviceaccount.tokens_controller import TokensControll
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.objects.resources import SECRETS, SERVICE_ACCOUNTS
-from support.fake_apiserver import FakeApiServer
+from support.apiserver.fake_apiserver import FakeApiServer
 
 pytestmark = pytest.mark.virtual_time
 NAME, UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"

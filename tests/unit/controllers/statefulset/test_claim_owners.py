@@ -14,7 +14,7 @@ from kubeloop.controllers.statefulset.claim_owners import (
 )
 from kubeloop.kube.objects.api_types import Pod, StatefulSet, convert
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
-from support.stateful_sets import stateful_set
+from support.objects.stateful_sets import stateful_set
 
 Json = dict[str, Any]
 

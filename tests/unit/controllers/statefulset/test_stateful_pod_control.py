@@ -14,7 +14,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.kube.errors import AlreadyExists, Conflict, Invalid
 from kubeloop.kube.objects.api_types import ControllerRevision, ObjectMeta, Pod, StatefulSet, convert
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
-from support.stateful_sets import StatefulSetClient
+from support.objects.stateful_sets import StatefulSetClient
 
 pytestmark = pytest.mark.virtual_time
 

@@ -13,7 +13,7 @@ from kubeloop.controllers.statefulset.stateful_pods import (
     storage_matches,
 )
 from kubeloop.kube.objects.api_types import ControllerRevision, ObjectMeta, Pod, StatefulSet, convert
-from support.stateful_sets import stateful_set
+from support.objects.stateful_sets import stateful_set
 
 REVISION = ControllerRevision(metadata=ObjectMeta(name="web-abc"))
 

@@ -23,8 +23,8 @@ from kubeloop.kube.objects.resources import (
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
-from support.fake_apiserver import FakeApiServer
-from support.stateful_sets import StatefulSetClient, stateful_set
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.objects.stateful_sets import StatefulSetClient, stateful_set
 
 pytestmark = pytest.mark.virtual_time
 

@@ -19,7 +19,7 @@ from kubeloop.controllers.statefulset.stateful_set_plan import (
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import ControllerRevision, ObjectMeta, Pod, StatefulSet, convert
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
-from support.stateful_sets import stateful_set
+from support.objects.stateful_sets import stateful_set
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OLD, NEW = (ControllerRevision(metadata=ObjectMeta(name=name)) for name in ("old", "new"))

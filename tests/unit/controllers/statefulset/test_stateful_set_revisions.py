@@ -14,7 +14,7 @@ from kubeloop.controllers.statefulset.stateful_set_revisions import (
     revision_data,
 )
 from kubeloop.kube.objects.api_types import ControllerRevision, ObjectMeta, StatefulSet, convert
-from support.stateful_sets import stateful_set
+from support.objects.stateful_sets import stateful_set
 
 
 def revision(number: int, image: str) -> ControllerRevision:

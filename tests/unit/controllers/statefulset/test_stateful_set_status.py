@@ -22,7 +22,7 @@ from kubeloop.kube.objects.api_types import (
     StatefulSetStatus,
     convert,
 )
-from support.stateful_sets import stateful_set
+from support.objects.stateful_sets import stateful_set
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OLD, NEW = (ControllerRevision(metadata=ObjectMeta(name=name)) for name in ("web-old", "web-new"))

@@ -16,7 +16,7 @@ from kubeloop.kube.objects.resources import (
     NAMESPACES,
     STORAGE_VERSION_MIGRATIONS,
 )
-from support.fake_apiserver import WIDGETS, FakeApiServer
+from support.apiserver.fake_apiserver import WIDGETS, FakeApiServer
 
 pytestmark = pytest.mark.virtual_time
 DEFINITION = "widgets.example.com"

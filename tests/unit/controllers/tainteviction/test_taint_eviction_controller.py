@@ -9,7 +9,7 @@ import pytest
 from kubeloop.controllers.tainteviction.taint_eviction_controller import TaintEvictionController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import NODES, PODS
-from support.simulated_cluster import SimulatedCluster
+from support.simulation.simulated_cluster import SimulatedCluster
 
 pytestmark = pytest.mark.virtual_time
 TAINT = {"key": "maintenance", "value": "soon", "effect": "NoExecute"}

@@ -16,8 +16,8 @@ from kubeloop.controllers.ttlafterfinished.ttl_after_finished_controller import 
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.api_types import Job, convert
 from kubeloop.kube.objects.resources import JOBS
-from support.batch_objects import create_job, finish_job, job_body
-from support.faulty_transport import SentRequest
+from support.apiserver.faulty_transport import SentRequest
+from support.objects.batch_objects import create_job, finish_job, job_body
 
 MERGE = "application/merge-patch+json"
 

@@ -19,7 +19,7 @@ from kubeloop.kube.objects.resources import (
     VOLUME_ATTRIBUTES_CLASSES,
 )
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
-from support.persistent_volumes import persistent_volume_claim
+from support.objects.persistent_volumes import persistent_volume_claim
 
 pytestmark = pytest.mark.virtual_time
 

@@ -11,7 +11,7 @@ from kubeloop.controllers.validatingadmissionpolicystatus.policy_status_controll
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.objects.resources import PODS, VALIDATING_ADMISSION_POLICIES
-from support.fake_apiserver import FakeApiServer
+from support.apiserver.fake_apiserver import FakeApiServer
 
 pytestmark = pytest.mark.virtual_time
 

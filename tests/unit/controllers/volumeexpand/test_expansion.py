@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.controllers.volumeexpand.expansion import is_event_for_expander, is_growing, needs_resizer
 from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim
-from support.persistent_volumes import persistent_volume, persistent_volume_claim
+from support.objects.persistent_volumes import persistent_volume, persistent_volume_claim
 
 
 def claim(requested: str = "1Gi", capacity: str | None = "1Gi", phase: str = "Bound") -> PersistentVolumeClaim:

@@ -9,8 +9,8 @@ import pytest
 
 from kubeloop.controllers.volumeexpand.volume_expander import VolumeExpander
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
-from support.fake_apiserver import FakeApiServer
-from support.persistent_volumes import persistent_volume, persistent_volume_claim
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.objects.persistent_volumes import persistent_volume, persistent_volume_claim
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]

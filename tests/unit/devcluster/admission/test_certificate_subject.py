@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from kubeloop.devcluster.admission.certificate_subject import check_subject
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 CLIENT = "kubernetes.io/kube-apiserver-client"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.admission.chain import add_finalizer
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 
 async def test_create_in_a_terminating_namespace_is_forbidden():

@@ -11,7 +11,7 @@ from kubeloop.devcluster.api.served_resources import INGRESS_CLASSES
 from kubeloop.devcluster.kinds.networking.ingress import set_default_ingress_class
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import STORAGE_CLASSES
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 DEFAULT_STORAGE = "storageclass.kubernetes.io/is-default-class"

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.admission.limit_ranger import check_claim, check_pod, set_pod_defaults
 from kubeloop.devcluster.api.errors import StatusError
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 

@@ -10,8 +10,8 @@ from kubeloop.devcluster.admission.pod_resize import check_pod_resize
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import NODES
-from support.api_requests import InProcessApi
-from support.validation_causes import pod
+from support.apiserver.api_requests import InProcessApi
+from support.objects.validation_causes import pod
 
 JSON = dict[str, Any]
 

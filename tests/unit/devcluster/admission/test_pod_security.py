@@ -12,8 +12,8 @@ from kubeloop.devcluster.api.served_resources import CRON_JOBS, POD_TEMPLATES
 from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NAMESPACES, Resource
-from support.api_requests import InProcessApi
-from support.validation_causes import cause_texts
+from support.apiserver.api_requests import InProcessApi
+from support.objects.validation_causes import cause_texts
 
 JSON = dict[str, Any]
 LABEL = "pod-security.kubernetes.io/"

@@ -11,7 +11,7 @@ from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import NODES
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"

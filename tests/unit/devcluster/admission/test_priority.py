@@ -11,7 +11,7 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.kinds.scheduling.priority_class import check_single_default
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import PRIORITY_CLASSES
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 MISMATCH = "must not be provided in pod spec; priority admission controller computed"

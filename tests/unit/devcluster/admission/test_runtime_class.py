@@ -10,8 +10,8 @@ from kubeloop.devcluster.admission.runtime_class import apply_runtime_class
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import RUNTIME_CLASSES
 from kubeloop.devcluster.storage.store import ObjectStore
-from support.api_requests import InProcessApi
-from support.validation_causes import pod
+from support.apiserver.api_requests import InProcessApi
+from support.objects.validation_causes import pod
 
 JSON = dict[str, Any]
 

@@ -11,7 +11,7 @@ from kubeloop.devcluster.admission.service_account import MIRROR_ANNOTATION
 from kubeloop.devcluster.admission.service_account import TOKEN_MOUNT_PATH as PATH
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.validation.pod import pod_spec
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 NAMESPACE = "/api/v1/namespaces/default"

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kubeloop.devcluster.api import component_statuses as module
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 PATH = "/api/v1/componentstatuses"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"

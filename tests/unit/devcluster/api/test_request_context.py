@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.slow_work import LOOP_BUDGET, LoopBudget, Suspended, start
-from support.request_contexts import request_context
+from support.apiserver.request_contexts import request_context
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -13,8 +13,8 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.slow_work import Suspended, start
 from kubeloop.devcluster.apiextensions.conversion_webhook import ConversionWebhook
 from kubeloop.devcluster.server.faults import Faults
-from support.api_requests import InProcessApi, pending_of, request, response_of
-from support.conversion_webhook import CRDS, DEFINITION, V1, V2, Webhook, definition, host, running_webhook
+from support.apiserver.api_requests import InProcessApi, pending_of, request, response_of
+from support.objects.conversion_webhook import CRDS, DEFINITION, V1, V2, Webhook, definition, host, running_webhook
 
 JSON = dict[str, Any]
 

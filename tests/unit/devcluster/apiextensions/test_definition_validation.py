@@ -12,8 +12,8 @@ from kubeloop.devcluster.apiextensions.definition_validation import (
     validate_definition_create,
     validate_definition_update,
 )
-from support.custom_resource_requests import definition
-from support.validation_causes import validator_causes
+from support.comparison.custom_resource_requests import definition
+from support.objects.validation_causes import validator_causes
 
 JSON = dict[str, Any]
 

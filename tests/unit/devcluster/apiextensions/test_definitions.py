@@ -12,9 +12,9 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.serializer.protobuf.wire import wire_values
 from kubeloop.devcluster.storage.data_directory import DataDirectory
-from support.api_requests import InProcessApi
-from support.custom_resource_requests import WIDGETS, definition, widget
-from support.served_definitions import ServedDefinitions
+from support.apiserver.api_requests import InProcessApi
+from support.apiserver.served_definitions import ServedDefinitions
+from support.comparison.custom_resource_requests import WIDGETS, definition, widget
 
 JSON = dict[str, Any]
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

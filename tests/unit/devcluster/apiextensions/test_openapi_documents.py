@@ -8,8 +8,8 @@ import pytest
 from kubeloop.devcluster.apiextensions.openapi_documents import CustomResourceDocuments
 from kubeloop.devcluster.openapi.discovery import get_discovery_document
 from kubeloop.devcluster.openapi.documents import get_openapi_document
-from support.custom_resource_requests import definition
-from support.served_definitions import ServedDefinitions
+from support.apiserver.served_definitions import ServedDefinitions
+from support.comparison.custom_resource_requests import definition
 
 JSON_TYPE = "application/json"
 

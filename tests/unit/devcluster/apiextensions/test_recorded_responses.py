@@ -1,15 +1,16 @@
-"""Recorded responses of kube-apiserver to the requests of tests/support/custom_resource_requests.py.
+"""Recorded responses of kube-apiserver to the requests of tests/support/comparison/custom_resource_requests.py.
 
 `custom_resource_responses.json` holds the responses of kube-apiserver v1.36.2; tests/parity/test_custom_resources.py
-sends the same requests to an installed kube-apiserver, and tests/support/record_responses.py records them again.
+sends the same requests to an installed kube-apiserver, and tests/support/comparison/record_responses.py records them
+again.
 """
 
 import json
 from pathlib import Path
 
-from support import custom_resource_requests
-from support.api_requests import InProcessApi
-from support.custom_resource_requests import comparable, differences, steps
+from support.apiserver.api_requests import InProcessApi
+from support.comparison import custom_resource_requests
+from support.comparison.custom_resource_requests import comparable, differences, steps
 
 RESPONSES = Path(custom_resource_requests.__file__).parent / "custom_resource_responses.json"
 

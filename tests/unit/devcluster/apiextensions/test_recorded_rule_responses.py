@@ -1,15 +1,15 @@
-"""Recorded responses of kube-apiserver to the requests of tests/support/rule_cases.py.
+"""Recorded responses of kube-apiserver to the requests of tests/support/comparison/rule_cases.py.
 
 `rule_responses.json` holds the responses of kube-apiserver v1.36.2; tests/parity/test_validation_rules.py sends the
-same requests to an installed kube-apiserver, and tests/support/record_responses.py records them again.
+same requests to an installed kube-apiserver, and tests/support/comparison/record_responses.py records them again.
 """
 
 import json
 from pathlib import Path
 
-from support import rule_cases
-from support.api_requests import InProcessApi
-from support.rule_cases import comparable, steps
+from support.apiserver.api_requests import InProcessApi
+from support.comparison import rule_cases
+from support.comparison.rule_cases import comparable, steps
 
 RESPONSES = Path(rule_cases.__file__).parent / "rule_responses.json"
 

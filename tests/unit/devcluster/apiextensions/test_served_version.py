@@ -16,8 +16,8 @@ from kubeloop.devcluster.registry.preparation import (
     prepare_for_update,
 )
 from kubeloop.devcluster.validation.validate import write_warnings
-from support.custom_resource_requests import definition
-from support.served_definitions import ServedDefinitions
+from support.apiserver.served_definitions import ServedDefinitions
+from support.comparison.custom_resource_requests import definition
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

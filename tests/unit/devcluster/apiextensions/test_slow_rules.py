@@ -10,8 +10,8 @@ import pytest
 from kubeloop.devcluster.api.slow_work import run
 from kubeloop.devcluster.apiextensions import cel_rules
 from kubeloop.devcluster.server.apiserver import ApiServer
-from support.api_requests import InProcessApi, pending_of, request, response_of
-from support.rule_cases import CRDS, GROUP, definition
+from support.apiserver.api_requests import InProcessApi, pending_of, request, response_of
+from support.comparison.rule_cases import CRDS, GROUP, definition
 
 JSON = dict[str, Any]
 OBJECTS = f"/apis/{GROUP}/v1/pairs"

@@ -12,7 +12,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     walk,
 )
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 JSON = dict[str, Any]
 

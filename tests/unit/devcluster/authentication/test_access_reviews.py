@@ -13,9 +13,9 @@ from kubeloop.devcluster.authentication import access_reviews
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.storage.store import ObjectStore
-from support.api_requests import InProcessApi
-from support.set_clock import SetClock
-from support.validation_causes import cause_texts
+from support.apiserver.api_requests import InProcessApi
+from support.objects.validation_causes import cause_texts
+from support.simulation.set_clock import SetClock
 
 JSON = dict[str, Any]
 AUTHORIZATION, AUTHENTICATION = "/apis/authorization.k8s.io/v1", "/apis/authentication.k8s.io/v1"

@@ -11,8 +11,8 @@ from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import SERVICE_ACCOUNTS
-from support.api_requests import InProcessApi
-from support.set_clock import SetClock
+from support.apiserver.api_requests import InProcessApi
+from support.simulation.set_clock import SetClock
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from kubeloop.devcluster.authentication.legacy_tokens import AUTO_GENERATED, InvalidToken, check_legacy_token
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import SECRETS, SERVICE_ACCOUNTS
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 NOW = datetime(2026, 12, 31, 23, 0, tzinfo=UTC)
 CLAIM = "kubernetes.io/serviceaccount/"

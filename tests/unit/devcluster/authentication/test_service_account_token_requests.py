@@ -21,8 +21,8 @@ from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import PODS, SERVICE_ACCOUNTS
-from support.api_requests import InProcessApi
-from support.set_clock import SetClock
+from support.apiserver.api_requests import InProcessApi
+from support.simulation.set_clock import SetClock
 
 JSON = dict[str, Any]
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"

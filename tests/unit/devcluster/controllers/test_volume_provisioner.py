@@ -12,7 +12,7 @@ from kubeloop.devcluster.controllers.volume_provisioner import DEFAULT_CLASS, PR
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from kubeloop.testing.virtual_time import VirtualClock
-from support.persistent_volumes import persistent_volume, persistent_volume_claim
+from support.objects.persistent_volumes import persistent_volume, persistent_volume_claim
 
 pytestmark = pytest.mark.virtual_time
 REQUESTED = {"volume.kubernetes.io/storage-provisioner": PROVISIONER}

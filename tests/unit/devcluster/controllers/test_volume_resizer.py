@@ -14,7 +14,7 @@ from kubeloop.devcluster.controllers.volume_resizer import requested_expansion, 
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import EVENTS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from kubeloop.testing.virtual_time import VirtualClock
-from support.persistent_volumes import persistent_volume, persistent_volume_claim
+from support.objects.persistent_volumes import persistent_volume, persistent_volume_claim
 
 JSON = dict[str, Any]
 PENDING_MESSAGE = "Waiting for user to (re-)start a pod to finish file system resize of volume on node."

@@ -12,7 +12,7 @@ from kubeloop.devcluster.handlers.binding import PodBinder
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import PODS
-from support.set_clock import SetClock
+from support.simulation.set_clock import SetClock
 
 JSON = dict[str, Any]
 CONFLICT = 'Operation cannot be fulfilled on pods/binding "p": '

@@ -10,7 +10,7 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.handlers.create_update import check_version, is_finished_deletion
 from kubeloop.kube.objects.resources import NAMESPACES
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

@@ -13,7 +13,7 @@ from kubeloop.devcluster.api.served_resources import JOBS, get_served_resource
 from kubeloop.devcluster.handlers.delete import ObjectDeleter, deletion_warnings
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES, PODS, Resource
-from support.set_clock import SetClock
+from support.simulation.set_clock import SetClock
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 NAMESPACE = "/api/v1/namespaces/default"

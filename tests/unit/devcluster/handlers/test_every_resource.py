@@ -20,7 +20,7 @@ from kubeloop.devcluster.openapi.discovery import get_discovery_document
 from kubeloop.devcluster.openapi.documents import get_openapi_document
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.kube.feature_gates import FeatureGates
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 POD_SPEC: JSON = {"containers": [{"name": "main", "image": "nginx"}]}

@@ -13,7 +13,7 @@ from kubeloop.devcluster.handlers.delete import ObjectDeleter
 from kubeloop.devcluster.handlers.eviction import PodEvictor
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import POD_DISRUPTION_BUDGETS, PODS
-from support.set_clock import SetClock
+from support.simulation.set_clock import SetClock
 
 JSON = dict[str, Any]
 READY: JSON = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}

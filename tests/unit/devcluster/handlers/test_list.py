@@ -12,7 +12,7 @@ from kubeloop.devcluster.handlers.continue_token import decode_continue_token, e
 from kubeloop.devcluster.handlers.list import Page, list_json, list_page
 from kubeloop.devcluster.handlers.list_options import parse_list_options
 from kubeloop.kube.objects.resources import CONFIG_MAPS
-from support.config_map_store import ConfigMapStore
+from support.apiserver.config_map_store import ConfigMapStore
 
 SERVED = get_served_resource(CONFIG_MAPS)
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from kubeloop.devcluster.api.request import Response
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 CORE = "/api/v1/namespaces/default"

@@ -9,8 +9,8 @@ import pytest
 
 from kubeloop.devcluster.handlers.object_responses import list_response, object_response
 from kubeloop.devcluster.serializer.negotiation import negotiate_output
-from support.api_requests import InProcessApi
-from support.request_contexts import request_context
+from support.apiserver.api_requests import InProcessApi
+from support.apiserver.request_contexts import request_context
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 MAP = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "resourceVersion": "5"}, "data": {"k": "v"}}

@@ -11,7 +11,7 @@ import pytest
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Response
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.devcluster.serializer.protobuf.wire import wire_values
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 PATH = "/api/v1/namespaces/default/configmaps"

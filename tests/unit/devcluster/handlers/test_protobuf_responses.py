@@ -8,7 +8,7 @@ from kubeloop.devcluster.handlers.protobuf_responses import MetadataFrames, Obje
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.devcluster.storage.store import Change
 from kubeloop.kube.objects.resources import CONFIG_MAPS
-from support.config_map_store import ConfigMapStore
+from support.apiserver.config_map_store import ConfigMapStore
 
 WRITER = ProtobufWriter(get_served_resource(CONFIG_MAPS))
 STATUS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410}

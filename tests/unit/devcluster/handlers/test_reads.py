@@ -15,7 +15,7 @@ from kubeloop.devcluster.handlers.watch import WatchSettings
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.storage.watch import WatchStream
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES
-from support.request_contexts import request_context
+from support.apiserver.request_contexts import request_context
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 STATUSES = "/api/v1/componentstatuses"

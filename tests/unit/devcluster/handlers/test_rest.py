@@ -27,8 +27,8 @@ from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects.resources import NAMESPACES, SERVICES
-from support.request_contexts import request_context
-from support.set_clock import SetClock
+from support.apiserver.request_contexts import request_context
+from support.simulation.set_clock import SetClock
 
 JSON = dict[str, Any]
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
-SCALED_SETS = Path(__file__).parents[3] / "support" / "scaled_sets.yaml"
+SCALED_SETS = Path(__file__).parents[3] / "support" / "comparison" / "scaled_sets.yaml"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 DEPLOYMENT: JSON = {

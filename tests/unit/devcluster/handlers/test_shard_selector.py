@@ -10,7 +10,7 @@ import pytest
 from kubeloop.devcluster.handlers.shard_selector import ShardSelectorError, hash_of, parse_shard_selector
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.kube.feature_gates import FeatureGates
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 UID, NAMESPACE = "object.metadata.uid", "object.metadata.namespace"
 LOW = f"shardRange({UID}, '0x0000000000000000', '0x8000000000000000')"

@@ -15,8 +15,8 @@ from kubeloop.devcluster.handlers.watch import WatchSettings, open_watch
 from kubeloop.devcluster.storage.watch import WatchStream
 from kubeloop.devcluster.storage.watch_encoding import JSON_WATCH_ENCODER
 from kubeloop.kube.objects.resources import CONFIG_MAPS
-from support.api_requests import InProcessApi
-from support.config_map_store import ConfigMapStore
+from support.apiserver.api_requests import InProcessApi
+from support.apiserver.config_map_store import ConfigMapStore
 
 SERVED = get_served_resource(CONFIG_MAPS)
 INITIAL = "sendInitialEvents=1&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"

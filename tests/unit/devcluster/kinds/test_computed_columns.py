@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from support.kinds import computed_cell
+from support.objects.kinds import computed_cell
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 

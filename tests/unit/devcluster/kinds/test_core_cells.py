@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from support.kinds import cells_of
+from support.objects.kinds import cells_of
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 METADATA = {"name": "x", "creationTimestamp": "2026-05-01T11:55:00Z"}

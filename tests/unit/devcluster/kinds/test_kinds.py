@@ -22,7 +22,7 @@ from kubeloop.kube.objects.resources import (
     STORAGE_CLASSES,
     Resource,
 )
-from support.validation_causes import create_causes, update_causes, validator_causes
+from support.objects.validation_causes import create_causes, update_causes, validator_causes
 
 JSON = dict[str, Any]
 

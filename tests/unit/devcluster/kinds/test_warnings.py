@@ -18,7 +18,7 @@ from kubeloop.kube.objects.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from support.validation_causes import pod, workload
+from support.objects.validation_causes import pod, workload
 
 
 def test_warnings_of_pods_templates_and_services():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.kinds import cells_of
+from support.objects.kinds import cells_of
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 TEMPLATE = {"spec": {"containers": [{"name": "web", "image": "nginx:1.27"}]}}

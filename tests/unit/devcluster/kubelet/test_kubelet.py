@@ -14,7 +14,7 @@ from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, NodeSet
 from kubeloop.devcluster.simulation.simulation import Simulation
 from kubeloop.devcluster.storage.store import Change
 from kubeloop.kube.objects.resources import EVENTS, NAMESPACES, NODES, PODS
-from support.simulated_cluster import SimulatedCluster, container
+from support.simulation.simulated_cluster import SimulatedCluster, container
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]

@@ -12,7 +12,7 @@ from kubeloop.devcluster.kubelet.pod_resizes import PodResizes
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.objects.resources import NODES, PODS
-from support.simulated_cluster import SimulatedCluster, container
+from support.simulation.simulated_cluster import SimulatedCluster, container
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]

@@ -14,7 +14,7 @@ from kubeloop.devcluster.kubelet.referenced_objects import (
 )
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NODES, PODS, RESOURCE_CLAIMS, SECRETS
-from support.simulated_cluster import SimulatedCluster, container
+from support.simulation.simulated_cluster import SimulatedCluster, container
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]

@@ -12,7 +12,7 @@ from kubeloop.devcluster.kubelet.resource_slices import slice_specs
 from kubeloop.devcluster.simulation.device_files import DevicePool
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.objects.resources import NODES, RESOURCE_SLICES
-from support.simulated_cluster import SimulatedCluster
+from support.simulation.simulated_cluster import SimulatedCluster
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]

@@ -15,7 +15,7 @@ from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import LEASES, NODES
 from kubeloop.testing.virtual_time import VirtualClock
-from support.simulated_cluster import SimulatedCluster
+from support.simulation.simulated_cluster import SimulatedCluster
 
 pytestmark = pytest.mark.virtual_time
 

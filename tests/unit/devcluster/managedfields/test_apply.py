@@ -13,7 +13,7 @@ from kubeloop.devcluster.api.writer import ApplyOptions
 from kubeloop.devcluster.managedfields.apply import apply_configuration, atomic_paths, merge_items, set_key
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects import resources
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 PATH = "/api/v1/namespaces/default/configmaps/c"
 PODS = "/api/v1/namespaces/default/pods/p"

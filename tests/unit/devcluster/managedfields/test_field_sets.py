@@ -17,7 +17,7 @@ from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import DEPLOYMENTS
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 PORT, OTHER, SECOND = {"containerPort": 80, "name": "a"}, {"containerPort": 80, "name": "b"}, {"containerPort": 81}

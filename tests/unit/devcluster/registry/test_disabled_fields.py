@@ -11,9 +11,9 @@ from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.registry.disabled_fields import DEFAULT_FIELDS, DisabledFields
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import POD_GROUPS, PODS, WORKLOADS, Resource
-from support.api_requests import InProcessApi
-from support.kinds import strategy_named
-from support.validation_causes import pod
+from support.apiserver.api_requests import InProcessApi
+from support.objects.kinds import strategy_named
+from support.objects.validation_causes import pod
 
 JSON = dict[str, Any]
 

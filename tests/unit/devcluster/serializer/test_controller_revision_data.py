@@ -13,7 +13,7 @@ from kubeloop.devcluster.serializer.controller_revision_data import (
     record_patched_text,
 )
 from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 PATH = "/apis/apps/v1/namespaces/default/controllerrevisions"
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode
 from kubeloop.kube.objects.resources import PODS
-from support.validation_causes import pod
+from support.objects.validation_causes import pod
 
 
 def test_type_mismatch_names_the_embedding_structs():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.devcluster.serializer.negotiation import clauses, matches_accept, negotiate_media_type, without_conversion
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 YAML, PROTOBUF = "application/yaml", "application/vnd.kubernetes.protobuf"
 

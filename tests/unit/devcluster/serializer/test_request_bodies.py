@@ -11,7 +11,7 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import EVENTS_V1, INGRESSES
 from kubeloop.devcluster.serializer.request_bodies import check_kind, merge_strict_errors, parse_json
 from kubeloop.kube.objects.resources import DEPLOYMENTS, EVENTS, PODS, REPLICA_SETS, Resource
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 
 def test_unpaired_surrogates_are_replaced():

@@ -11,8 +11,8 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.server.api_documents import ApiDocuments
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from support.custom_resource_requests import WIDGETS
-from support.served_definitions import ServedDefinitions
+from support.apiserver.served_definitions import ServedDefinitions
+from support.comparison.custom_resource_requests import WIDGETS
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 

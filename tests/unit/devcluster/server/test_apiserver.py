@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.server.faults import AnswerLost, Faults
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"

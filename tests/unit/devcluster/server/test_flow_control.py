@@ -9,8 +9,8 @@ import pytest
 from kubeloop.devcluster.api.served_resources import PRIORITY_LEVEL_CONFIGURATIONS
 from kubeloop.devcluster.server.flow_control import FlowControl
 from kubeloop.devcluster.storage.store import ObjectStore
-from support.api_requests import InProcessApi
-from support.apiserver_metrics import samples
+from support.apiserver.api_requests import InProcessApi
+from support.apiserver.apiserver_metrics import samples
 
 SCHEMAS = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
 LEVELS = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations"

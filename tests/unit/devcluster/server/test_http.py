@@ -21,8 +21,8 @@ from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import loopback_socket
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects import resources
-from support.policy_cluster import CONFIG_MAPS, PolicyCluster
-from support.received import receive
+from support.apiserver.policy_cluster import CONFIG_MAPS, PolicyCluster
+from support.apiserver.received import receive
 
 A = b"Host: x\r\nAuthorization: Bearer t\r\n"
 POST = b"POST /api/v1/namespaces HTTP/1.1\r\n" + A

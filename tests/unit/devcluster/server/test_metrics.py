@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.devcluster.server.metrics import BYTES, SECONDS
-from support.api_requests import InProcessApi
-from support.apiserver_metrics import labels, samples
+from support.apiserver.api_requests import InProcessApi
+from support.apiserver.apiserver_metrics import labels, samples
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 

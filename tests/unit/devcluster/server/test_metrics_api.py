@@ -9,7 +9,7 @@ import pytest
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.server.metrics_api import WINDOW
 from kubeloop.kube.clock import rfc3339
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 BASE = "/apis/metrics.k8s.io/v1beta1"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

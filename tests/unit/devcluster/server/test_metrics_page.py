@@ -14,8 +14,8 @@ from kubeloop.devcluster.server.metrics import RequestMetrics
 from kubeloop.devcluster.server.metrics_page import metrics_response
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from support.api_requests import InProcessApi, request
-from support.apiserver_metrics import labels, samples
+from support.apiserver.api_requests import InProcessApi, request
+from support.apiserver.apiserver_metrics import labels, samples
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 

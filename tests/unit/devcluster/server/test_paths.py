@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kubeloop.devcluster.server.health_paths import HEALTH
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 V2BETA1 = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"

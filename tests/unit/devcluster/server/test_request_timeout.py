@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PROBLEM = "invalid timeout specified in the request URL - time: "

@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from kubeloop.devcluster.server.tls import ServerCertificate, create_certificate, stored_certificate
-from support.set_clock import SetClock
+from support.simulation.set_clock import SetClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.simulation.simulation import Simulation
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import EVENTS, PODS
-from support.set_clock import SetClock
+from support.simulation.set_clock import SetClock
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

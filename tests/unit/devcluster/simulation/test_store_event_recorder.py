@@ -9,7 +9,7 @@ from typing import Any
 from kubeloop.devcluster.simulation.store_event_recorder import StoreEventRecorder
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import EVENTS
-from support.set_clock import SetClock
+from support.simulation.set_clock import SetClock
 
 JSON = dict[str, Any]
 POD: JSON = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web", "namespace": "shop", "uid": "u1"}}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.storage.store import Table, with_revision
 from kubeloop.kube.objects.resources import CONFIG_MAPS
-from support.config_map_store import ConfigMapStore
+from support.apiserver.config_map_store import ConfigMapStore
 
 
 def names(table: Table, revision: int) -> list[str]:

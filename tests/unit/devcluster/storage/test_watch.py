@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.storage.watch import Watcher, WatchStream
-from support.config_map_store import ConfigMapStore
+from support.apiserver.config_map_store import ConfigMapStore
 
 
 def lines(chunk: bytes) -> list[tuple[str, str]]:

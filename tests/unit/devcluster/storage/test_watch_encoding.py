@@ -19,7 +19,7 @@ from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.storage import store, watch_encoding
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.clock import SystemClock
-from support.api_requests import response_now
+from support.apiserver.api_requests import response_now
 
 WATCHERS = 50
 PATH = "/api/v1/namespaces/default/configmaps"

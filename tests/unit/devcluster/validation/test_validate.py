@@ -18,7 +18,7 @@ from kubeloop.kube.objects.resources import (
     STORAGE_CLASSES,
     Resource,
 )
-from support.validation_causes import cause_texts, defaulted, update_causes, workload
+from support.objects.validation_causes import cause_texts, defaulted, update_causes, workload
 
 
 @pytest.mark.parametrize("resource", [served.resource for served in BY_PATH.values() if served.is_stored], ids=str)

@@ -14,7 +14,7 @@ from kubeloop.kube.auth.credentials import connect, connect_with_token
 from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
 from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.errors import UserError
-from support.kubeconfig_server import fetch_version, require_token
+from support.apiserver.kubeconfig_server import fetch_version, require_token
 
 
 @pytest.mark.usefixtures("http")

@@ -9,7 +9,7 @@ from kubeloop.kube.auth.exec_plugin import connect_with_library
 from kubeloop.kube.client.endpoint import endpoint_from_url
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse
 from kubeloop.kube.errors import UserError
-from support.kubeconfig_server import fetch_version, require_token
+from support.apiserver.kubeconfig_server import fetch_version, require_token
 
 
 @pytest.mark.parametrize("expires", ["", "2999-01-01T00:00:00Z"])

@@ -10,7 +10,7 @@ from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.auth.impersonation import impersonation_headers
 from kubeloop.kube.auth.kubeconfig import KubeconfigEntry
 from kubeloop.kube.errors import UserError
-from support.kubeconfig_server import fetch_version, require_token
+from support.apiserver.kubeconfig_server import fetch_version, require_token
 
 IMPERSONATION = {
     "as": "jané",

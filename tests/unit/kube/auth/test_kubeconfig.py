@@ -10,7 +10,7 @@ import yaml
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.auth.kubeconfig import read_kubeconfig
 from kubeloop.kube.errors import UserError
-from support.kubeconfig_server import fetch_version, require_token
+from support.apiserver.kubeconfig_server import fetch_version, require_token
 
 
 async def test_first_entry_counts_and_paths_are_relative_to_file(serving, tmp_path, monkeypatch):

@@ -8,8 +8,8 @@ import pytest
 
 from kubeloop.kube.client.http1_connection import Http1Connection
 from kubeloop.kube.shared_buffer import new_buffer
-from support.client_connections import Wire
-from support.received import receive
+from support.apiserver.client_connections import Wire
+from support.apiserver.received import receive
 
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

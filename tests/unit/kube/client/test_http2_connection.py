@@ -22,8 +22,8 @@ from kubeloop.kube.client.endpoint import Endpoint
 from kubeloop.kube.client.http2_connection import Http2Connection, ProtocolError, status_of
 from kubeloop.kube.client.transport import HttpRequest, TransportError
 from kubeloop.kube.shared_buffer import new_buffer
-from support.client_connections import HEADERS, Wire, eventually, send
-from support.received import receive
+from support.apiserver.client_connections import HEADERS, Wire, eventually, send
+from support.apiserver.received import receive
 
 
 @dataclass

@@ -19,7 +19,7 @@ from kubeloop.kube.client.endpoint import endpoint_from_url
 from kubeloop.kube.client.retries import RetryPolicy
 from kubeloop.kube.client.transport import HttpRequest, TransportError
 from kubeloop.kube.objects.resources import PODS
-from support.client_connections import HEADERS, eventually, send
+from support.apiserver.client_connections import HEADERS, eventually, send
 
 
 @pytest.fixture(params=[AsyncioTransport, AiohttpTransport], ids=["asyncio", "aiohttp"])

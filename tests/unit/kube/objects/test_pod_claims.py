@@ -16,7 +16,7 @@ from kubeloop.kube.objects.pod_claims import (
     is_shared,
 )
 from kubeloop.kube.objects.workload_types import PodGroup
-from support.resource_claims import (
+from support.objects.resource_claims import (
     consumer,
     group_resource_claim,
     pod_claim_status,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support import generate_schema
+from support.development import generate_schema
 
 TYPES = """package v1
 

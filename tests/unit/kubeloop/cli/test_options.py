@@ -24,7 +24,7 @@ from kubeloop.cli.options import (
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import GANG_SCHEDULING_GATES
 from kubeloop.testing.cluster_options import ClusterOptions
-from support.cli_processes import ROOT
+from support.processes.cli_processes import ROOT
 
 
 def parsed(*arguments: str):

@@ -10,7 +10,7 @@ from kubeloop.cli.trace_sources import FileTraces, LineFeed
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.tracing.views.otlp_json import to_otlp
-from support.trace_documents import document, span
+from support.traces.trace_documents import document, span
 
 
 def response(cursor: str, lines: dict[str, str], *, removed: tuple[str, ...] = (), **flags: bool) -> Any:

@@ -10,7 +10,7 @@ from kubeloop.cli.trace_watch import watch_traces
 from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.tracing.views.pod_lines import pod_line
 from kubeloop.tracing.views.rollout import rollout
-from support.trace_documents import NS, document, rendered, span
+from support.traces.trace_documents import NS, document, rendered, span
 
 
 class ScriptedTraces:

@@ -15,8 +15,8 @@ from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.objects.resources import NODES, STORAGE_CLASSES
 from kubeloop.process.cluster_assembly import running_cluster
 from kubeloop.testing.virtual_time import VirtualClock
-from support.api_requests import InProcessApi
-from support.stages import DELETE, SELECT_ALL, stage_text
+from support.apiserver.api_requests import InProcessApi
+from support.objects.stages import DELETE, SELECT_ALL, stage_text
 
 pytestmark = pytest.mark.virtual_time
 

@@ -31,9 +31,9 @@ from kubeloop.process.cluster_explanation import ClusterExplanation, gates_for
 from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
 from kubeloop.scheduler.lister_resources import lister_resources
-from support.devices import allocated, claim, device, device_class, device_slice, request
-from support.faulty_transport import SentRequest
-from support.scheduler_cluster import SchedulerCluster
+from support.apiserver.faulty_transport import SentRequest
+from support.objects.devices import allocated, claim, device, device_class, device_slice, request
+from support.scheduling.scheduler_cluster import SchedulerCluster
 
 pytestmark = pytest.mark.virtual_time
 

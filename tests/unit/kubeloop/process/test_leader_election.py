@@ -19,7 +19,7 @@ from kubeloop.kube.objects.api_types import Lease
 from kubeloop.kube.objects.resources import LEASES, PODS
 from kubeloop.process.control_plane import ControlPlane, Settings
 from kubeloop.process.leader_election import ElectionSettings, LeaderElection, LeaseLost
-from support.faulty_transport import FaultyTransport, SentRequest
+from support.apiserver.faulty_transport import FaultyTransport, SentRequest
 
 pytestmark = pytest.mark.virtual_time
 

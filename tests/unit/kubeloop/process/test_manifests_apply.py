@@ -24,8 +24,8 @@ from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.trace import Trace
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
-from support.fake_apiserver import FakeApiServer
-from support.faulty_transport import SentRequest, injected_error
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.apiserver.faulty_transport import SentRequest, injected_error
 
 
 def config_map(**metadata: str) -> Manifest:

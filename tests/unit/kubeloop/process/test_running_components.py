@@ -14,7 +14,7 @@ from kubeloop.kube.objects.resources import LEASES, NAMESPACES, PODS
 from kubeloop.process.control_plane import Settings
 from kubeloop.process.running_components import check_running_components
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
-from support.fake_apiserver import FakeApiServer
+from support.apiserver.fake_apiserver import FakeApiServer
 
 pytestmark = pytest.mark.virtual_time
 

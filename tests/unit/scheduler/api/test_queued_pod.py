@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.cache.node_info import PodInfo
-from support.plugin_cluster import make_pod
+from support.scheduling.plugin_cluster import make_pod
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from kubeloop.scheduler.api import results
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
-from support.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
 
 
 @pytest.mark.parametrize(

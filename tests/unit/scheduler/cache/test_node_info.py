@@ -13,7 +13,7 @@ from kubeloop.scheduler.cache.node_info import (
     may_be_devices,
     node_allocatable,
 )
-from support.plugin_cluster import make_node, make_pod
+from support.scheduling.plugin_cluster import make_node, make_pod
 
 
 def test_adding_and_removing_a_pod_restores_the_sums():

@@ -11,7 +11,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupState, PodGroupStates, pod_group_key
-from support.plugin_cluster import make_member, make_node, make_pod
+from support.scheduling.plugin_cluster import make_member, make_node, make_pod
 
 
 def states(group: PodGroupState | None) -> dict[str, str]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from support.plugin_cluster import PluginCluster, make_node, make_pod
-from support.scheduler_strategies import APPS, NAMES, QUICKLY, nodes, pods
+from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling.scheduler_strategies import APPS, NAMES, QUICKLY, nodes, pods
 
 
 def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:

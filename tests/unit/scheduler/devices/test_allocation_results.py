@@ -7,7 +7,16 @@ import pytest
 
 from kubeloop.scheduler.devices import allocation_results
 from kubeloop.scheduler.devices.errors import AllocationError
-from support.devices import FilledDevices, allocate, alternative, claim, device, device_class, device_slice, request
+from support.objects.devices import (
+    FilledDevices,
+    allocate,
+    alternative,
+    claim,
+    device,
+    device_class,
+    device_slice,
+    request,
+)
 
 OPAQUE = {"driver": "gpu.example.com", "parameters": {"sharing": "time"}}
 

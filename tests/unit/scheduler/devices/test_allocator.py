@@ -10,7 +10,7 @@ import pytest
 from kubeloop.scheduler.devices.allocator import NodeSearch, SearchSettings, has_untolerated_taint
 from kubeloop.scheduler.devices.errors import AllocationError, AllocationTimeout, InvalidPools
 from kubeloop.scheduler.devices.requests import claim_requests
-from support.devices import (
+from support.objects.devices import (
     FilledDevices,
     allocate,
     allocated,

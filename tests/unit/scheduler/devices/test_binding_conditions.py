@@ -12,7 +12,7 @@ from kubeloop.scheduler.devices.binding_conditions import (
     has_binding_timed_out,
     is_ready_for_binding,
 )
-from support.devices import allocated, claim, typed
+from support.objects.devices import allocated, claim, typed
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.device_types import CapacityRequirements, Device
 from kubeloop.kube.quantities import parse_quantity
 from kubeloop.scheduler.devices.capacity import consumed_capacity, has_capacity
-from support.devices import device
+from support.objects.devices import device
 
 RANGE = {"default": "1Gi", "validRange": {"min": "1Gi", "max": "8Gi", "step": "2Gi"}}
 VALUES = {"default": "5", "validValues": ["10", "20", "40"]}

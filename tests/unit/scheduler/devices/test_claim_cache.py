@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubeloop.kube.objects.api_types import ObjectMeta, Pod
 from kubeloop.scheduler.devices.claim_cache import ClaimCache
-from support.devices import FilledDevices, allocated, claim, typed
+from support.objects.devices import FilledDevices, allocated, claim, typed
 
 USED = allocated(("a", "d"))
 POD, OTHER = (Pod(metadata=ObjectMeta(name=name, uid=name)) for name in "pq")

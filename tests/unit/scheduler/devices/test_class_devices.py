@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.scheduler.devices.class_devices import ClassDevices
-from support.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
+from support.objects.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
 
 ZONE = {"key": "zone", "operator": "In", "values": ["z"]}
 IN_ZONE = {"nodeSelectorTerms": [{"matchExpressions": [ZONE]}]}

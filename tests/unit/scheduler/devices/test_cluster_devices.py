@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
-from support.devices import FilledDevices, allocate, allocated, chosen, claim, device, device_class, device_slice
+from support.objects.devices import (
+    FilledDevices,
+    allocate,
+    allocated,
+    chosen,
+    claim,
+    device,
+    device_class,
+    device_slice,
+)
 
 
 def test_objects_that_the_informers_have_already_are_used():

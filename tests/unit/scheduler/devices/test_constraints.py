@@ -8,7 +8,7 @@ from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.device_types import Device, DeviceConstraint
 from kubeloop.scheduler.devices.constraints import new_constraint
 from kubeloop.scheduler.devices.errors import AllocationError
-from support.devices import DRIVER
+from support.objects.devices import DRIVER
 
 
 def with_value(**attribute):

@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.scheduler.devices.device_pools import DevicePools
 from kubeloop.scheduler.devices.errors import AllocationError
-from support.devices import consumes, counter_slice, device, device_slice, typed
+from support.objects.devices import consumes, counter_slice, device, device_slice, typed
 
 ZONE_A = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubeloop.kube.quantities import parse_quantity
 from kubeloop.scheduler.devices.device_usage import DeviceUsage
-from support.devices import allocated, claim, typed
+from support.objects.devices import allocated, claim, typed
 
 KEY = ("gpu.example.com", "a")
 

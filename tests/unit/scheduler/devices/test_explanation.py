@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubeloop.scheduler.devices.allocator import SearchSettings
 from kubeloop.scheduler.devices.explanation import explain_requests
 from kubeloop.scheduler.devices.requests import claim_requests
-from support.devices import (
+from support.objects.devices import (
     FilledDevices,
     allocated,
     alternative,

@@ -13,7 +13,7 @@ from kubeloop.scheduler.devices.extended_resources import (
     special_claim,
     special_claim_body,
 )
-from support.devices import device_class, typed
+from support.objects.devices import device_class, typed
 
 GPU = "example.com/gpu"
 

@@ -14,7 +14,7 @@ from kubeloop.scheduler.devices.allocator import AllocatedDevice
 from kubeloop.scheduler.devices.errors import AllocationError
 from kubeloop.scheduler.devices.node_allocatable import NodeAllocatableRejection, check_sharing, claim_statuses
 from kubeloop.scheduler.devices.requests import claim_requests
-from support.devices import FilledDevices, claim, device, device_class, device_slice, typed
+from support.objects.devices import FilledDevices, claim, device, device_class, device_slice, typed
 
 NOT_REFERENCED = "claim c: node-allocatable resource claim not referenced by any container within the pod"
 RULES = RequestRules(node_allocatable=True)

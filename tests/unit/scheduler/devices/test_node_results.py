@@ -9,7 +9,7 @@ from kubeloop.scheduler.devices.allocator import SearchSettings
 from kubeloop.scheduler.devices.errors import AllocationError, AllocationTimeout
 from kubeloop.scheduler.devices.node_results import KeptResults, NodeResults, SearchesLeft
 from kubeloop.scheduler.devices.requests import claim_requests
-from support.devices import FilledDevices, allocated, claim, device, device_class, device_slice, request, typed
+from support.objects.devices import FilledDevices, allocated, claim, device, device_class, device_slice, request, typed
 
 
 class Search:

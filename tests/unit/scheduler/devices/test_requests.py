@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.scheduler.devices.errors import AllocationError
 from kubeloop.scheduler.devices.requests import claim_requests
-from support.devices import FilledDevices, alternative, claim, device_class, request, typed
+from support.objects.devices import FilledDevices, alternative, claim, device_class, request, typed
 
 
 def parsed(*requests, gates=None, **fields):

@@ -14,7 +14,7 @@ from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import DEVICE_TAINT_RULES, RESOURCE_SLICES
 from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
 from kubeloop.scheduler.devices.rule_taints import RuleTaints
-from support.devices import (
+from support.objects.devices import (
     DRIVER,
     FilledDevices,
     allocate,
@@ -27,7 +27,7 @@ from support.devices import (
     taint_rule,
     typed,
 )
-from support.set_clock import SetClock
+from support.simulation.set_clock import SetClock
 
 GATE = {"DRADeviceTaintRules": True}
 SLICE = device_slice("a", device("d", taints=[{"key": "example.com/own", "effect": "NoSchedule"}]), device("e"))

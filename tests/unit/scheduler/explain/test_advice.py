@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.scheduler.cache.node_info import NodeInfo
 from kubeloop.scheduler.explain.advice import advice
-from support.plugin_cluster import make_node, make_pod
+from support.scheduling.plugin_cluster import make_node, make_pod
 
 GPU = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
 SOFT = {"key": "soft", "effect": "PreferNoSchedule"}

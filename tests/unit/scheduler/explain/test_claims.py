@@ -11,7 +11,7 @@ from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.explain.claims import ClaimProblem, claim_problems
-from support.plugin_cluster import make_pod
+from support.scheduling.plugin_cluster import make_pod
 
 DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
 

@@ -15,8 +15,8 @@ from kubeloop.kube.objects.resources import (
     RESOURCE_SLICES,
 )
 from kubeloop.scheduler.explain.pending_pod import explain, explain_in_slices
-from support.devices import claim, device, device_class, device_slice, request
-from support.plugin_cluster import make_node
+from support.objects.devices import claim, device, device_class, device_slice, request
+from support.scheduling.plugin_cluster import make_node
 
 pytestmark = pytest.mark.virtual_time
 

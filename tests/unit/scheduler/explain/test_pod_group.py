@@ -14,8 +14,8 @@ from kubeloop.scheduler.config.types import default_configuration
 from kubeloop.scheduler.explain.pending_pod import explain
 from kubeloop.scheduler.explain.pod_group import GatedPod, explain_pod_group
 from kubeloop.tracing.spans.pod_group_record import PodGroupAttemptFacts
-from support.devices import device, device_class, device_slice
-from support.scheduler_cluster import SchedulerCluster
+from support.objects.devices import device, device_class, device_slice
+from support.scheduling.scheduler_cluster import SchedulerCluster
 
 pytestmark = pytest.mark.virtual_time
 

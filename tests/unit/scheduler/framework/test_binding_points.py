@@ -13,7 +13,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.binding_points import BindingPoints
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.metrics_interface import NO_METRICS
-from support.plugin_cluster import make_pod
+from support.scheduling.plugin_cluster import make_pod
 
 POINTS = ("preBind", "bind", "postBind")
 

@@ -21,8 +21,8 @@ from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.framework.class_cache import ClassCache, compact
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.scheduler import Scheduler
-from support.plugin_cluster import PluginCluster, make_node, make_pod
-from support.scheduler_strategies import QUICKLY, pods, populated
+from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling.scheduler_strategies import QUICKLY, pods, populated
 
 
 def random_node(rng: random.Random, name: str) -> Node:

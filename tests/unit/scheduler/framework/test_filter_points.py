@@ -12,7 +12,7 @@ from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.framework.filter_points import FilterPoints
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
-from support.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
 
 GPU = "example.com/gpu"
 

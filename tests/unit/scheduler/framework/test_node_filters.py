@@ -14,7 +14,7 @@ from kubeloop.scheduler.framework.node_filters import NodeFilters
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.metrics_interface import NO_METRICS
 from kubeloop.scheduler.queue.nominator import Nominator
-from support.plugin_cluster import make_node, make_pod
+from support.scheduling.plugin_cluster import make_node, make_pod
 
 
 class MaxPods:

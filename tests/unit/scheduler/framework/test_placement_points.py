@@ -15,7 +15,7 @@ from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.framework.placement_points import PlacementPoints
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.framework.timing import Timing
-from support.plugin_cluster import PluginCluster, make_node
+from support.scheduling.plugin_cluster import PluginCluster, make_node
 
 GROUP = PodGroupInfo("default", "g")
 

@@ -16,7 +16,7 @@ from kubeloop.scheduler.framework.plugin_calls import (
     status_of_exception,
     with_plugin_name,
 )
-from support.plugin_cluster import make_node, make_pod
+from support.scheduling.plugin_cluster import make_node, make_pod
 
 
 class Filter:

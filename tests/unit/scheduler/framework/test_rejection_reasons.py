@@ -14,7 +14,7 @@ from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.class_cache import ClassResults
 from kubeloop.scheduler.framework.rejection_reasons import NodeRejections, RowRejections, explain_all
-from support.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
 
 ROWS = np.array([1, 3, 4])
 

@@ -15,7 +15,7 @@ from kubeloop.scheduler.framework.reserve_points import ReservePoints
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.metrics_interface import NO_METRICS
-from support.plugin_cluster import make_pod
+from support.scheduling.plugin_cluster import make_pod
 
 WAIT = Status(Code.WAIT)
 

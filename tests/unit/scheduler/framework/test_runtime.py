@@ -6,7 +6,7 @@ from typing import Any
 
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.timing import TimedPreEnqueue
-from support.plugin_cluster import PluginCluster
+from support.scheduling.plugin_cluster import PluginCluster
 
 
 def names(plugins: Any) -> list[str]:

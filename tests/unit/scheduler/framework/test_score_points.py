@@ -9,7 +9,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.framework.score_points import ScorePoints
-from support.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
 
 
 def default_scores(cluster: PluginCluster) -> ScorePoints:

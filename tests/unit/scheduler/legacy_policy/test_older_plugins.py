@@ -21,7 +21,7 @@ from kubeloop.scheduler.legacy_policy.node_pressure import (
     is_best_effort,
 )
 from kubeloop.scheduler.legacy_policy.selector_spread import SelectorSpread
-from support.plugin_cluster import rejections
+from support.scheduling.plugin_cluster import rejections
 
 ZONE = "topology.kubernetes.io/zone"
 

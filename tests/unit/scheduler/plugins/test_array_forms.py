@@ -10,7 +10,7 @@ from hypothesis import given
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from support.scheduler_strategies import QUICKLY, pods, populated
+from support.scheduling.scheduler_strategies import QUICKLY, pods, populated
 
 
 @QUICKLY

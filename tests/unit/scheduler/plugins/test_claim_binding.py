@@ -18,8 +18,8 @@ from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.metrics_interface import SchedulerMetrics
 from kubeloop.scheduler.plugins import claim_binding
 from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
-from support.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
-from support.plugin_cluster import make_member, make_pod_group
+from support.objects.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
+from support.scheduling.plugin_cluster import make_member, make_pod_group
 
 pytestmark = pytest.mark.virtual_time
 

@@ -19,7 +19,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.fit_error import NodeToStatus
 from kubeloop.scheduler.metrics_interface import SchedulerMetrics
 from kubeloop.scheduler.plugins.preemption_victims import Candidate, best_candidate
-from support.set_clock import SetClock
+from support.simulation.set_clock import SetClock
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

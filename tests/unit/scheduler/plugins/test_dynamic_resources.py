@@ -21,7 +21,7 @@ from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.device_allocation import DeviceAllocation
 from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
-from support.devices import (
+from support.objects.devices import (
     FilledDevices,
     allocated,
     alternative,
@@ -32,7 +32,7 @@ from support.devices import (
     request,
     typed,
 )
-from support.plugin_cluster import NOW, make_member, make_pod_group, rejections
+from support.scheduling.plugin_cluster import NOW, make_member, make_pod_group, rejections
 
 CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
 TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]}

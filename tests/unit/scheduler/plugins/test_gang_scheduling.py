@@ -12,7 +12,7 @@ from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.plugins.gang_scheduling import GangScheduling, completes_gang
-from support.plugin_cluster import PluginCluster, make_member, make_node, make_pod, make_pod_group
+from support.scheduling.plugin_cluster import PluginCluster, make_member, make_node, make_pod, make_pod_group
 
 NO_GROUP_YET = 'waiting for pods\'s pod group "g" to appear in scheduling queue'
 TOO_FEW = "waiting for minCount pods from a gang to appear in scheduling queue"

@@ -10,7 +10,7 @@ from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.node_affinity import NodeAffinityPlugin
-from support.plugin_cluster import raw_scores
+from support.scheduling.plugin_cluster import raw_scores
 
 
 def test_added_affinity_applies_to_every_pod(plugin_cluster: Any, node: Any, pod: Any) -> None:

@@ -11,7 +11,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
-from support.plugin_cluster import rejections
+from support.scheduling.plugin_cluster import rejections
 
 FEATURE = "RestartAllContainersOnContainerExits"
 

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.node_name import NodeName
-from support.plugin_cluster import rejections
+from support.scheduling.plugin_cluster import rejections
 
 
 @pytest.mark.parametrize(

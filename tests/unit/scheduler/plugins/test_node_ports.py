@@ -9,7 +9,7 @@ import pytest
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.node_ports import NodePorts, host_ports_conflict
-from support.plugin_cluster import rejections
+from support.scheduling.plugin_cluster import rejections
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
-from support.plugin_cluster import raw_scores
+from support.scheduling.plugin_cluster import raw_scores
 
 
 def test_balance_of_three_resources_uses_standard_deviation(plugin_cluster: Any, node: Any, pod: Any) -> None:

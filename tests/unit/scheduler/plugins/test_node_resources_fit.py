@@ -17,8 +17,8 @@ from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
-from support.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
-from support.plugin_cluster import PluginCluster, make_member, make_node, make_pod, raw_scores, rejections
+from support.objects.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
+from support.scheduling.plugin_cluster import PluginCluster, make_member, make_node, make_pod, raw_scores, rejections
 
 
 def fit_args(**strategy: Any) -> plugin_args.NodeResourcesFitArgs:

@@ -6,7 +6,7 @@ from typing import Any
 
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.node_unschedulable import NodeUnschedulable
-from support.plugin_cluster import rejections
+from support.scheduling.plugin_cluster import rejections
 
 
 def test_cordoned_node_is_rejected_unless_tolerated(plugin_cluster: Any, node: Any, pod: Any) -> None:

@@ -11,8 +11,8 @@ from kubeloop.kube.objects.storage_types import CSIDriver, CSINode, StorageClass
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.node_volume_limits import NodeVolumeLimits
-from support.plugin_cluster import rejections
-from support.plugin_volumes import make_claim, make_volume
+from support.objects.plugin_volumes import make_claim, make_volume
+from support.scheduling.plugin_cluster import rejections
 
 
 def volume_of(claim_name: str) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.plugins.pod_group_pods_count import PodGroupPodsCount
-from support.plugin_cluster import PluginCluster, make_member
+from support.scheduling.plugin_cluster import PluginCluster, make_member
 
 GROUP = PodGroupInfo("default", "g")
 

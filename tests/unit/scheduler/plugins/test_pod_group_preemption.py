@@ -22,8 +22,8 @@ from kubeloop.scheduler.config.types import default_configuration
 from kubeloop.scheduler.plugins.disruption_budgets import Budget
 from kubeloop.scheduler.plugins.pod_group_preemption import possible_victims, select_victims, split_by_violation
 from kubeloop.scheduler.plugins.preemption_executor import Preemptor
-from support.plugin_cluster import PluginCluster, make_node, make_pod
-from support.scheduler_cluster import SchedulerCluster
+from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling.scheduler_cluster import SchedulerCluster
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TOO_SMALL = unschedulable("", "the group does not fit")

@@ -12,7 +12,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.pod_topology_spread import PodTopologySpread, _round, _round_all
-from support.plugin_cluster import rejections
+from support.scheduling.plugin_cluster import rejections
 
 OWNER = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}]
 

@@ -11,7 +11,7 @@ from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.taint_toleration import TaintToleration
-from support.plugin_cluster import rejections
+from support.scheduling.plugin_cluster import rejections
 
 
 def taint(key: str, effect: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from kubeloop.scheduler.api.extension_points import Placement, PodGroupInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.plugins.topology_placement import TopologyPlacementGenerator
-from support.plugin_cluster import PluginCluster, make_member, make_node, make_pod_group
+from support.scheduling.plugin_cluster import PluginCluster, make_member, make_node, make_pod_group
 
 RACKS = {"a": "r2", "b": "r1", "c": "r2", "d": "", "e": "r3"}
 

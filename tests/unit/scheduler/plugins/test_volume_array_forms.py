@@ -16,7 +16,7 @@ from kubeloop.kube.objects.storage_types import (
 )
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from support.plugin_volumes import make_claim, make_volume
+from support.objects.plugin_volumes import make_claim, make_volume
 
 ZONE = "topology.kubernetes.io/zone"
 

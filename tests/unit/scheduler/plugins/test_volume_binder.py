@@ -11,7 +11,7 @@ import pytest
 from kubeloop.kube.objects.storage_types import PersistentVolume
 from kubeloop.kube.quantities import value
 from kubeloop.scheduler.plugins.volume_binder import VolumeCandidates, matches_node
-from support.plugin_volumes import make_claim, make_volume
+from support.objects.plugin_volumes import make_claim, make_volume
 
 ZONE = "topology.kubernetes.io/zone"
 

@@ -20,8 +20,8 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.metrics_interface import SchedulerMetrics
 from kubeloop.scheduler.plugins.volume_binding import VolumeBinding
-from support.plugin_cluster import rejections
-from support.plugin_volumes import make_claim, make_volume
+from support.objects.plugin_volumes import make_claim, make_volume
+from support.scheduling.plugin_cluster import rejections
 
 FULL = (plugin_args.UtilizationShapePoint(score=0), plugin_args.UtilizationShapePoint(utilization=100, score=10))
 

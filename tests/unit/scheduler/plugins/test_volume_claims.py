@@ -21,7 +21,7 @@ from kubeloop.scheduler.plugins.volume_claims import (
     uses_claim,
     waits_for_consumer,
 )
-from support.plugin_volumes import make_claim, make_volume
+from support.objects.plugin_volumes import make_claim, make_volume
 
 VOLUMES = [
     {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},

@@ -12,8 +12,8 @@ from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
 from kubeloop.scheduler.api.events import POD, Hint
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.volume_restrictions import VolumeRestrictions, has_disk_conflict
-from support.plugin_cluster import rejections
-from support.plugin_volumes import make_claim
+from support.objects.plugin_volumes import make_claim
+from support.scheduling.plugin_cluster import rejections
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolu
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.volume_zone import VolumeZone, volume_topologies
-from support.plugin_cluster import rejections
-from support.plugin_volumes import make_claim
+from support.objects.plugin_volumes import make_claim
+from support.scheduling.plugin_cluster import rejections
 
 ZONE, BETA_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
 

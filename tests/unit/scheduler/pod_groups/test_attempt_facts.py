@@ -15,7 +15,7 @@ from kubeloop.scheduler.pod_groups.attempt_facts import attempt_facts, placement
 from kubeloop.scheduler.pod_groups.group_result import GroupResult, MemberResult, group_result
 from kubeloop.scheduler.queue.nominator import Nomination
 from kubeloop.tracing.spans.pod_group_record import MAX_PLACEMENTS, PlacementFacts
-from support.plugin_cluster import make_pod
+from support.scheduling.plugin_cluster import make_pod
 
 WAITS = Status(Code.WAIT, ("waiting",))
 

@@ -15,7 +15,7 @@ from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, Status
 from kubeloop.kube.objects.api_types import Condition
 from kubeloop.kube.objects.workload_types import PodGroup, PodGroupStatus
 from kubeloop.scheduler.pod_groups.group_conditions import GroupCondition, PodGroupConditions, new_condition
-from support.plugin_cluster import PluginCluster, make_pod_group
+from support.scheduling.plugin_cluster import PluginCluster, make_pod_group
 
 pytestmark = pytest.mark.virtual_time
 

@@ -19,7 +19,7 @@ from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
 from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 from kubeloop.tracing.spans.pod_record import Phase, PodRecord, SchedulingAttempt
 from kubeloop.tracing.spans.pod_spans import pod_trace
-from support.scheduler_cluster import SchedulerCluster
+from support.scheduling.scheduler_cluster import SchedulerCluster
 
 pytestmark = pytest.mark.virtual_time
 

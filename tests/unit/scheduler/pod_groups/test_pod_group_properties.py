@@ -24,8 +24,8 @@ from kubeloop.scheduler.config.types import default_configuration
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.testing import virtual_time
 from kubeloop.testing.virtual_time import VirtualClock
-from support.devices import claim, device, device_class, device_slice, request
-from support.scheduler_cluster import SchedulerCluster
+from support.objects.devices import claim, device, device_class, device_slice, request
+from support.scheduling.scheduler_cluster import SchedulerCluster
 
 GATES = {"GenericWorkload": True, "GangScheduling": True, "TopologyAwareWorkloadScheduling": True}
 GPU = "example.com/gpu"

@@ -9,7 +9,7 @@ import pytest
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.queue.nominator import UNCHANGED, WITHDRAWN, Nomination, Nominator
-from support.plugin_cluster import make_pod
+from support.scheduling.plugin_cluster import make_pod
 
 
 @pytest.fixture

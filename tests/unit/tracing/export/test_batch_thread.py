@@ -7,8 +7,8 @@ import math
 import threading
 
 from kubeloop.tracing.export.batch_thread import BatchSettings, BatchThread, batch_settings
-from support.cli_processes import TIMEOUT_SECONDS, wait_until
-from support.trace_metrics import CountingMetrics
+from support.processes.cli_processes import TIMEOUT_SECONDS, wait_until
+from support.traces.trace_metrics import CountingMetrics
 
 SMALL = BatchSettings(queue_spans=10, batch_spans=4, delay_seconds=0.01)
 

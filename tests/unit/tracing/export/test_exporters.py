@@ -12,9 +12,9 @@ from kubeloop.kube.errors import UserError
 from kubeloop.tracing.export.exporters import Exporters, configured_exporters
 from kubeloop.tracing.metrics_interface import TraceMetrics
 from kubeloop.tracing.spans.trace import Span, Trace
-from support.cli_processes import TIMEOUT_SECONDS
-from support.installed_exporter import install_exporter
-from support.otlp import Collector
+from support.processes.cli_processes import TIMEOUT_SECONDS
+from support.traces.installed_exporter import install_exporter
+from support.traces.otlp import Collector
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}
 TRACE = Trace("b" * 32, (Span("pod", "a" * 16, 1, 2),))

@@ -13,9 +13,9 @@ from kubeloop.tracing.export.batch_thread import BatchSettings, BatchThread
 from kubeloop.tracing.export.otlp_exporter import ExportSettings, OtlpExporter, export_settings
 from kubeloop.tracing.metrics_interface import TraceMetrics
 from kubeloop.tracing.spans.trace import Span, Trace
-from support.cli_processes import TIMEOUT_SECONDS, wait_until
-from support.otlp import Collector
-from support.trace_metrics import CountingMetrics
+from support.processes.cli_processes import TIMEOUT_SECONDS, wait_until
+from support.traces.otlp import Collector
+from support.traces.trace_metrics import CountingMetrics
 
 
 def trace(number, count=2):

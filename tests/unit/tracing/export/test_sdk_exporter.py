@@ -12,9 +12,9 @@ from kubeloop.kube.errors import UserError
 from kubeloop.tracing.export.batch_thread import BatchSettings
 from kubeloop.tracing.export.sdk_exporter import SdkExporter, new_span_exporter
 from kubeloop.tracing.spans.trace import Link, Span, SpanEvent, Trace
-from support.cli_processes import TIMEOUT_SECONDS
-from support.installed_exporter import install_exporter
-from support.trace_metrics import CountingMetrics
+from support.processes.cli_processes import TIMEOUT_SECONDS
+from support.traces.installed_exporter import install_exporter
+from support.traces.trace_metrics import CountingMetrics
 
 SETTINGS = BatchSettings(queue_spans=100, batch_spans=10)
 LINK = Link(f"00-{'1' * 32}-{'2' * 16}-01", "cause")

@@ -15,7 +15,7 @@ from kubeloop.tracing.journal import trace_journal as journal_module
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 from kubeloop.tracing.spans.trace import Span, SpanEvent
-from support.traced_groups import TracedGroup, pod_group
+from support.traces.traced_groups import TracedGroup, pod_group
 
 SERVER = "https://cluster"
 

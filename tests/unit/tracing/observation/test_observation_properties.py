@@ -14,8 +14,8 @@ from kubeloop.tracing.spans.phase_times import phase_times
 from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.views.otlp_json import to_otlp
 from kubeloop.tracing.views.perfetto import to_perfetto
-from support.observed_pods import SECOND, PodStory, ns
-from support.observed_traces import ObservedTraces, check_trace
+from support.traces.observed_pods import SECOND, PodStory, ns
+from support.traces.observed_traces import ObservedTraces, check_trace
 
 PROBED = {"name": "app", "image": "app:1", "startupProbe": {}, "readinessProbe": {}}
 SIDECAR = {"name": "proxy", "image": "proxy:1", "restartPolicy": "Always"}

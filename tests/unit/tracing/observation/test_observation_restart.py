@@ -10,7 +10,7 @@ import pytest
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.observation.pod_observer import PodObserver, TopOwner
-from support.observed_pods import LAG_SECONDS, PodStory, node_state, ns
+from support.traces.observed_pods import LAG_SECONDS, PodStory, node_state, ns
 
 SERVER = "https://cluster"
 

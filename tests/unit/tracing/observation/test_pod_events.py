@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.tracing.observation.pod_events import add_event
 from kubeloop.tracing.spans.pod_milestones import Edge, PodMilestones, ProbeFailures
-from support.observed_pods import PodStory, ns
+from support.traces.observed_pods import PodStory, ns
 
 
 def milestones_of(story, **arrival):

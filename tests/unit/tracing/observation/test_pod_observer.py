@@ -12,8 +12,8 @@ from kubeloop.tracing.recording import open_pod_records
 from kubeloop.tracing.sampling.samplers import Sampler, parse_tail_rules
 from kubeloop.tracing.sampling.tail_rules import matching_tail_rule
 from kubeloop.tracing.spans.trace import Link
-from support.observed_pods import LAG_SECONDS, NODE, SECOND, START_NS, PodStory, node_state, ns
-from support.observed_traces import ObservedTraces, check_trace, span_named, spans_of
+from support.traces.observed_pods import LAG_SECONDS, NODE, SECOND, START_NS, PodStory, node_state, ns
+from support.traces.observed_traces import ObservedTraces, check_trace, span_named, spans_of
 
 PROBED = {"name": "app", "image": "app:1", "startupProbe": {}, "readinessProbe": {}}
 

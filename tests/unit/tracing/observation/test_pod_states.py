@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.tracing.observation.pod_states import add_state, describe, scheduling_status, was_ready
 from kubeloop.tracing.spans.pod_milestones import MAX_RUNS, Edge, PodMilestones, SchedulingMark, arrival_edge
-from support.observed_pods import PodStory, ns
+from support.traces.observed_pods import PodStory, ns
 
 EDGE = Edge(0, 1, "arrival")
 

@@ -6,7 +6,7 @@ import random
 
 from kubeloop.tracing.recording import open_pod_records
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts, standalone_pod_recorder
-from support.pod_traces import MS, attempt, finished, request_pod
+from support.traces.pod_traces import MS, attempt, finished, request_pod
 
 
 async def test_failed_create_ends_trace_after_delay(tracing, pod, manual_clock, exporter):

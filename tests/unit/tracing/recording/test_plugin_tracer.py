@@ -12,7 +12,7 @@ from kubeloop.tracing.recording.plugin_tracer import PluginTracer
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 from kubeloop.tracing.spans.pod_record import MAX_PLUGIN_SPANS
 from kubeloop.tracing.spans.trace import Span, Trace
-from support.pod_traces import bind, finished, request_pod
+from support.traces.pod_traces import bind, finished, request_pod
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from kubeloop.tracing.recording import pod_group_recorder
 from kubeloop.tracing.recording.pod_group_recorder import PodGroupRecorder
 from kubeloop.tracing.sampling.samplers import parse_tail_rules
 from kubeloop.tracing.spans.pod_group_spans import pod_group_trace
-from support.pod_traces import MS
-from support.traced_groups import TracedGroup, pod_group
+from support.traces.pod_traces import MS
+from support.traces.traced_groups import TracedGroup, pod_group
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodCreateRequest, PodScope, standalone_pod_recorder
 from kubeloop.tracing.sampling.samplers import DISABLED_SAMPLER
 from kubeloop.tracing.spans.trace import Link
-from support.pod_traces import MS, attempt, bind, finished, request_pod
+from support.traces.pod_traces import MS, attempt, bind, finished, request_pod
 
 
 async def test_deleted_pending_pod_ends_trace_with_error(tracing, pod, manual_clock, exporter):

@@ -7,7 +7,7 @@ import pytest
 from kubeloop.tracing.recording import recent_traces
 from kubeloop.tracing.recording.recent_traces import RecentTraces
 from kubeloop.tracing.spans.trace import Span, Trace
-from support.pod_traces import trace_pod
+from support.traces.pod_traces import trace_pod
 
 
 def test_traces_are_found_by_pod_owner_and_duration(tracing, pod, manual_clock):

@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.kube.objects.api_types import OwnerReference
 from kubeloop.tracing.recording.top_owner_lookup import TopOwnerLookup, controller_is_top_owner
-from support.pod_traces import finished
+from support.traces.pod_traces import finished
 
 
 @pytest.mark.parametrize("known_after", ["at once", "the end of the trace"])

@@ -11,7 +11,7 @@ from kubeloop.tracing.spans.pod_group_record import PodGroupAttempt, PodGroupAtt
 from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.spans.trace import Span, Trace
 from kubeloop.tracing.spans.traceparent import TraceContext
-from support.pod_traces import attempt, request_pod
+from support.traces.pod_traces import attempt, request_pod
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from kubeloop.tracing.spans.pod_milestones import (
 )
 from kubeloop.tracing.spans.pod_record import Gap, Wait
 from kubeloop.tracing.spans.pod_spans import pod_trace
-from support.pod_traces import MS, attempt, bind, request_pod
+from support.traces.pod_traces import MS, attempt, bind, request_pod
 
 
 def sums_of_spans(record):

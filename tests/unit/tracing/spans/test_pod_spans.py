@@ -10,7 +10,7 @@ from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 from kubeloop.tracing.spans.pod_record import MAX_FACTS, Phase
 from kubeloop.tracing.spans.pod_spans import pod_trace
 from kubeloop.tracing.spans.trace import Link
-from support.pod_traces import MS, attempt, bind, covered_share, finished, request_pod
+from support.traces.pod_traces import MS, attempt, bind, covered_share, finished, request_pod
 
 
 async def test_bound_pod_has_complete_span_tree(tracing, pod, manual_clock, exporter):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from support.pod_traces import trace_pod
+from support.traces.pod_traces import trace_pod
 
 
 def test_document_has_documented_fields(tracing, pod, manual_clock):

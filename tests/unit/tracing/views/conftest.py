@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 from kubeloop.tracing.spans.pod_group_record import PlacementFacts
-from support.traced_groups import TracedGroup, pod_group
+from support.traces.traced_groups import TracedGroup, pod_group
 
 
 @pytest.fixture

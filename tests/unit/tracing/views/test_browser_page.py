@@ -7,7 +7,7 @@ import gzip
 import json
 
 from kubeloop.tracing.views.browser_page import SCRIPTS, self_contained_page, served_files, served_paths
-from support.trace_documents import apply_document, document
+from support.traces.trace_documents import apply_document, document
 
 
 def test_served_files_have_policy_and_content_type():

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kubeloop.tracing.views.perfetto import to_perfetto
-from support.trace_documents import apply_document, document
+from support.traces.trace_documents import apply_document, document
 
 
 def test_pods_have_tracks_with_nested_slices(traces_of_rollout):

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from kubeloop.tracing.views.phases import KEYS, OTHER, phase_index
-from support.cli_processes import ROOT
+from support.processes.cli_processes import ROOT
 
 PHASE_OF_SPAN = {
     "create": "create",

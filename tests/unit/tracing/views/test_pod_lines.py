@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kubeloop.tracing.views.phases import OTHER, PHASES
 from kubeloop.tracing.views.pod_lines import MAX_SEGMENTS, pod_line, pod_span, segments_of
-from support.trace_documents import apply_document, document, phases, span
+from support.traces.trace_documents import apply_document, document, phases, span
 
 
 def test_line_has_phases_and_gaps_in_order():

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from kubeloop.tracing.views.printable import printable
 from kubeloop.tracing.views.waterfall import waterfall
-from support.trace_documents import document
+from support.traces.trace_documents import document
 
 
 def test_control_characters_are_replaced():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kubeloop.tracing.views.pod_lines import pod_line
 from kubeloop.tracing.views.rollout import percentile, rollout
-from support.trace_documents import document, phases, pods, span
+from support.traces.trace_documents import document, phases, pods, span
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1), st.sampled_from([0.5, 0.9, 0.99, 1.0]))

@@ -8,7 +8,7 @@ import pytest
 from kubeloop.tracing.views.pod_lines import pod_line
 from kubeloop.tracing.views.rollout import rollout
 from kubeloop.tracing.views.rollout_view import rollout_log_line, rollout_view
-from support.trace_documents import document, pods, rendered, span
+from support.traces.trace_documents import document, pods, rendered, span
 
 
 def test_view_of_rollout_without_pods():

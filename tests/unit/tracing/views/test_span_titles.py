@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.tracing.views.span_titles import span_details, title
-from support.trace_documents import span
+from support.traces.trace_documents import span
 
 
 @pytest.mark.parametrize(

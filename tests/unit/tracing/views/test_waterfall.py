@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from kubeloop.tracing.views.waterfall import waterfall
-from support.pod_traces import trace_pod
-from support.trace_documents import document, rendered, span
+from support.traces.pod_traces import trace_pod
+from support.traces.trace_documents import document, rendered, span
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -14,7 +14,7 @@ from kubeloop.kube.errors import ApiError, NotFound
 from kubeloop.kube.objects.api_types import ReplicaSet, convert
 from kubeloop.kube.objects.resources import NAMESPACES, PODS, REPLICA_SETS
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
-from support.recorded_events import RecordedEvents
+from support.simulation.recorded_events import RecordedEvents
 
 pytestmark = pytest.mark.virtual_time
 

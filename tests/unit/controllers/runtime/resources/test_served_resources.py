@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kubeloop.controllers.runtime.resources.served_resources import ServedResources
-from support.fake_apiserver import WIDGETS
+from support.apiserver.fake_apiserver import WIDGETS
 
 pytestmark = pytest.mark.virtual_time
 

@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.controllers.runtime.services.managed_slices import ManagedSlices
 from kubeloop.kube.objects.resources import ENDPOINT_SLICES, NAMESPACES
-from support.fake_apiserver import FakeApiServer
+from support.apiserver.fake_apiserver import FakeApiServer
 
 pytestmark = pytest.mark.virtual_time
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"

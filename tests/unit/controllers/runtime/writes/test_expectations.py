@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kubeloop.controllers.runtime.writes.expectations import EXPECTATIONS_TIMEOUT, Expectations, UIDExpectations
-from support.set_clock import SetClock
+from support.simulation.set_clock import SetClock
 
 KEY = "ns/rs"
 

@@ -11,7 +11,7 @@ from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_KIND, get_served_resource
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS
-from support.admission_attributes import create_attributes
+from support.apiserver.admission_attributes import create_attributes
 
 
 @pytest.mark.parametrize(

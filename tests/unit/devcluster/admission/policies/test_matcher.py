@@ -12,7 +12,7 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import BY_KIND
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import NAMESPACES, NODES
-from support.admission_attributes import create_attributes
+from support.apiserver.admission_attributes import create_attributes
 
 JSON = dict[str, Any]
 

@@ -10,7 +10,7 @@ from kubeloop.devcluster.admission.policies.mutating_admission_policy import Mut
 from kubeloop.devcluster.api.served_resources import BY_KIND, get_served_resource
 from kubeloop.devcluster.api.slow_work import LoopBudget
 from kubeloop.kube.objects.resources import CONFIG_MAPS
-from support.policy_cluster import EVERY_RESOURCE, PolicyCluster
+from support.apiserver.policy_cluster import EVERY_RESOURCE, PolicyCluster
 
 JSON = dict[str, Any]
 

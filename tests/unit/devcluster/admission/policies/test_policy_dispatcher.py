@@ -21,7 +21,7 @@ from kubeloop.devcluster.api.slow_work import LoopBudget
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES
 from kubeloop.kube.policy_cel.environment import Environment
-from support.admission_attributes import create_attributes
+from support.apiserver.admission_attributes import create_attributes
 
 JSON = dict[str, Any]
 VALUES: JSON = {"object": {"a": 1}, "oldObject": None, "request": {}, "namespaceObject": None, "authorizer": None}

@@ -20,8 +20,8 @@ from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import NAMESPACES
-from support.policy_cluster import ADMISSION, CONFIG_MAPS, EVERY_RESOURCE, PolicyCluster
-from support.request_contexts import request_context
+from support.apiserver.policy_cluster import ADMISSION, CONFIG_MAPS, EVERY_RESOURCE, PolicyCluster
+from support.apiserver.request_contexts import request_context
 
 JSON = dict[str, Any]
 FORBID_A: JSON = {"validations": [{"expression": "object == null || object.metadata.name != 'a'", "message": "no a"}]}

@@ -1,15 +1,15 @@
-"""Recorded responses of kube-apiserver to the requests of tests/support/policy_cases.yaml.
+"""Recorded responses of kube-apiserver to the requests of tests/support/comparison/policy_cases.yaml.
 
 `policy_responses.json` holds the responses of kube-apiserver v1.36.2; tests/parity/test_admission_policies.py sends the
-same requests to an installed kube-apiserver, and tests/support/record_responses.py records them again.
+same requests to an installed kube-apiserver, and tests/support/comparison/record_responses.py records them again.
 """
 
 import json
 from pathlib import Path
 
-from support import policy_cases
-from support.api_requests import InProcessApi
-from support.policy_cases import comparable, judged_requests, setup_requests
+from support.apiserver.api_requests import InProcessApi
+from support.comparison import policy_cases
+from support.comparison.policy_cases import comparable, judged_requests, setup_requests
 
 RESPONSES = Path(policy_cases.__file__).parent / "policy_responses.json"
 

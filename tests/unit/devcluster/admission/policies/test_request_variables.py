@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubeloop.devcluster.admission.policies.request_variables import namespace_value, request_value
 from kubeloop.devcluster.api.served_resources import BY_KIND
-from support.admission_attributes import create_attributes
+from support.apiserver.admission_attributes import create_attributes
 
 
 def test_request_value_has_the_matched_and_the_requested_version():

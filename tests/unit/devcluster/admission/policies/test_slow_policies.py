@@ -13,7 +13,7 @@ from kubeloop.cel.program import CelProgram, EvaluationResult
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.kube.objects.resources import CONFIG_MAPS as CONFIG_MAP_KIND
 from kubeloop.kube.objects.resources import RESOURCE_QUOTAS, Resource
-from support.api_requests import InProcessApi, pending_of, request, response_of
+from support.apiserver.api_requests import InProcessApi, pending_of, request, response_of
 
 JSON = dict[str, Any]
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"

@@ -11,7 +11,7 @@ from kubeloop.devcluster.handlers.containers.container_logs import file_addition
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, LogAnswer, Rule
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import PODS
-from support.stream_server import StreamServer, stream_server
+from support.apiserver.stream_server import StreamServer, stream_server
 
 CRI = (
     "2026-01-01T00:00:00.1Z stdout F first\n2026-01-01T00:00:01Z stderr P se\n2026-01-01T00:00:01Z stderr F cond\n"

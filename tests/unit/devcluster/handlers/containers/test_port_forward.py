@@ -17,8 +17,8 @@ from kubeloop.devcluster.handlers.containers.spdy_frames import SpdyEvent, SpdyF
 from kubeloop.devcluster.handlers.containers.websocket import V4 as CHANNELS
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, PortForwardAnswer, Rule
 from kubeloop.kube.feature_gates import FeatureGates
-from support.spdy_client import SpdyClient, control_frame
-from support.stream_server import stream_server
+from support.apiserver.spdy_client import SpdyClient, control_frame
+from support.apiserver.stream_server import stream_server
 
 
 class Tunnel:

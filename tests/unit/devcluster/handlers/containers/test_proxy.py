@@ -15,7 +15,7 @@ from kubeloop.devcluster.handlers.containers.proxy import ProxyTarget, proxy
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, PortForwardAnswer, Rule
 from kubeloop.devcluster.server.listener import loopback_socket
 from kubeloop.kube.objects.resources import PODS, SERVICES
-from support.stream_server import StreamServer, stream_server
+from support.apiserver.stream_server import StreamServer, stream_server
 
 POD, NODE = "/api/v1/namespaces/default/pods/p", "/api/v1/nodes/n"
 ONE_RESPONSE = "import sys; sys.stdin.readline(); print('HTTP/1.1 200 OK\\r\\n\\r\\nfrom a command')"

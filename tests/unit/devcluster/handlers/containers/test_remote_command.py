@@ -14,7 +14,7 @@ from kubeloop.devcluster.handlers.containers.remote_command import V5
 from kubeloop.devcluster.handlers.containers.websocket import V4
 from kubeloop.devcluster.kubelet.container_answers import AttachAnswer, ContainerAnswers, Entry, ExecAnswer, Rule
 from kubeloop.kube.feature_gates import FeatureGates
-from support.stream_server import stream_server
+from support.apiserver.stream_server import stream_server
 
 
 def execs(*command: str, **fields: object) -> ContainerAnswers:

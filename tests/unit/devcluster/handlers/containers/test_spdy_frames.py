@@ -15,7 +15,7 @@ from kubeloop.devcluster.handlers.containers.spdy_frames import (
     StreamOpened,
     StreamReset,
 )
-from support.spdy_client import SpdyClient, control_frame
+from support.apiserver.spdy_client import SpdyClient, control_frame
 
 
 def test_streams_are_opened_with_compressed_headers():

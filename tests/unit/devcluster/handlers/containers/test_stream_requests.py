@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 PODS = "/api/v1/namespaces/default/pods"
 SERVICES = "/api/v1/namespaces/default/services"

@@ -11,7 +11,7 @@ from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.handlers.containers.websocket import WebSocket, accept_websocket, websocket_protocol
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, ExecAnswer, LogAnswer, Rule
 from kubeloop.kube.objects.resources import PODS
-from support.stream_server import stream_server
+from support.apiserver.stream_server import stream_server
 
 CAT = ContainerAnswers(execs=[Rule((Entry(ExecAnswer(("cat",))),))])
 EXEC = "exec?container=web&command=x&stdin=true&stdout=true"

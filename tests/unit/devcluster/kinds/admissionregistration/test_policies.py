@@ -16,7 +16,7 @@ from kubeloop.devcluster.kinds.admissionregistration.validating_admission_policy
     validate_validating_binding,
 )
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 RULE = {"operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["v1"], "resources": ["pods"], "scope": "*"}
 REMOVE_LABELS = {

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.kinds.admissionregistration import mutating_webhook_configuration as mutating
 from kubeloop.devcluster.kinds.admissionregistration import validating_webhook_configuration as validating
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 KINDS = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"]

@@ -9,7 +9,7 @@ from kubeloop.devcluster.kinds.apps.controller_revision import (
     validate_controller_revision_update,
 )
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 
 @pytest.mark.parametrize(

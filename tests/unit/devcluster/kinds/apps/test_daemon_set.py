@@ -13,7 +13,7 @@ from kubeloop.devcluster.kinds.apps.daemon_set import (
 )
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import DAEMON_SETS
-from support.validation_causes import defaulted, pod, validator_causes, workload
+from support.objects.validation_causes import defaulted, pod, validator_causes, workload
 
 
 def daemon_set(**spec: Any) -> JSON:

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.kinds.apps.deployment import validate_deployment, validate_deployment_status_update
 from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICA_SETS, Resource
-from support.validation_causes import create_causes, defaulted, pod, update_causes, validator_causes, workload
+from support.objects.validation_causes import create_causes, defaulted, pod, update_causes, validator_causes, workload
 
 JSON = dict[str, Any]
 

@@ -11,7 +11,7 @@ from kubeloop.devcluster.kinds.apps.replica_set import (
 )
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import REPLICA_SETS
-from support.validation_causes import defaulted, validator_causes, workload
+from support.objects.validation_causes import defaulted, validator_causes, workload
 
 NOT_NEGATIVE = "must be greater than or equal to 0"
 

@@ -9,7 +9,7 @@ import pytest
 from kubeloop.devcluster.kinds.apps.stateful_set import validate_stateful_set, validate_stateful_set_status_update
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import STATEFUL_SETS
-from support.validation_causes import defaulted, update_causes, validator_causes, workload
+from support.objects.validation_causes import defaulted, update_causes, validator_causes, workload
 
 
 def test_most_stateful_set_fields_are_immutable() -> None:

@@ -14,7 +14,7 @@ from kubeloop.devcluster.kinds.autoscaling.horizontal_pod_autoscaler import (
 )
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
 RESOURCE = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 1}}}

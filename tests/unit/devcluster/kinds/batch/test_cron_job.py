@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.kinds.batch.cron_job import validate_cron_job, validate_cron_job_update
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 TEMPLATE = {
     "spec": {

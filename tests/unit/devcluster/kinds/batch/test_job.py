@@ -11,7 +11,7 @@ from kubeloop.devcluster.api.served_resources import JOBS
 from kubeloop.devcluster.kinds.batch.job import index_count, validate_job_spec
 from kubeloop.devcluster.kinds.batch.job_status import index_interval
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import create_causes, defaulted, update_causes, validator_causes
+from support.objects.validation_causes import create_causes, defaulted, update_causes, validator_causes
 
 
 def test_stored_job_may_lack_newer_labels():

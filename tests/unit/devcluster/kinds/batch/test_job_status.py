@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.api.served_resources import JOBS
 from kubeloop.devcluster.kinds.batch.job_status import validate_job_status_update
-from support.validation_causes import update_causes, validator_causes
+from support.objects.validation_causes import update_causes, validator_causes
 
 JSON = dict[str, Any]
 

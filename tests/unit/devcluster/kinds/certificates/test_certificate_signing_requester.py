@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 PATH = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"

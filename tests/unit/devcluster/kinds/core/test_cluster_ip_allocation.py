@@ -17,9 +17,9 @@ from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList, error_list_type
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import SERVICES
-from support.api_requests import InProcessApi
-from support.service_responses import SERVICES_PATH, causes_or_message, port
-from support.set_clock import SetClock
+from support.apiserver.api_requests import InProcessApi
+from support.objects.service_responses import SERVICES_PATH, causes_or_message, port
+from support.simulation.set_clock import SetClock
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.devcluster.kinds.core.endpoints import validate_endpoints, validate_endpoints_update
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 ADDRESS = {"ip": "10.0.0.1"}
 PORT = {"port": 80, "protocol": "TCP"}

@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.devcluster.kinds.core.event import validate_event
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 MISMATCH = "does not match event.namespace"
 

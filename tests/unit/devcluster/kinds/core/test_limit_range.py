@@ -7,7 +7,7 @@ import pytest
 from kubeloop.devcluster.api.served_resources import LIMIT_RANGES
 from kubeloop.devcluster.kinds.core.limit_range import validate_limit_range
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import create_causes, validator_causes
+from support.objects.validation_causes import create_causes, validator_causes
 
 
 def test_limit_range_amounts_must_be_consistent():

@@ -12,7 +12,7 @@ from kubeloop.devcluster.kinds.core.namespace import (
     validate_namespace_status_update,
 )
 from kubeloop.kube.objects.resources import NAMESPACES
-from support.validation_causes import update_causes, validator_causes
+from support.objects.validation_causes import update_causes, validator_causes
 
 
 def test_namespace_phase_follows_its_deletion() -> None:

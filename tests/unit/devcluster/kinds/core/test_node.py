@@ -7,7 +7,7 @@ import pytest
 from kubeloop.devcluster.kinds.core.node import validate_node, validate_node_status_update
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES
-from support.validation_causes import create_causes, update_causes, validator_causes
+from support.objects.validation_causes import create_causes, update_causes, validator_causes
 
 
 def test_node_pod_cidr_and_provider_are_immutable():

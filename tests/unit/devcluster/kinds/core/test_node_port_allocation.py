@@ -12,8 +12,8 @@ from kubeloop.devcluster.kinds.core.node_port_allocation import (
     NodePortOperation,
     allocate_health_check_port,
 )
-from support.api_requests import InProcessApi
-from support.service_responses import SERVICES_PATH, causes_or_message, port
+from support.apiserver.api_requests import InProcessApi
+from support.objects.service_responses import SERVICES_PATH, causes_or_message, port
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.kinds.core.persistent_volume import validate_persistent_volume
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUMES
-from support.validation_causes import create_causes, update_causes, validator_causes
+from support.objects.validation_causes import create_causes, update_causes, validator_causes
 
 
 def test_local_volume_requires_node_affinity():

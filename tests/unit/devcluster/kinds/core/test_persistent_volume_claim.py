@@ -11,7 +11,7 @@ from kubeloop.devcluster.kinds.core.persistent_volume_claim import (
     validate_persistent_volume_claim_update,
 )
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS
-from support.validation_causes import update_causes, validator_causes
+from support.objects.validation_causes import update_causes, validator_causes
 
 JSON = dict[str, Any]
 

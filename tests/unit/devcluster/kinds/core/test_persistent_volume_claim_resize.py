@@ -10,7 +10,7 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.kinds.core.persistent_volume_claim import check_claim_resize
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import STORAGE_CLASSES
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 NOT_BOUND = "Only bound persistent volume claims can be expanded"

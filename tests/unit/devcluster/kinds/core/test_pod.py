@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.devcluster.kinds.core.pod import STRATEGY
 from kubeloop.kube.objects.resources import PODS
-from support.validation_causes import defaulted, pod
+from support.objects.validation_causes import defaulted, pod
 
 
 @pytest.mark.parametrize(("sent", "expected"), [(-5, 1), (0, 0), (7, 7)])

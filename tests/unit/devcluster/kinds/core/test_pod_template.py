@@ -7,7 +7,7 @@ from typing import Any
 from kubeloop.devcluster.api.served_resources import POD_TEMPLATES
 from kubeloop.devcluster.kinds.core.pod_template import validate_pod_template, validate_pod_template_update
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import defaulted, pod, validator_causes
+from support.objects.validation_causes import defaulted, pod, validator_causes
 
 
 def pod_template(**spec: Any) -> JSON:

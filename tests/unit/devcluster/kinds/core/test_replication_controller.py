@@ -12,7 +12,7 @@ from kubeloop.devcluster.kinds.core.replication_controller import (
 )
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import REPLICATION_CONTROLLERS
-from support.validation_causes import create_causes, defaulted, pod, validator_causes
+from support.objects.validation_causes import create_causes, defaulted, pod, validator_causes
 
 
 def test_replication_controller_name_length_is_in_bytes():

@@ -10,7 +10,7 @@ from kubeloop.devcluster.kinds.core.resource_quota import (
 )
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import RESOURCE_QUOTAS
-from support.validation_causes import create_causes, update_causes, validator_causes
+from support.objects.validation_causes import create_causes, update_causes, validator_causes
 
 
 def test_resource_quota_names_and_scopes():

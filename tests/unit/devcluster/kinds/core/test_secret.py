@@ -10,7 +10,7 @@ import pytest
 from kubeloop.devcluster.kinds.core.config_map import validate_config_map, validate_config_map_update
 from kubeloop.devcluster.kinds.core.secret import validate_secret, validate_secret_update
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 LIMIT = 1 << 20
 

@@ -15,7 +15,7 @@ from kubeloop.devcluster.kinds.core.service import (
     validate_service_update,
 )
 from kubeloop.kube.objects.resources import SERVICES
-from support.validation_causes import cause_texts, create_causes, defaulted, validator_causes
+from support.objects.validation_causes import cause_texts, create_causes, defaulted, validator_causes
 
 JSON = dict[str, Any]
 

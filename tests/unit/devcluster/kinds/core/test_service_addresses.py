@@ -14,9 +14,9 @@ from kubeloop.devcluster.kinds.core.service_addresses import (
     prepare_addresses_for_create,
     prepare_addresses_for_update,
 )
-from support.api_requests import InProcessApi
-from support.service_responses import SERVICES_PATH, causes_or_message, port
-from support.validation_causes import cause_texts
+from support.apiserver.api_requests import InProcessApi
+from support.objects.service_responses import SERVICES_PATH, causes_or_message, port
+from support.objects.validation_causes import cause_texts
 
 JSON = dict[str, Any]
 SINGLE: JSON = {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"]}

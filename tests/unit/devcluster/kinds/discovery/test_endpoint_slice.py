@@ -12,7 +12,7 @@ from kubeloop.devcluster.kinds.discovery.endpoint_slice import (
     validate_fully_qualified_domain_name,
 )
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 
 def endpoint_slice(kind: str = "IPv4", *addresses: str, ports: list[JSON] | None = None, **endpoint: Any) -> JSON:

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.kinds.events.event import validate_events_v1_event, validate_events_v1_event_update
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 
 def event_v1(**fields: Any) -> JSON:

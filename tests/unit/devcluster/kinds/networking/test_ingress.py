@@ -19,7 +19,7 @@ from kubeloop.devcluster.kinds.networking.ingress_class import (
 from kubeloop.devcluster.validation.common.error_list import error_list_type
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 BACKEND = {"service": {"name": "s", "port": {"number": 80}}}
 PATH = "spec.rules[0].http.paths[0]"

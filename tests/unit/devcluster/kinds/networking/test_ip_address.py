@@ -10,7 +10,7 @@ from kubeloop.devcluster.kinds.networking.ip_address import (
     validate_ip_address_update,
 )
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 PARENT = {"group": "", "resource": "services", "namespace": "default", "name": "s"}
 

@@ -11,7 +11,7 @@ from kubeloop.devcluster.kinds.networking.network_policy import (
     validate_network_policy_update,
 )
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 
 def policy(peer: JSON | None = None, port: JSON | None = None, **spec: Any) -> JSON:

@@ -8,7 +8,7 @@ from kubeloop.devcluster.kinds.networking.service_cidr import (
     validate_service_cidr,
     validate_service_cidr_update,
 )
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 V4, V6 = "10.0.0.0/24", "2001:db8::/64"
 

@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.devcluster.kinds.node.runtime_class import validate_runtime_class, validate_runtime_class_update
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 TOLERATION = {"key": "a", "operator": "Exists"}
 

@@ -10,7 +10,7 @@ from kubeloop.devcluster.kinds.policy.pod_disruption_budget import (
     validate_pod_disruption_budget_update,
 )
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from kubeloop.devcluster.kinds.rbac.cluster_role_binding import validate_cluster
 from kubeloop.devcluster.kinds.rbac.role import validate_role
 from kubeloop.devcluster.kinds.rbac.role_binding import validate_role_binding, validate_role_binding_update
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 GROUP = "rbac.authorization.k8s.io"
 RULE = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}

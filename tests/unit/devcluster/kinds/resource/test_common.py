@@ -12,7 +12,7 @@ from kubeloop.devcluster.kinds.resource.common import (
     validate_pool_name,
     validate_raw_object,
 )
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from kubeloop.devcluster.kinds.resource import device_taint_rule
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import cause_texts
+from support.objects.validation_causes import cause_texts
 
 TAINT = {"key": "example.com/broken", "effect": "NoExecute"}
 SUPPORTED = 'supported values: "NoExecute", "NoSchedule", "None"'

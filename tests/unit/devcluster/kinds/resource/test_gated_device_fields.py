@@ -12,7 +12,7 @@ from kubeloop.devcluster.kinds.resource.resource_claim import STRATEGY
 from kubeloop.devcluster.registry.disabled_fields import DEFAULT_FIELDS, DisabledFields
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
-from support.kinds import strategy_named
+from support.objects.kinds import strategy_named
 
 JSON = dict[str, Any]
 

@@ -12,7 +12,7 @@ from kubeloop.devcluster.validation.common.error_list import error_list_type
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from support.validation_causes import cause_texts, create_causes, defaulted, update_causes, validator_causes
+from support.objects.validation_causes import cause_texts, create_causes, defaulted, update_causes, validator_causes
 
 REQUEST: JSON = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
 OPAQUE: JSON = {"opaque": {"driver": "gpu.example.com", "parameters": {"mode": "fast"}}}

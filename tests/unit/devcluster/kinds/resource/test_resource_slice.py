@@ -9,7 +9,7 @@ import pytest
 from kubeloop.devcluster.kinds.resource.resource_slice import validate_resource_slice
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import RESOURCE_SLICES
-from support.validation_causes import create_causes, defaulted, update_causes, validator_causes
+from support.objects.validation_causes import create_causes, defaulted, update_causes, validator_causes
 
 FIRST = "spec.devices[0]"
 ONE_SELECTION = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"

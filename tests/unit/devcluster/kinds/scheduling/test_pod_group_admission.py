@@ -13,7 +13,7 @@ from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import GANG_SCHEDULING_GATES, FeatureGates
 from kubeloop.kube.objects.resources import POD_GROUPS, WORKLOADS
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"

@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.devcluster.kinds.scheduling.priority_class import validate_priority_class, validate_priority_class_update
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 RESERVED = "priority class names with 'system-' prefix are reserved for system use only. error:"
 

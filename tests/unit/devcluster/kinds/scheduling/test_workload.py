@@ -10,7 +10,7 @@ from kubeloop.devcluster.kinds.scheduling import pod_group, workload
 from kubeloop.devcluster.validation.common.error_list import ErrorList, error_list_type
 from kubeloop.kube.feature_gates import GANG_SCHEDULING_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import cause_texts
+from support.objects.validation_causes import cause_texts
 
 ALL_GATES = FeatureGates(dict.fromkeys(GANG_SCHEDULING_GATES, True))
 GENERIC = FeatureGates({"GenericWorkload": True})

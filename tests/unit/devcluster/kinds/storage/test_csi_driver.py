@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.devcluster.kinds.storage.csi_driver import validate_csi_driver, validate_csi_driver_update
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.devcluster.kinds.storage.csi_node import validate_csi_node, validate_csi_node_update
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 DRIVER = {"name": "a.b", "nodeID": "n", "topologyKeys": ["zone"]}
 

@@ -6,7 +6,7 @@ from kubeloop.devcluster.kinds.storage.csi_storage_capacity import (
     validate_csi_storage_capacity,
     validate_csi_storage_capacity_update,
 )
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 CAPACITY = {"storageClassName": "s", "capacity": "0", "nodeTopology": {"matchLabels": {"zone": "a"}}}
 

@@ -12,7 +12,7 @@ from kubeloop.devcluster.kinds.storage.storage_class import (
     validate_storage_class_update,
 )
 from kubeloop.kube.objects.resources import STORAGE_CLASSES
-from support.validation_causes import create_causes, validator_causes
+from support.objects.validation_causes import create_causes, validator_causes
 
 
 def test_empty_topology_terms_are_duplicates():

@@ -12,7 +12,7 @@ from kubeloop.devcluster.kinds.storage.volume_attachment import (
     validate_volume_attachment_update,
 )
 from kubeloop.kube.objects.resources import VOLUME_ATTACHMENTS
-from support.validation_causes import create_causes, validator_causes
+from support.objects.validation_causes import create_causes, validator_causes
 
 
 def test_inline_volume_spec_has_fewer_fields():

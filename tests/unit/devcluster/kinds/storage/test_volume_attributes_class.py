@@ -6,7 +6,7 @@ from kubeloop.devcluster.kinds.storage.volume_attributes_class import (
     validate_volume_attributes_class,
     validate_volume_attributes_class_update,
 )
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 CLASS = {"driverName": "a.b", "parameters": {"iops": "1"}}
 

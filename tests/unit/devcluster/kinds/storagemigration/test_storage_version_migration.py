@@ -11,7 +11,7 @@ from kubeloop.devcluster.kinds.storagemigration.storage_version_migration import
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.feature_gates import FeatureGates
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 PATH = "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations"
 WIDGETS = {"resource": "widgets", "group": "example.com"}

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.kubelet.stages.files import Finalizers, read_stages
 from kubeloop.kube.errors import UserError
-from support.stages import DELETE, SELECT_ALL, stage_text
+from support.objects.stages import DELETE, SELECT_ALL, stage_text
 
 
 @pytest.mark.parametrize(

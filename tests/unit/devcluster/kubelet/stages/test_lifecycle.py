@@ -11,7 +11,7 @@ import pytest
 from kubeloop.devcluster.kubelet.stages.files import Stage
 from kubeloop.devcluster.kubelet.stages.lifecycle import delay_seconds, matches, select_stage
 from kubeloop.devcluster.languages.jq import Program, Results
-from support.stages import DELETE, SELECT_ALL, stage_text
+from support.objects.stages import DELETE, SELECT_ALL, stage_text
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 POD = {

@@ -13,8 +13,8 @@ from kubeloop.devcluster.kubelet.stages.files import Stage
 from kubeloop.devcluster.kubelet.stages.lifecycle import delay_seconds, select_stage
 from kubeloop.devcluster.kubelet.stages.objects import ObjectStages
 from kubeloop.devcluster.kubelet.stages.requests import StageRequests
-from support.api_requests import InProcessApi
-from support.set_clock import SetClock
+from support.apiserver.api_requests import InProcessApi
+from support.simulation.set_clock import SetClock
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -14,8 +14,8 @@ from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, NodeSet
 from kubeloop.devcluster.simulation.simulation import Simulation
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import LEASES, NODES, PODS
-from support.simulated_cluster import SimulatedCluster
-from support.stages import DELETE, SELECT_ALL, stage_text
+from support.objects.stages import DELETE, SELECT_ALL, stage_text
+from support.simulation.simulated_cluster import SimulatedCluster
 
 POD_STARTS = stage_text(
     "pod-starts",

@@ -16,8 +16,8 @@ from kubeloop.devcluster.kubelet.stages.objects import ObjectStages
 from kubeloop.devcluster.kubelet.stages.requests import StageRequests
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.clock import SystemClock
-from support.api_requests import InProcessApi
-from support.stages import stage_text
+from support.apiserver.api_requests import InProcessApi
+from support.objects.stages import stage_text
 
 JSON = dict[str, Any]
 NAMESPACE = "/api/v1/namespaces/default"

@@ -13,7 +13,7 @@ import pytest
 from kubeloop.devcluster.kubelet.stages.files import Stage, read_stages
 from kubeloop.devcluster.kubelet.stages.schedule import PendingStage, StageSchedule
 from kubeloop.devcluster.simulation.timers import TimerQueue
-from support.set_clock import SetClock
+from support.simulation.set_clock import SetClock
 
 STAGE = """
 apiVersion: kwok.x-k8s.io/v1alpha1

@@ -26,10 +26,10 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.times import time_text
 
 DEPTH = 6
-RECORDED = Path(__file__).parents[4] / "support" / "recorded_protobuf.json"
+RECORDED = Path(__file__).parents[4] / "support" / "comparison" / "recorded_protobuf.json"
 """One object per kind of kube-apiserver v1.36.2: its JSON, and its message without envelope.
 
-tests/support/record_responses.py records them again.
+tests/support/comparison/record_responses.py records them again.
 """
 
 SECONDS = (0, -1, -(2**62), -62_135_596_801, -62_135_596_799, -30_610_224_001, 253_402_300_799, 253_402_300_800, 2**62)

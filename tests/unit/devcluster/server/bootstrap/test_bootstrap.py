@@ -16,7 +16,7 @@ from kubeloop.devcluster.server.bootstrap import Identity
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.feature_gates import FeatureGates
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 

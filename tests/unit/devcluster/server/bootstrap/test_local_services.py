@@ -11,7 +11,7 @@ import pytest
 from kubeloop.devcluster.api.served_resources import API_SERVICES, CUSTOM_RESOURCE_DEFINITIONS
 from kubeloop.devcluster.server.bootstrap.local_services import LocalServices
 from kubeloop.devcluster.storage.store import ObjectStore
-from support.set_clock import SetClock
+from support.simulation.set_clock import SetClock
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

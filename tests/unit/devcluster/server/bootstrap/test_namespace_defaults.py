@@ -10,7 +10,7 @@ import pytest
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.server.bootstrap.namespace_defaults import NamespaceDefaults
 from kubeloop.devcluster.storage.data_directory import DataDirectory
-from support.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 NAMESPACES = "/api/v1/namespaces"

@@ -18,7 +18,7 @@ from kubeloop.devcluster.validation.common.error_list import (
     validate_positive_int_or_percent,
 )
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from kubeloop.devcluster.validation.common.object_meta import (
 )
 from kubeloop.devcluster.validation.validate import validate_update
 from kubeloop.kube.objects.resources import CONFIG_MAPS, PODS
-from support.validation_causes import cause_texts, create_causes, defaulted, pod, validator_causes
+from support.objects.validation_causes import cause_texts, create_causes, defaulted, pod, validator_causes
 
 JSON = dict[str, Any]
 

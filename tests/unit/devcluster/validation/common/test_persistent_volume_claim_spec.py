@@ -12,7 +12,7 @@ from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
     validate_claim_spec,
 )
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 
 def claim_spec(storage: str = "1Gi", **fields: Any) -> JSON:

@@ -7,7 +7,7 @@ import pytest
 from kubeloop.devcluster.validation.common.required_fields import validate_required_fields
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 CONDITION = {"type": "Ready", "status": "True", "reason": "Ok", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 

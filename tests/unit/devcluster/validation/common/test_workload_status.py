@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.validation.common.workload_status import validate_collision_count
 from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, Resource
-from support.validation_causes import update_causes, validator_causes, workload
+from support.objects.validation_causes import update_causes, validator_causes, workload
 
 JSON = dict[str, Any]
 

@@ -17,7 +17,7 @@ from kubeloop.devcluster.validation.pod.containers import (
     validate_resource_requirements,
 )
 from kubeloop.kube.objects.resources import PODS
-from support.validation_causes import create_causes, pod, pod_with_container, validator_causes
+from support.objects.validation_causes import create_causes, pod, pod_with_container, validator_causes
 
 JSON = dict[str, Any]
 

@@ -15,7 +15,7 @@ from kubeloop.devcluster.validation.pod.pod_spec import (
 )
 from kubeloop.devcluster.validation.validate import validate_create
 from kubeloop.kube.objects.resources import PODS
-from support.validation_causes import create_causes, defaulted, pod, pod_with_container, validator_causes
+from support.objects.validation_causes import create_causes, defaulted, pod, pod_with_container, validator_causes
 
 JSON = dict[str, Any]
 

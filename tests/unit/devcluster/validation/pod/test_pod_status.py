@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.validation.pod.pod_status import validate_pod_status_update
 from kubeloop.kube.objects.resources import PODS
-from support.validation_causes import pod, update_causes, validator_causes
+from support.objects.validation_causes import pod, update_causes, validator_causes
 
 JSON = dict[str, Any]
 

@@ -15,7 +15,14 @@ from kubeloop.devcluster.validation.pod.pod_subresources import (
 )
 from kubeloop.devcluster.validation.validate import validate_update
 from kubeloop.kube.objects.resources import PODS
-from support.validation_causes import cause_texts, defaulted, pod, pod_with_container, update_causes, validator_causes
+from support.objects.validation_causes import (
+    cause_texts,
+    defaulted,
+    pod,
+    pod_with_container,
+    update_causes,
+    validator_causes,
+)
 
 JSON = dict[str, Any]
 

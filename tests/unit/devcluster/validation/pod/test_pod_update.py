@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.validation.pod.pod_update import validate_immutable_annotations, validate_pod_update
 from kubeloop.kube.objects.resources import PODS
-from support.validation_causes import defaulted, pod, pod_with_container, update_causes, validator_causes
+from support.objects.validation_causes import defaulted, pod, pod_with_container, update_causes, validator_causes
 
 JSON = dict[str, Any]
 

@@ -12,7 +12,7 @@ from kubeloop.devcluster.validation.pod.scheduling import (
     validate_topology_spread,
 )
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 
 @pytest.mark.parametrize(

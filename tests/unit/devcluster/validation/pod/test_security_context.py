@@ -18,7 +18,7 @@ from kubeloop.devcluster.validation.pod.security_context import (
 )
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
-from support.validation_causes import validator_causes
+from support.objects.validation_causes import validator_causes
 
 
 def test_containers_are_visited_in_order_of_their_kinds() -> None:

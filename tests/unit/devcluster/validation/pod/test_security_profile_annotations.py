@@ -15,8 +15,8 @@ from kubeloop.devcluster.validation.pod.security_profile_annotations import (
     validate_profile_annotations,
     validate_profiles_match_fields,
 )
-from support.api_requests import InProcessApi
-from support.validation_causes import pod, validator_causes
+from support.apiserver.api_requests import InProcessApi
+from support.objects.validation_causes import pod, validator_causes
 
 JSON = dict[str, Any]
 

@@ -12,7 +12,7 @@ from kubeloop.devcluster.validation.pod.stored_features import error_list_for_up
 from kubeloop.devcluster.validation.validate import validate_create, validate_update
 from kubeloop.kube.feature_gates import GATES, FeatureGates
 from kubeloop.kube.objects.resources import DEPLOYMENTS
-from support.validation_causes import defaulted, pod, workload
+from support.objects.validation_causes import defaulted, pod, workload
 
 JSON = dict[str, Any]
 

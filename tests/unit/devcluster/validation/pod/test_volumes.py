@@ -16,7 +16,7 @@ from kubeloop.devcluster.validation.pod.volumes import (
     validate_volumes,
 )
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
-from support.validation_causes import cause_texts, create_causes, pod, validator_causes, workload
+from support.objects.validation_causes import cause_texts, create_causes, pod, validator_causes, workload
 
 JSON = dict[str, Any]
 

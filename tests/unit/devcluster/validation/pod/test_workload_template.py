@@ -11,7 +11,7 @@ from kubeloop.devcluster.validation.pod.workload_template import (
 )
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import DEPLOYMENTS
-from support.validation_causes import defaulted, validator_causes, workload
+from support.objects.validation_causes import defaulted, validator_causes, workload
 
 
 @pytest.mark.parametrize(

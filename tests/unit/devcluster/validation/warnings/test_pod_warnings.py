@@ -10,7 +10,7 @@ from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.validation.validate import write_warnings
 from kubeloop.devcluster.validation.warnings.pod_warnings import overlapping_path_warnings, pod_warnings
 from kubeloop.kube.objects.resources import PODS
-from support.validation_causes import pod
+from support.objects.validation_causes import pod
 
 MASTER = {"node-role.kubernetes.io/master": "a"}
 

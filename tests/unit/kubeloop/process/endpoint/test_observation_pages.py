@@ -14,7 +14,7 @@ from kubeloop.process.endpoint.server import EndpointServer
 from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 from kubeloop.process.observation.observation import Observation, ObservationSettings
 from kubeloop.tracing.observation.clock_skew import ClockSkew
-from support.endpoints import serving
+from support.processes.endpoints import serving
 
 
 async def test_pages_cover_readiness_configuration_and_traces():

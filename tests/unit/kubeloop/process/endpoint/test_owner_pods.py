@@ -11,8 +11,8 @@ from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.kube.objects.resources import NAMESPACES
 from kubeloop.process.endpoint.owner_pods import cron_job_runs, find_owner, first_pending, owner_document, pods_of
 from kubeloop.process.endpoint.trace_targets import Target
-from support.batch_objects import create_cron_job, create_job
-from support.fake_apiserver import FakeApiServer
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.objects.batch_objects import create_cron_job, create_job
 
 
 def pod(name: str, kind: str, owner: str, *, namespace: str = "ns", labels: Any = None, **fields: Any) -> Pod:

@@ -13,7 +13,7 @@ from kubeloop.process.endpoint.scheduler_dump_pages import add_dump_pages
 from kubeloop.process.endpoint.server import EndpointServer
 from kubeloop.process.endpoint.trace_pages import add_trace_pages
 from kubeloop.testing.in_memory import memory_cluster
-from support.endpoints import serving
+from support.processes.endpoints import serving
 
 
 async def get(url, path):

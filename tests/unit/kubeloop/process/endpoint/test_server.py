@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.server import EndpointServer, RawResponse
-from support.endpoints import serving
+from support.processes.endpoints import serving
 
 
 @asynccontextmanager

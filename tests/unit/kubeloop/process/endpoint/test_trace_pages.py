@@ -13,8 +13,8 @@ from kubeloop.process.endpoint.trace_pages import TracePages
 from kubeloop.tracing.observation.clock_skew import API_SERVER
 from kubeloop.tracing.views.browser_page import SCRIPTS
 from kubeloop.tracing.views.phases import KEYS
-from support.cli_processes import ROOT
-from support.traced_pods import TracedPods
+from support.processes.cli_processes import ROOT
+from support.traces.traced_pods import TracedPods
 
 
 async def test_trace_pages_reject_foreign_host_headers():

@@ -13,7 +13,7 @@ from kubeloop.process.endpoint.server import EndpointServer
 from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 from kubeloop.process.metrics.trace_metrics import MAX_GROUPS, PrometheusTraceMetrics
 from kubeloop.tracing.metrics_interface import TracedPod
-from support.endpoints import serving
+from support.processes.endpoints import serving
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 POD = TracedPod(TRACE, "shop", "Deployment")

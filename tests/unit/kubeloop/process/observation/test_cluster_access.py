@@ -6,8 +6,8 @@ import pytest
 
 from kubeloop.kube.errors import UserError
 from kubeloop.process.observation.cluster_access import check_access
-from support.fake_apiserver import FakeApiServer
-from support.faulty_transport import WatchFault, injected_error
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.apiserver.faulty_transport import WatchFault, injected_error
 
 LEASE = ("kube-system", "kubeloop-observe")
 

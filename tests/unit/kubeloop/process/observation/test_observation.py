@@ -15,8 +15,8 @@ from kubeloop.process.observation.observation import Observation, ObservationSet
 from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.spans.traceparent import TraceContext
-from support.fake_apiserver import FakeApiServer
-from support.faulty_transport import injected_error
+from support.apiserver.fake_apiserver import FakeApiServer
+from support.apiserver.faulty_transport import injected_error
 
 pytestmark = pytest.mark.virtual_time
 

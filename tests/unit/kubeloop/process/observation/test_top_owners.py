@@ -12,8 +12,8 @@ from kubeloop.kube.objects.observed_types import ObservedOwner
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NAMESPACES, REPLICA_SETS, STATEFUL_SETS
 from kubeloop.process.observation import top_owners
 from kubeloop.process.observation.top_owners import FORBIDDEN_SECONDS, TopOwners
-from support.fake_apiserver import WIDGETS, FakeApiServer
-from support.faulty_transport import injected_error
+from support.apiserver.fake_apiserver import WIDGETS, FakeApiServer
+from support.apiserver.faulty_transport import injected_error
 
 pytestmark = pytest.mark.virtual_time
 
