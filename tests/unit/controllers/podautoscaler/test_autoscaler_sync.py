@@ -134,6 +134,17 @@ async def test_one_invalid_metric_prevents_only_a_scale_down(apiserver, usage, e
     assert "FailedGetExternalMetric" in reasons(apiserver)
 
 
+@pytest.mark.parametrize("limit", [{"maxReplicas": 2}, {"minReplicas": 2}])
+async def test_replicas_at_a_limit_of_the_range_are_scaled_by_metrics(apiserver, limit):
+    usage = "10m" if "maxReplicas" in limit else "200m"
+    add_target(apiserver, 2)
+    add_running_pods(apiserver, {"a": usage, "b": usage})
+    add_autoscaler(apiserver, **limit, behavior={"scaleDown": {"stabilizationWindowSeconds": 0}})
+    await synced()
+    assert (replicas(apiserver) < 2) is ("maxReplicas" in limit)
+    assert replicas(apiserver) != 2
+
+
 async def test_behavior_limits_the_change(apiserver):
     policies = [{"type": "Pods", "value": 1, "periodSeconds": 60}]
     add_target(apiserver, 2)

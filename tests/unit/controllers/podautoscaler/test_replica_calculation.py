@@ -67,6 +67,7 @@ def test_pods_are_grouped_by_state_and_metrics():
     [
         pytest.param(started_pod(60, "True", 50), 0, "cpu", True, id="initializing, sample after ready"),
         pytest.param(started_pod(60, "True", 20), 0, "cpu", False, id="initializing, sample begins before ready"),
+        pytest.param(started_pod(60, "True", 30), 0, "cpu", True, id="initializing, sample begins when ready"),
         pytest.param(started_pod(60, "False", 50), 0, "cpu", False, id="initializing, not ready"),
         pytest.param(started_pod(60, "False", 50), 0, "memory", True, id="readiness matters for CPU only"),
         pytest.param(started_pod(300, "True", 1), 0, "cpu", True, id="initialized, ready"),

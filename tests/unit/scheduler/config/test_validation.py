@@ -50,6 +50,15 @@ NODE_NAME = PluginRef("NodeName")
             [],
             id="leader election is off",
         ),
+        pytest.param({"max_bindings_in_flight": 1, "assumed_pod_ttl_seconds": 0.5}, [], id="least own settings"),
+        pytest.param(
+            {"max_bindings_in_flight": 0, "assumed_pod_ttl_seconds": 0},
+            [
+                "kubeloop.maxBindingsInFlight: Invalid value: 0: must be greater than 0",
+                "kubeloop.assumedPodTTLSeconds: Invalid value: 0: must be greater than 0",
+            ],
+            id="own settings",
+        ),
         pytest.param({"profiles": ()}, ["profiles: Required value"], id="no profiles"),
         pytest.param(
             {"profiles": (Profile("a"), Profile("a", percentage_of_nodes_to_score=101))},
