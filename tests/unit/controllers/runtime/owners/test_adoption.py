@@ -145,6 +145,14 @@ def test_possible_owners(labels, selector, selects):
     assert list(possible_owners(orphan, owners, lambda owner: selector)) == (owners if selects else [])
 
 
+def test_owner_with_an_invalid_selector_hides_no_other():
+    invalid = convert(LabelSelector, {"matchExpressions": [{"key": "app", "operator": "Nonsense"}]})
+    selectors = {"invalid": invalid, "valid": LabelSelector(match_labels={"app": "web"})}
+    owners = [replica_set(name=name) for name in selectors]
+    selecting = possible_owners(pod(), owners, lambda owner: selectors[owner.metadata.name])
+    assert [owner.metadata.name for owner in selecting] == ["valid"]
+
+
 @pytest.mark.parametrize(
     ("finalizer", "added", "removed"),
     [
