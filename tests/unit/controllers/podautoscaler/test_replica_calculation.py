@@ -219,3 +219,16 @@ def test_value_proposal_needs_pods():
 )
 def test_value_per_pod_proposal(current, usage, proposal):
     assert value_per_pod_proposal(current, 100, usage, TOLERANCES) == proposal
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"startTime": seconds_ago(900)}, id="no Ready condition"),
+        pytest.param({"conditions": [{"type": "Ready", "status": "True"}]}, id="no start time"),
+        pytest.param({}, id="neither"),
+    ],
+)
+def test_cpu_sample_of_a_pod_of_unknown_state_does_not_count(status):
+    unknown = convert(Pod, {"metadata": {"name": "a"}, "status": {"phase": "Running", **status}})
+    assert group_pods([unknown], {"a": metric()}, "cpu", RULES, NOW).unready == {"a"}

@@ -13,7 +13,7 @@ from kubeloop.kube.errors import ServerUnreachable
 from kubeloop.kube.objects.api_types import PodDisruptionBudget, convert
 from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.cycle_state import CycleState
-from kubeloop.scheduler.api.results import unschedulable
+from kubeloop.scheduler.api.results import unresolvable, unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.fit_error import NodeToStatus
@@ -97,6 +97,20 @@ def test_terminating_victim_on_the_nominated_node_blocks_preemption(
     statuses.set("a", unschedulable("", "no room"))
     reason = plugin.ineligible_reason(nominated, cluster.snapshot, statuses)
     assert reason == ("" if eligible else "not eligible due to a terminating pod on the nominated node.")
+
+
+def test_terminating_victim_on_an_unresolvable_node_does_not_block_preemption(
+    plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    victim = pod("victim", "a", priority=1, status={"conditions": [condition]})
+    victim = msgspec.structs.replace(victim, metadata=msgspec.structs.replace(victim.metadata, deletion_timestamp=NOW))
+    cluster = plugin_cluster([node("a")], [victim])
+    plugin = cluster.framework.plugins["DefaultPreemption"]
+    nominated = PodInfo(pod("p", priority=10, status={"nominatedNodeName": "a"}))
+    statuses = NodeToStatus(cluster.snapshot)
+    statuses.set("a", unresolvable("", "another zone"))
+    assert plugin.ineligible_reason(nominated, cluster.snapshot, statuses) == ""
 
 
 def put_budget(cluster: Any, **match_labels: str) -> None:
