@@ -61,6 +61,16 @@ NODE_NAME = PluginRef("NodeName")
         ),
         pytest.param({"profiles": ()}, ["profiles: Required value"], id="no profiles"),
         pytest.param(
+            {
+                "profiles": (
+                    Profile("a", percentage_of_nodes_to_score=0),
+                    Profile("b", percentage_of_nodes_to_score=100),
+                )
+            },
+            [],
+            id="limits of percentageOfNodesToScore",
+        ),
+        pytest.param(
             {"profiles": (Profile("a"), Profile("a", percentage_of_nodes_to_score=101))},
             [
                 "profiles[1].percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]",
