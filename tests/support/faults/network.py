@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qsl, urlencode
 
+import msgspec
+
 from kubeloop.devcluster.api import errors, request_info
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import all_api_gates
@@ -263,7 +265,7 @@ class Connection:
         if refusal is not None:
             return error_response(refusal)
         target = network.list_target(request, self._age_of_lists(resource))
-        response = await network.handle(request._replace(target=target))
+        response = await network.handle(msgspec.structs.replace(request, target=target))
         if (late := network.active("late-lists", resource)) is not None:
             await asyncio.sleep(min(_LATE_LIST_SECONDS, late.seconds))
         if network.active("small-pages") is not None:
