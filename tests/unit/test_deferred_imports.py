@@ -1,4 +1,4 @@
-"""Imports inside functions: only those whose worth at start-up was measured (decision 86)."""
+"""Imports inside functions: only those whose worth at start-up was measured (decision 83, docs/decisions.md)."""
 
 from __future__ import annotations
 
