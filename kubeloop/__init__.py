@@ -12,6 +12,6 @@ Within `process`, `process.endpoint` imports `process.metrics` and the other mod
 them.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 KUBERNETES_VERSION = "v1.36.2"
 """The Kubernetes release whose behaviour kubeloop follows, and with whose binaries it is compared."""
