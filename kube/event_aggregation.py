@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import socket
 from collections import OrderedDict
-from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from kubeloop.kube.client.rate_limit import TokenBucket
-from kubeloop.kube.clock import rfc3339_micro
 from kubeloop.kube.objects.api_types import ObjectReference
+from kubeloop.kube.times import time_text
 
 V = TypeVar("V")
 
@@ -107,7 +106,7 @@ class PendingEvent(msgspec.Struct):
             for field in ("firstTimestamp", "lastTimestamp", "count"):
                 del body[field]
             body["source"] = {}
-            body["eventTime"] = rfc3339_micro(datetime.fromtimestamp(self.at_ns // 1000 / 1e6, UTC))
+            body["eventTime"] = time_text(*divmod(self.at_ns // 1000, 1_000_000))
             body["reportingInstance"] = f"{self.reporting}-{socket.gethostname()}"
             body["related"] = _reference(self.related)
         return body

@@ -9,6 +9,7 @@ import base64
 from datetime import datetime, timedelta
 
 from kubeloop.kube.objects.api_types import JSONValue
+from kubeloop.kube.times import parse_time, seconds_between
 
 _PENDING = timedelta(hours=24)
 _DECIDED = timedelta(hours=1)
@@ -35,7 +36,7 @@ def is_outdated(request: JSONValue, now: datetime) -> bool:
 
 
 def _is_older(text: str | None, age: timedelta, now: datetime) -> bool:
-    return text is not None and now - datetime.fromisoformat(text) > age
+    return text is not None and seconds_between(parse_time(text), now) > age.total_seconds()
 
 
 def _is_expired(certificate: str, now: datetime) -> bool:

@@ -122,7 +122,7 @@ OutcomeT_co = TypeVar("OutcomeT_co", bound=Costed, covariant=True)
 
 
 class CostedProgram(Protocol[OutcomeT_co]):
-    """A compiled expression whose runs have a cost (`cel.program.Program`)."""
+    """A compiled expression whose runs have a cost (`cel.program.CelProgram`)."""
 
     def run(self, values: dict[str, Any], budget: float) -> OutcomeT_co: ...
 

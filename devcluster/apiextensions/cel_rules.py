@@ -48,7 +48,7 @@ _SELF = "selfType"
 _STOPPED = "no further validation rules will be run"
 
 
-class Rule:
+class ValidationRule:
     """One rule. error, message_error: compilation error of the rule or of its messageExpression, "" if it compiled."""
 
     __slots__ = (
@@ -123,15 +123,15 @@ def max_cardinality(decl_type: DeclType) -> int:
 
 
 @lru_cache(maxsize=512)
-def _compile_encoded(schema: bytes, root: bool) -> tuple[tuple[Rule, ...], int]:  # bytes, as a cache key
+def _compile_encoded(schema: bytes, root: bool) -> tuple[tuple[ValidationRule, ...], int]:  # bytes, as a cache key
     decoded: Schema = msgspec.json.decode(schema)
     decl_type = schema_decl_type(decoded, root=root, name=_SELF)
     if decl_type is None:
         return (), 0
-    return tuple(Rule(spec, decoded, decl_type) for spec in decoded[RULES]), max_cardinality(decl_type)
+    return tuple(ValidationRule(spec, decoded, decl_type) for spec in decoded[RULES]), max_cardinality(decl_type)
 
 
-def compile_rules(schema: Schema, *, root: bool) -> tuple[tuple[Rule, ...], int]:
+def compile_rules(schema: Schema, *, root: bool) -> tuple[tuple[ValidationRule, ...], int]:
     """Return (the rules of a schema itself, the maximum number of evaluations if the schema sets no limit).
 
     Cached, since a definition is compiled when it is validated and again when it is served.
@@ -199,7 +199,7 @@ class RuleTree:
     def __init__(self, schema: Schema, *, root: bool) -> None:
         self.schema = schema
         self._type = schema.get("type") or ""
-        self._rules: tuple[Rule, ...] = compile_rules(schema, root=root)[0] if schema.get(RULES) else ()
+        self._rules: tuple[ValidationRule, ...] = compile_rules(schema, root=root)[0] if schema.get(RULES) else ()
         self._view = SchemaView(schema, root=root) if self._rules else None
         self._fields: dict[str, RuleTree] = {}
         for name, subschema in (schema.get("properties") or {}).items():
@@ -272,7 +272,7 @@ class RuleTree:
                 return
 
     def _run_rule(
-        self, evaluation: RuleEvaluation, rule: Rule, values: JSON, value: Any, path: str, ratchet: Ratchet
+        self, evaluation: RuleEvaluation, rule: ValidationRule, values: JSON, value: Any, path: str, ratchet: Ratchet
     ) -> bool:
         """Evaluate one rule; return False if no rule may be evaluated after it."""
         assert rule.program is not None
@@ -391,7 +391,9 @@ class RuleEvaluation:
         self.exhausted = True
         return False
 
-    def add_failure(self, rule: Rule, path: str, value: Any, detail: str, type_: str, *, unchanged: bool) -> None:
+    def add_failure(
+        self, rule: ValidationRule, path: str, value: Any, detail: str, type_: str, *, unchanged: bool
+    ) -> None:
         errors = ErrorList() if unchanged else self.errors
         is_container = type_ in ("object", "array")
         match rule.spec.get("reason"):

@@ -155,7 +155,7 @@ class ObjectReference(Struct):
 # --- Pod -----------------------------------------------------------------------------------------------------------
 
 
-class ResourceClaim(Struct):
+class ContainerResourceClaim(Struct):
     name: str = ""
     request: str = ""
 
@@ -163,7 +163,7 @@ class ResourceClaim(Struct):
 class ResourceRequirements(Struct):
     limits: dict[str, Quantity] = {}
     requests: dict[str, Quantity] = {}
-    claims: tuple[ResourceClaim, ...] = ()
+    claims: tuple[ContainerResourceClaim, ...] = ()
 
 
 class ContainerPort(Struct):

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from kubeloop.kube.objects.api_types import PodSchedulingGroup, Struct
+from kubeloop.kube.objects.api_types import EventSource, PodSchedulingGroup, Struct
 
 
 class Present(Struct):
@@ -169,11 +169,6 @@ class ObservedReference(Struct):
     name: str = ""
     uid: str = ""
     field_path: str = ""  # "spec.containers{app}"
-
-
-class EventSource(Struct):
-    component: str = ""
-    host: str = ""
 
 
 class EventSeries(Struct):

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 
-class Phase(msgspec.Struct, frozen=True):
+class TracePhase(msgspec.Struct, frozen=True):
     """`key` is stable (JSON, CSS classes); `prefixes`: of the names of the phase's spans."""
 
     key: str
@@ -23,56 +23,60 @@ class Phase(msgspec.Struct, frozen=True):
 _STEPS: Final = ("snapshot", "pre-filter", "filter", "post-filter", "pre-score", "score")  # child spans of an attempt
 
 PHASES: Final = (
-    Phase("create", "create", "create request, until its response", "blue", ("create",)),
-    Phase("delivery", "delivery", "from creation until the watch event", "bright_blue", ("watch delivery",)),
-    Phase("queue", "queue", "waiting in the active queue", "yellow", ("queue active",)),
-    Phase(
+    TracePhase("create", "create", "create request, until its response", "blue", ("create",)),
+    TracePhase("delivery", "delivery", "from creation until the watch event", "bright_blue", ("watch delivery",)),
+    TracePhase("queue", "queue", "waiting in the active queue", "yellow", ("queue active",)),
+    TracePhase(
         "waiting",
         "waiting",
         "unschedulable, in backoff or gated",
         "magenta",
         ("queue", "unschedulable", "gated", "quorum wait", "group wait"),
     ),
-    Phase(
+    TracePhase(
         "scheduling",
         "scheduling",
         "filtering, scoring, node selection; until the first decision of another scheduler",
         "cyan",
         ("scheduling attempt", "schedule", "group attempt", "placement", *_STEPS),
     ),
-    Phase(
+    TracePhase(
         "preemption", "preemption", "waiting until preempted pods have ended", "medium_violet_red", ("preemption wait",)
     ),
-    Phase("permit", "permit", "reserve, permit and pre-bind", "bright_cyan", ("reserve", "permit", "pre-bind")),
-    Phase("bind", "bind", "bind request, until its response", "bright_magenta", ("bind", "group binding")),
-    Phase("confirmation", "confirm", "from binding until the watch event", "green", ("confirmation",)),
-    Phase(
+    TracePhase("permit", "permit", "reserve, permit and pre-bind", "bright_cyan", ("reserve", "permit", "pre-bind")),
+    TracePhase("bind", "bind", "bind request, until its response", "bright_magenta", ("bind", "group binding")),
+    TracePhase("confirmation", "confirm", "from binding until the watch event", "green", ("confirmation",)),
+    TracePhase(
         "sandbox",
         "sandbox",
         "acknowledgement by the kubelet, volumes, sandbox and network on the node",
         "rosy_brown",
         ("start acknowledgement", "start volumes", "start sandbox"),
     ),
-    Phase("init", "init", "init containers", "dark_olive_green3", ("start init", "init container")),
-    Phase("pull", "image pull", "pulling images on the node", "orange3", ("image pull",)),
-    Phase("start", "start", "containers start on the node", "bright_green", ("start containers", "container start")),
-    Phase(
+    TracePhase("init", "init", "init containers", "dark_olive_green3", ("start init", "init container")),
+    TracePhase("pull", "image pull", "pulling images on the node", "orange3", ("image pull",)),
+    TracePhase(
+        "start", "start", "containers start on the node", "bright_green", ("start containers", "container start")
+    ),
+    TracePhase(
         "probes",
         "probes",
         "start-up and readiness probes, readiness gates",
         "dark_sea_green",
         ("startup probe", "readiness probe", "start readiness"),
     ),
-    Phase(
+    TracePhase(
         "crash",
         "crash loop",
         "failed runs of containers, and back-off after them",
         "red3",
         ("container run", "container restart", "crash back-off"),
     ),
-    Phase("loop", "event loop", "delayed while the event loop handled other pods", "bright_black", ("event loop",)),
-    Phase("unobserved", "not observed", "no events: a watch was interrupted", "grey50", ("not observed",)),
-    Phase("other", "other", "not followed, other scheduler, or terminating", "white", ()),
+    TracePhase(
+        "loop", "event loop", "delayed while the event loop handled other pods", "bright_black", ("event loop",)
+    ),
+    TracePhase("unobserved", "not observed", "no events: a watch was interrupted", "grey50", ("not observed",)),
+    TracePhase("other", "other", "not followed, other scheduler, or terminating", "white", ()),
 )
 OTHER: Final = len(PHASES) - 1
 KEYS: Final = tuple(phase.key for phase in PHASES)

@@ -195,6 +195,10 @@ def _dict(*pairs: Any) -> dict[str, Any]:
     return {go_print(values[at], inner=True): values[at + 1] for at in range(0, len(values), 2)}
 
 
+def _list(*values: Any) -> list[Any]:
+    return list(values)
+
+
 def _slice(value: Any, *bounds: Any) -> Any:
     if not isinstance(value, list):
         raise FunctionError(f"list should be type of slice or array but {kind_of(value)}")
@@ -238,9 +242,10 @@ SPRIG: dict[str, Function] = {
     "default": Function(_default, "any ...any"),
     "dict": Function(_dict, "...any"),
     "int": Function(to_int, "any"),  # the numbers of an object are strings to comparisons
+    "list": Function(_list, "...any"),
     "slice": Function(_slice, "any ...any"),
 }
-"""Those of Sprig that KWOK's own stages use, and `int` and `slice`, without which an object cannot be compared."""
+"""Those of Sprig that KWOK's own stages use, and `int`, `list` and `slice`, without which objects cannot be compared."""
 
 FUNCTIONS: dict[str, Function] = {**BUILT_IN, **SPRIG, **KWOK}
 ARITIES: dict[str, Arity] = {name: function.arity for name, function in FUNCTIONS.items()}
@@ -251,7 +256,7 @@ biggest buildCustomCert camelcase cat ceil chunk clean coalesce compact concat c
 date_in_zone date_modify decryptAES deepCopy deepEqual derivePassword dig dir div divf duration durationRound empty
 encryptAES env expandenv ext fail first float64 floor fromJson genCA genCAWithKey genPrivateKey genSelfSignedCert
 genSelfSignedCertWithKey genSignedCert genSignedCertWithKey get getHostByName has hasKey hasPrefix hasSuffix hello
-htmlDate htmlDateInZone htpasswd indent initial initials int64 isAbs join kebabcase keys kindIs kindOf last list lower
+htmlDate htmlDateInZone htpasswd indent initial initials int64 isAbs join kebabcase keys kindIs kindOf last lower
 max maxf merge mergeOverwrite min minf mod mul mulf mustAppend mustChunk mustCompact mustDateModify mustDeepCopy
 mustFirst mustFromJson mustHas mustInitial mustLast mustMerge mustMergeOverwrite mustPrepend mustPush mustRegexFind
 mustRegexFindAll mustRegexMatch mustRegexReplaceAll mustRegexReplaceAllLiteral mustRegexSplit mustRest mustReverse

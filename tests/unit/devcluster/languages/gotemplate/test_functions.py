@@ -17,9 +17,9 @@ def test_each_function_of_text_template_is_supported_or_refused():
     assert not FUNCTIONS.keys() & REFUSED.keys()
 
 
-@pytest.mark.parametrize("name", ["toJson", "regexMatch", "env", "now", "uuidv4", "list", "add", "osBase"])
+@pytest.mark.parametrize("name", ["toJson", "regexMatch", "env", "now", "uuidv4", "tuple", "add", "osBase"])
 def test_other_function_of_sprig_is_refused_with_the_supported_ones(name: str):
-    assert REFUSED[name] == "of Sprig, there are only default, dict, int, slice"
+    assert REFUSED[name] == "of Sprig, there are only default, dict, int, list, slice"
 
 
 def test_every_function_of_sprig_is_supported_or_refused():
@@ -55,6 +55,7 @@ def test_every_function_of_sprig_is_supported_or_refused():
         ("printf", ("%s %s", "a"), "a %!s(MISSING)"),
         ("html", ("<a href=\"'&'\">",), "&lt;a href=&#34;&#39;&amp;&#39;&#34;&gt;"),
         ("urlquery", ("a b/ü~?",), "a+b%2F%C3%BC~%3F"),
+        ("list", (1, "a"), [1, "a"]),
         ("default", ("x", ""), "x"),
         ("default", ("x", "a"), "a"),
         ("default", ("x",), "x"),
