@@ -262,7 +262,10 @@ class Scenario:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
-    """A kube-apiserver with RBAC, an audit log, and the accounts, roles and bindings of deploy/."""
+    """A kube-apiserver with RBAC, an audit log, and the accounts, roles and bindings of deploy/.
+
+    The controllers under test create the accounts "default".
+    """
     needs_binaries()
     folder = tmp_path_factory.mktemp("role")
     policy = folder / "policy.json"
@@ -272,12 +275,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
         "audit-policy-file": str(policy),
         "audit-log-path": str(folder / "audit.log"),
         "enable-admission-plugins": "OwnerReferencesPermissionEnforcement",
-        "disable-admission-plugins": "ServiceAccount",  # the controllers under test create the accounts
         # without WatchList, informers use list requests, as with servers before v1.32
         "feature-gates": "WatchList=false,DRADeviceTaintRules=true",
         "runtime-config": "resource.k8s.io/v1beta2/devicetaintrules=true",
     }
-    with real_apiserver(folder / "server", flags) as server, fake_kubelet(server):
+    with real_apiserver(folder / "server", flags, accounts=False) as server, fake_kubelet(server):
         for document in DOCUMENTS:
             if not is_binding_of(document, "kubeloop-all-resources"):
                 server.request("POST", PATHS[document["kind"]], document)

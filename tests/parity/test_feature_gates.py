@@ -20,7 +20,9 @@ from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import GATES, FeatureGates
 from support.apiserver.api_requests import InProcessApi
+from support.apiserver.bare_apiserver import create_accounts
 from support.comparison.real_apiserver import RealApiServer, find_binary, needs_binaries, real_apiserver
+from support.objects.token_volumes import masked_token_volumes
 from support.objects.validation_causes import pod, pod_with_container
 
 JSON = dict[str, Any]
@@ -209,10 +211,17 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
     flags = {
         "feature-gates": FeatureGates(SWITCHED).text(),
         "runtime-config": "scheduling.k8s.io/v1alpha2=true",  # GenericWorkload requires it
-        "disable-admission-plugins": "ServiceAccount",  # as in the servers of this process
     }
     with real_apiserver(tmp_path_factory.mktemp("real"), flags) as server:
         yield server
+
+
+def own_api(gates: dict[str, bool], data: DataDirectory | None = None) -> InProcessApi:
+    """Return a server that has the plugin ServiceAccount and the accounts "default", as real_apiserver()."""
+    settings = ServingSettings(feature_gates=FeatureGates(gates), disabled_plugins=frozenset())
+    api = InProcessApi(settings=settings, data_directory=data)
+    create_accounts(api.server)
+    return api
 
 
 def sent(
@@ -239,7 +248,7 @@ def outcome(status: int, response: JSON) -> Any:
     spec = response["spec"]
     for name in ("clusterIP", "clusterIPs", "tolerations") if response["kind"] == "Service" else ():
         spec.pop(name, None)
-    return status, spec
+    return status, masked_token_volumes(spec)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -247,7 +256,7 @@ async def test_switched_gates_do_what_they_do_in_kubernetes(real: RealApiServer,
     kind, body = REQUESTS[name]
     path = PATHS[kind]
     body = {**body, "metadata": {"name": name.replace(" ", "-"), **body.get("metadata", {})}}
-    api = InProcessApi(settings=ServingSettings(feature_gates=FeatureGates(SWITCHED)))
+    api = own_api(SWITCHED)
     real_status, real_body = sent(real, "POST", path, body)
     assert outcome(*api("POST", path, body)) == outcome(real_status, json.loads(real_body))
 
@@ -266,7 +275,7 @@ _STATUS_WRITES: dict[str, tuple[str, JSON, JSON]] = {
 async def test_statuses_have_the_fields_that_they_have_in_kubernetes(real: RealApiServer, name: str):
     kind, body, status = _STATUS_WRITES[name]
     path, named = PATHS[kind], {**body, "metadata": body.get("metadata") or {"name": f"s-{name.replace(' ', '-')}"}}
-    api = InProcessApi(settings=ServingSettings(feature_gates=FeatureGates(SWITCHED)))
+    api = own_api(SWITCHED)
     api.create(path, named)
     sent(real, "POST", path, named)
     path = f"{path}/{named['metadata']['name']}/status"
@@ -285,7 +294,7 @@ async def test_writes_of_a_service_range_own_its_status_without_the_gate(real: R
     name = "range"
     body = {"metadata": {"name": name}, "spec": {"cidrs": ["10.9.0.0/24"]}, "status": {"conditions": [_CONDITION]}}
     changed = {"status": {"conditions": [{**_CONDITION, "type": "Other"}]}}
-    api = InProcessApi(settings=ServingSettings(feature_gates=FeatureGates(SWITCHED)))
+    api = own_api(SWITCHED)
     own = [api("POST", PATHS["ServiceCIDR"], body), api("PATCH", f"{PATHS['ServiceCIDR']}/{name}", changed, _MERGE)]
     answers = [
         sent(real, "POST", PATHS["ServiceCIDR"], body),
@@ -340,7 +349,7 @@ _SHARDS = [
 async def test_shards_are_those_of_kubernetes(real: RealApiServer, selector: str, query: str):
     """Hash the namespaces, which are the same in both clusters."""
     path = f"/api/v1/serviceaccounts?shardSelector={quote(selector)}{query}"
-    api = InProcessApi(settings=ServingSettings(feature_gates=FeatureGates(SWITCHED)))
+    api = own_api(SWITCHED)
     for namespace in ("default", "kube-system", "kube-public"):
         body = {"metadata": {"name": "shard"}}
         api("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", body)
@@ -363,7 +372,7 @@ async def test_shards_are_those_of_kubernetes(real: RealApiServer, selector: str
 
 async def test_token_request_for_another_uid_has_a_warning_without_the_gate(real: RealApiServer):
     accounts = "/api/v1/namespaces/default/serviceaccounts"
-    api = InProcessApi(settings=ServingSettings(feature_gates=FeatureGates(SWITCHED)))
+    api = own_api(SWITCHED)
     account = {"metadata": {"name": "robot"}}
     api.create(accounts, account)
     sent(real, "POST", accounts, account)
@@ -468,11 +477,7 @@ def contents(status: int, response: JSON) -> Any:
 async def test_values_of_disabled_gates_can_be_updated_as_in_kubernetes(tmp_path: Path):
     needs_binaries()
     outcomes: dict[str, dict[str, Any]] = {"kubeloop": {}, "kube-apiserver": {}}
-    flags = {
-        "feature-gates": FeatureGates(_DISABLED_LATER).text(),
-        "disable-admission-plugins": "ServiceAccount",
-    }
-    with real_apiserver(tmp_path / "real", flags) as server:
+    with real_apiserver(tmp_path / "real", {"feature-gates": FeatureGates(_DISABLED_LATER).text()}) as server:
 
         def send(api: InProcessApi, step: str, method: str, path: str, body: JSON) -> None:
             status, content = api(method, path, body, _MERGE if method == "PATCH" else "application/json")
@@ -481,15 +486,15 @@ async def test_values_of_disabled_gates_can_be_updated_as_in_kubernetes(tmp_path
             outcomes["kube-apiserver"][step] = contents(status, json.loads(response))
 
         data = DataDirectory(tmp_path / "data")
-        api = InProcessApi(settings=ServingSettings(feature_gates=FeatureGates(_DISABLED_LATER)), data_directory=data)
+        api = own_api(_DISABLED_LATER, data)
         for name, (kind, body) in _STORED.items():
             send(api, f"create {name}", "POST", PATHS[kind], {**body, "metadata": {"name": name}})
         server.kill_apiserver()
         server.flags["feature-gates"] = FeatureGates(_NOW_DISABLED).text()
         server.start_apiserver()
         data.close()
-        data, gates = DataDirectory(tmp_path / "data"), FeatureGates(_NOW_DISABLED)
-        api = InProcessApi(settings=ServingSettings(feature_gates=gates), data_directory=data)
+        data = DataDirectory(tmp_path / "data")
+        api = own_api(_NOW_DISABLED, data)
         for name, (kind, _) in _STORED.items():
             send(api, f"update {name}", "PATCH", f"{PATHS[kind]}/{name}", _CHANGES[kind])
         plain = f"{PATHS['PodTemplate']}/plain"

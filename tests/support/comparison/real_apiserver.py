@@ -340,11 +340,14 @@ def kubeconfig(url: str, ca: Path, user: Mapping[str, object]) -> dict[str, obje
 
 
 @contextmanager
-def real_apiserver(folder: Path, flags: Mapping[str, str] | None = None) -> Iterator[RealApiServer]:
+def real_apiserver(
+    folder: Path, flags: Mapping[str, str] | None = None, *, accounts: bool = True
+) -> Iterator[RealApiServer]:
     """Run etcd and kube-apiserver in `folder` until ready. flags: names without dashes; override the defaults.
 
     All requests are authorized (`authorization-mode`: AlwaysAllow). Each namespace gets the ServiceAccount "default",
-    which pods need, unless the flags name a plugin in `disable-admission-plugins`.
+    which pods need, unless the flags name a plugin in `disable-admission-plugins`, or `accounts` is False because a
+    controller under test creates them.
     The address is https://127.0.0.1 with a free port. Users authenticate with ADMIN_TOKEN (system:masters) or with
     certificates of the server's Authority.
     """
@@ -384,7 +387,7 @@ def real_apiserver(folder: Path, flags: Mapping[str, str] | None = None) -> Iter
     try:
         server.start_etcd()
         server.start_apiserver()
-        if "disable-admission-plugins" not in server.flags:
+        if accounts and "disable-admission-plugins" not in server.flags:
             server.create_accounts()
         yield server
     finally:
