@@ -19,6 +19,7 @@ from kubeloop.process.controller_table import CONTROLLERS_BY_NAME
 from support.comparison.kubernetes_controllers import KUBERNETES_CONTROLLERS
 from support.comparison.real_apiserver import RealApiServer, find_binary, needs_binaries, real_apiserver
 from support.objects.certificate_requests import signing_request
+from support.objects.token_volumes import masked_token_volumes
 from support.processes.cli_processes import Kubeloop
 
 JSON = dict[str, Any]
@@ -41,7 +42,6 @@ VOLATILE = {
 }  # fmt: skip
 FLAGS = {
     "authorization-mode": "AlwaysAllow,RBAC",  # with RBAC, there are the ClusterRoles of a new cluster
-    "disable-admission-plugins": "ServiceAccount",  # the controllers under test create the accounts
 }
 KINDS = {
     "serviceaccounts": f"{NS}/serviceaccounts",
@@ -99,6 +99,7 @@ def pod(name: str, **spec: Any) -> JSON:
 
 def create(server: RealApiServer) -> None:
     server.request("POST", "/api/v1/namespaces", {"metadata": {"name": "x"}})
+    wait(lambda: items(server, "serviceaccounts"))  # the controllers under test create "default", which pods need
     taint = {"key": "maintenance", "effect": "NoExecute"}
     server.request("POST", "/api/v1/nodes", {"metadata": {"name": "tainted"}, "spec": {"taints": [taint]}})
     create_growing_claims(server)
@@ -242,7 +243,10 @@ def stable(value: Any) -> Any:
 
 
 def state(server: RealApiServer) -> JSON:
-    objects = {kind: sorted(stable(items(server, kind)), key=lambda it: it["metadata"]["name"]) for kind in KINDS}
+    objects = {
+        kind: sorted(stable(masked_token_volumes(items(server, kind))), key=lambda it: it["metadata"]["name"])
+        for kind in KINDS
+    }
     for endpoint_slice in objects["slices"]:
         endpoint_slice["metadata"].pop("name")
         for owner in endpoint_slice["metadata"]["ownerReferences"]:
@@ -266,7 +270,7 @@ def run(server: RealApiServer) -> JSON:
 
 
 def run_kubernetes(folder: Path) -> JSON:
-    with real_apiserver(folder, FLAGS) as server:
+    with real_apiserver(folder, FLAGS, accounts=False) as server:
         selected = ",".join(CONTROLLERS_BY_NAME[name].kubernetes_name for name in CONTROLLERS.split(","))
         root_ca = f"--root-ca-file={folder / 'certificates' / 'ca.crt'}"
         server.start_component("kube-controller-manager", f"--controllers={selected}", "--leader-elect=false", root_ca)
@@ -275,7 +279,7 @@ def run_kubernetes(folder: Path) -> JSON:
 
 def run_kubeloop(folder: Path) -> JSON:
     with (
-        real_apiserver(folder, FLAGS) as server,
+        real_apiserver(folder, FLAGS, accounts=False) as server,
         Kubeloop(folder).running(
             "run", f"--kubeconfig={server.kubeconfig}", f"--controllers={CONTROLLERS}", "--trace-journal="
         ),
