@@ -67,7 +67,9 @@ class Request:
     @property
     def wants_websocket(self) -> bool:
         """True for a request that upgrades its connection to a WebSocket."""
-        return self.headers.get("upgrade", "").lower() == "websocket"
+        if self.headers.get("upgrade", "").lower() != "websocket":
+            return False
+        return "upgrade" in self.headers.get("connection", "").lower()
 
     def option(self, name: str) -> str:
         """Return the first value of a query parameter, or ""."""

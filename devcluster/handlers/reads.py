@@ -125,6 +125,13 @@ class ObjectReader:
         return self._open_watch(context, options, encoder)
 
     def _open_watch(self, context: RequestContext, options: ListOptions, encoder: WatchEncoder) -> Response:
+        if not context.request.wants_websocket:
+            return self._watch_response(context, options, encoder)
+        from kubeloop.devcluster.handlers.containers.websocket import watch_over_websocket
+
+        return watch_over_websocket(context.request, lambda: self._watch_response(context, options, encoder))
+
+    def _watch_response(self, context: RequestContext, options: ListOptions, encoder: WatchEncoder) -> Response:
         target = context.info.served
         try:
             stream, watcher = open_watch(
@@ -142,12 +149,7 @@ class ObjectReader:
             return Response(200, encoder.failure(error.status), encoder.content_type)  # an ERROR event, status 200
         self._watchers[watcher] = context.info
         watcher.when_closed(lambda: self._watchers.pop(watcher, None))
-        response = Response(200, stream, encoder.content_type)
-        if not context.request.wants_websocket:
-            return response
-        from kubeloop.devcluster.handlers.containers.websocket import send_over_websocket
-
-        return send_over_websocket(context.request, response)
+        return Response(200, stream, encoder.content_type)
 
     def _watch_encoder(self, context: RequestContext, output: OutputFormat) -> WatchEncoder:
         target = context.info.served

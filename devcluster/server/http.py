@@ -340,10 +340,15 @@ class _Connection(SharedBufferProtocol):
         self._update_reading()
 
     def _head(self, response: Response, extra_headers: bytes, keep_alive: bool) -> bytes:
+        caching = self._server.headers
+        if response.caching:
+            caching = b"Cache-Control: %b\r\n" % response.caching.encode()
+        elif response.upgrade is not None:
+            caching = b""
         lines = [
             _STATUS_LINES[response.status],
             b"Content-Type: %s\r\n" % response.content_type.encode() if response.content_type else b"",
-            b"Cache-Control: %b\r\n" % response.caching.encode() if response.caching else self._server.headers,
+            caching,
             self._server.date(),
             *[f"{name}: {value}\r\n".encode("utf-8", "replace") for name, value in response.headers],
             extra_headers,

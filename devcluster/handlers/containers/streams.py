@@ -141,9 +141,9 @@ class ContainerStreams:
         response = Response(200, body, "text/plain")
         if not request.wants_websocket:
             return response
-        from kubeloop.devcluster.handlers.containers.websocket import LOG_PROTOCOLS, send_over_websocket
+        from kubeloop.devcluster.handlers.containers.websocket import log_over_websocket
 
-        return send_over_websocket(request, response, protocols=LOG_PROTOCOLS)
+        return log_over_websocket(request, response)
 
     def connect(self, request: Request, pod: JSON, subresource: str) -> Response:
         """Return the response that begins exec, attach or portforward. Raises StatusError 400 or 404."""

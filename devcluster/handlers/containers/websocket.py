@@ -1,6 +1,7 @@
 """WebSocket connections of exec, attach and port-forward requests, logs and watches. Imported with the first of them.
 
-wsproto does the framing (RFC 6455). Source of the negotiation: streaming/pkg/httpstream/wsstream of v1.36.
+wsproto does the framing (RFC 6455). Source of the negotiation: streaming/pkg/httpstream/wsstream of v1.36, and
+golang.org/x/net/websocket.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from typing import cast
 
@@ -29,6 +31,9 @@ V4 = "v4.channel.k8s.io"
 CHANNEL_PROTOCOLS = (V4, "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io", "")
 """Protocols whose messages begin with a channel; "" is that of a client that names none."""
 LOG_PROTOCOLS = ("binary.k8s.io", "base64.binary.k8s.io", "")
+_VERSION = "13"
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|/")
+"""Start of a URI that is absolute, or of an absolute path."""
 
 
 class WebSocket:
@@ -113,15 +118,14 @@ def websocket_protocol(request: Request, protocols: Sequence[str]) -> str:
     Raises StatusError 400 if there is none, or if the request is not one for a WebSocket.
     """
     headers = request.headers
-    upgrade = headers.get("upgrade", "").lower()
-    if upgrade.startswith("spdy/"):
+    if headers.get("upgrade", "").lower().startswith("spdy/"):
         raise errors.bad_request(
             "SPDY is not supported: use a client that connects by WebSocket, such as kubectl v1.31 or later without "
             "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false and KUBECTL_PORT_FORWARD_WEBSOCKETS=false"
         )
-    if upgrade != "websocket" or not headers.get("sec-websocket-key") or request.method != "GET":
+    if not request.wants_websocket or not headers.get("sec-websocket-key") or request.method != "GET":
         raise errors.bad_request("Upgrade request required")
-    requested = [name.strip() for name in headers.get("sec-websocket-protocol", "").split(",")]
+    requested = _requested_protocols(request)
     protocol = next((name for name in requested if name in protocols), None)
     if protocol is None:
         requested_names, served_names = f"[{' '.join(requested)}]", f"[{' '.join(filter(None, protocols))}]"
@@ -130,16 +134,57 @@ def websocket_protocol(request: Request, protocols: Sequence[str]) -> str:
     return protocol
 
 
-def send_over_websocket(request: Request, response: Response, *, protocols: Sequence[str] = ()) -> Response:
-    """Return the response that sends the body of a watch or a log in messages, until the client disconnects.
+def _requested_protocols(request: Request) -> list[str]:
+    return [name.strip() for name in request.headers.get("sec-websocket-protocol", "").split(",")]
 
-    An event in JSON is a text message; other data are binary, or text in base64. protocols: which may be requested, ""
-    included; of a watch any single one. Raises StatusError 400.
+
+def log_over_websocket(request: Request, response: Response) -> Response:
+    """Return the response that sends a log in messages: binary, or text in base64. Or the refusal of the handshake."""
+    refusal = _refusal(request)
+    if refusal is not None:
+        return refusal
+    protocol = next((name for name in _requested_protocols(request) if name in LOG_PROTOCOLS), None)
+    if protocol is None:
+        return _handshake_error(403)
+    return _send_over_websocket(request, response, protocol, _data_messages(protocol))
+
+
+def watch_over_websocket(request: Request, open_watch: Callable[[], Response]) -> Response:
+    """Return the response that sends each event of a watch in a message, or the refusal of the handshake.
+
+    An event in JSON is a text message, another a binary one. The client must send its Origin and may request any single
+    protocol. open_watch: called if the handshake is accepted.
     """
-    name = request.headers.get("sec-websocket-protocol", "").strip()
-    protocol = websocket_protocol(request, protocols or (name,))
-    body, is_watch = response.body, not protocols
-    to_messages = _watch_messages(response) if is_watch else _data_messages(protocol)
+    refusal = _refusal(request)
+    if refusal is not None:
+        return refusal
+    if not _ORIGIN.match(request.headers.get("origin", "")):
+        return _handshake_error(403)
+    protocol, *others = _requested_protocols(request)
+    if others:
+        return _handshake_error(400)
+    response = open_watch()
+    return _send_over_websocket(request, response, protocol, _watch_messages(response))
+
+
+def _refusal(request: Request) -> Response | None:
+    """Return the response to a handshake without key or of another version of WebSocket."""
+    if not request.headers.get("sec-websocket-key"):
+        return _handshake_error(400, b"mismatch challenge/response")
+    if request.headers.get("sec-websocket-version") != _VERSION:
+        return _handshake_error(400, b"missing or bad WebSocket Version", ("Sec-WebSocket-Version", _VERSION))
+    return None
+
+
+def _handshake_error(status: int, message: bytes = b"", *headers: tuple[str, str]) -> Response:
+    return Response(status, message, "", [*headers])
+
+
+def _send_over_websocket(
+    request: Request, response: Response, protocol: str, to_messages: Callable[[bytes], Iterator[bytes | str]]
+) -> Response:
+    """Return the response that sends a body in messages, until the client disconnects."""
+    body = response.body
 
     async def chunks() -> AsyncGenerator[bytes]:
         if isinstance(body, bytes):
