@@ -24,10 +24,10 @@ def apiserver_command(folder: Path, *flags: str) -> list[str]:
     ]  # fmt: skip
 
 
-def bare_apiserver_command(folder: Path, feature_gates: str = "", disabled_plugins: str = "") -> list[str]:
+def bare_apiserver_command(folder: Path, feature_gates: str = "") -> list[str]:
     """Return the command of an API server without nodes and controllers, see `bare_apiserver`."""
     script = Path(__file__).with_name("bare_apiserver.py")
-    return [sys.executable, str(script), str(folder), feature_gates, disabled_plugins]
+    return [sys.executable, str(script), str(folder), feature_gates]
 
 
 @asynccontextmanager

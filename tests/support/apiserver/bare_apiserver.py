@@ -1,8 +1,7 @@
 """The development API server as a program, without nodes and controllers: what kube-apiserver is alone.
 
 For comparisons with kube-apiserver, which must not see the writes of controllers. Usage: bare_apiserver.py FOLDER
-FEATURE_GATES DISABLED_PLUGINS; it writes FOLDER/kubeconfig and prints its URL when it serves. The token is
-$KUBELOOP_TOKEN.
+FEATURE_GATES; it writes FOLDER/kubeconfig and prints its URL when it serves. The token is $KUBELOOP_TOKEN.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import sys
 import uuid
 from pathlib import Path
 
-from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
 from kubeloop.devcluster.registry.server_objects import ServerObject, object_template, stamp_object
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.http import HttpServer
@@ -28,17 +26,16 @@ from kubeloop.process.kubeconfig_file import write_kubeconfig
 ACCOUNTS_MANAGER = "accounts-of-tests"
 
 
-async def main(folder: Path, gates: FeatureGates, disabled_plugins: frozenset[str]) -> None:
+async def main(folder: Path, gates: FeatureGates) -> None:
     clock, token = SystemClock(), os.environ["KUBELOOP_TOKEN"]
     listener = loopback_socket(0)
     port = listener.getsockname()[1]
     certificate = create_certificate(clock)
     url = f"https://127.0.0.1:{port}"
     write_kubeconfig(folder / "kubeconfig", server=url, token=token, certificate_pem=certificate.certificate_pem)
-    settings = ServingSettings(identity=machine_identity(port), feature_gates=gates, disabled_plugins=disabled_plugins)
+    settings = ServingSettings(identity=machine_identity(port), feature_gates=gates, disabled_plugins=frozenset())
     api = ApiServer(clock=clock, rng=random.Random(), token=token, settings=settings)
-    if not disabled_plugins:
-        create_accounts(api)
+    create_accounts(api)
     async with HttpServer(api) as http, asyncio.TaskGroup() as group:
         group.create_task(api.run())
         group.create_task(listen(listener, http, certificate.context))
@@ -61,4 +58,4 @@ def create_accounts(api: ApiServer) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), FeatureGates.parse([sys.argv[2]]), parse_disabled_plugins(sys.argv[3:])))
+    asyncio.run(main(Path(sys.argv[1]), FeatureGates.parse([sys.argv[2]])))

@@ -346,8 +346,7 @@ def real_apiserver(
     """Run etcd and kube-apiserver in `folder` until ready. flags: names without dashes; override the defaults.
 
     All requests are authorized (`authorization-mode`: AlwaysAllow). Each namespace gets the ServiceAccount "default",
-    which pods need, unless the flags name a plugin in `disable-admission-plugins`, or `accounts` is False because a
-    controller under test creates them.
+    which pods need; accounts: False if a controller under test creates it.
     The address is https://127.0.0.1 with a free port. Users authenticate with ADMIN_TOKEN (system:masters) or with
     certificates of the server's Authority.
     """
@@ -387,7 +386,7 @@ def real_apiserver(
     try:
         server.start_etcd()
         server.start_apiserver()
-        if accounts and "disable-admission-plugins" not in server.flags:
+        if accounts:
             server.create_accounts()
         yield server
     finally:
