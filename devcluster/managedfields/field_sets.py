@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -271,16 +271,25 @@ def sorted_entries(entries: list[JSON]) -> list[JSON]:
 def sorted_fields(fields: Fields) -> Fields:
     """Return a set of fields in the order of Go's encoding, which clients see: "." first, then by name, key or value.
 
-    Source: structured-merge-diff fieldpath.PathElement.Less.
+    Sets that are in order already are returned as they are. Source: structured-merge-diff fieldpath.PathElement.Less.
     """
-    if len(fields) > 1:
-        names = sorted(fields)
-        if names[-1][0] != "f":  # the last of a mixed set is a key or value
-            names.sort(key=_element_order)
-        return {name: sorted_fields(inner) if (inner := fields[name]) else inner for name in names}
+    names = _names_in_order(tuple(fields)) if len(fields) > 1 else None
+    result = fields if names is None else {name: fields[name] for name in names}
     for name, inner in fields.items():
-        return {name: sorted_fields(inner)} if inner else fields
-    return fields
+        if inner and (ordered := sorted_fields(inner)) is not inner:
+            if result is fields:
+                result = {**fields}
+            result[name] = ordered
+    return result
+
+
+@lru_cache(maxsize=4096)  # objects of a kind have mostly the same fields
+def _names_in_order(names: tuple[str, ...]) -> list[str] | None:
+    """Return the members of a set in order; None if they are in order."""
+    ordered = sorted(names)
+    if ordered[-1][0] != "f":  # the last of a mixed set is a key or value
+        ordered.sort(key=_element_order)
+    return None if ordered == [*names] else ordered
 
 
 _KIND_ORDER = {".": 0, "f": 1, "k": 2, "v": 3, "i": 4}
