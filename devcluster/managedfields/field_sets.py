@@ -214,7 +214,7 @@ def merge_entries(
         if own_entry is not None and fields == old_fields and not changed:
             result.append(own_entry)
         else:
-            result.append(new_entry(served, manager, "Update", subresource, fields, now))
+            result.append(new_entry(served, manager, "Update", subresource, fields, now, in_order=old_fields))
     return sorted_entries(_cap_update_managers(result))
 
 
@@ -268,15 +268,22 @@ def sorted_entries(entries: list[JSON]) -> list[JSON]:
     )
 
 
-def sorted_fields(fields: Fields) -> Fields:
+_NO_FIELDS: Fields = {}
+
+
+def sorted_fields(fields: Fields, in_order: Fields = _NO_FIELDS) -> Fields:
     """Return a set of fields in the order of Go's encoding, which clients see: "." first, then by name, key or value.
 
-    Sets that are in order already are returned as they are. Source: structured-merge-diff fieldpath.PathElement.Less.
+    Sets that are in order already are returned as they are. in_order: a set in order, which may share subsets with
+    `fields`; these are not checked. Source: structured-merge-diff fieldpath.PathElement.Less.
     """
     names = _names_in_order(tuple(fields)) if len(fields) > 1 else None
     result = fields if names is None else {name: fields[name] for name in names}
     for name, inner in fields.items():
-        if inner and (ordered := sorted_fields(inner)) is not inner:
+        if not inner or inner is (before := in_order.get(name)):
+            continue
+        ordered = sorted_fields(inner, before) if before else sorted_fields(inner)
+        if ordered is not inner:
             if result is fields:
                 result = {**fields}
             result[name] = ordered
@@ -314,15 +321,24 @@ def _value_order(value: Any) -> tuple[int, Any]:
     return (1, value) if isinstance(value, str) else (3, msgspec.json.encode(value))
 
 
-def new_entry(served: ServedResource, manager: str, operation: str, subresource: str, fields: Fields, now: str) -> JSON:
-    """Return a new entry of metadata.managedFields."""
+def new_entry(
+    served: ServedResource,
+    manager: str,
+    operation: str,
+    subresource: str,
+    fields: Fields,
+    now: str,
+    *,
+    in_order: Fields = _NO_FIELDS,
+) -> JSON:
+    """Return a new entry of metadata.managedFields. in_order: see sorted_fields()."""
     entry = {
         "manager": manager,
         "operation": operation,
         "apiVersion": served.resource.api_version,
         "time": now,
         "fieldsType": "FieldsV1",
-        "fieldsV1": sorted_fields(fields),
+        "fieldsV1": sorted_fields(fields, in_order),
     }
     if subresource:
         entry["subresource"] = subresource

@@ -12,6 +12,7 @@ from kubeloop.devcluster.managedfields.field_sets import (
     sorted_entries,
     sorted_fields,
     subtract,
+    union,
 )
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.kube.feature_gates import FeatureGates
@@ -46,6 +47,20 @@ def test_fields_are_in_the_order_of_go(names: list[str]):
     ordered = sorted_fields(fields)
     assert [*ordered] == names
     assert all([*inner] == ["f:a", "f:z"] for inner in ordered.values())
+
+
+def test_sorted_fields_returns_the_same_set_when_in_order():
+    fields: JSON = {"f:a": {".": {}, EIGHTY: {"f:x": {}, "f:y": {}}}, "f:b": {}}
+    assert sorted_fields(fields) is fields
+
+
+def test_sorted_fields_sorts_only_what_changed():
+    old = sorted_fields({"f:metadata": {"f:labels": {"f:b": {}, "f:d": {}}}, "f:spec": {"f:y": {}, "f:x": {}}})
+    fields = union(old, {"f:metadata": {"f:labels": {"f:c": {}}}, "f:data": {}})
+    ordered = sorted_fields(fields, old)
+    assert [*ordered] == ["f:data", "f:metadata", "f:spec"]
+    assert [*ordered["f:metadata"]["f:labels"]] == ["f:b", "f:c", "f:d"]
+    assert ordered["f:spec"] is old["f:spec"]
 
 
 async def test_applied_fields_labels_and_data_are_sorted(api: InProcessApi):
