@@ -37,6 +37,9 @@ class SchedulerMetrics:
     Every method is cheap and never raises. Durations are seconds.
     """
 
+    times_extension_points: bool = True
+    """False: extension points and plugins are neither timed nor reported, which saves the clock readings."""
+
     def queueing_hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:
         """scheduler_queueing_hint_execution_duration_seconds{plugin,event,hint}; one call in ten is measured."""
 
@@ -112,4 +115,8 @@ class SchedulerMetrics:
         """scheduler_cache_size{type}."""
 
 
-NO_METRICS = SchedulerMetrics()
+class NoMetrics(SchedulerMetrics):
+    times_extension_points = False
+
+
+NO_METRICS = NoMetrics()

@@ -1,6 +1,7 @@
 """Durations of extension points and plugins, for the metrics.
 
-Each run of an extension point is reported; plugin calls only in one cycle of ten (`CycleState.measured`).
+Each run of an extension point is reported; plugin calls only in one cycle of ten (`CycleState.measured`). Nothing is
+timed for metrics that ignore them (`SchedulerMetrics.times_extension_points`).
 Source: metrics.FrameworkExtensionPointDuration and PluginExecutionDuration in pkg/scheduler of v1.36.
 """
 
@@ -29,6 +30,7 @@ class Timing:
 
     def __init__(self, metrics: SchedulerMetrics, profile_name: str, now_ns: Callable[[], int]) -> None:
         self._metrics = metrics
+        self.is_enabled = metrics.times_extension_points
         self.now_ns = now_ns
         self._profile_name = profile_name
         # (extension point, plugins that skipped the pod) -> attempts; from this the evaluations per plugin follow
@@ -53,7 +55,7 @@ class Timing:
         **kwargs: P.kwargs,
     ) -> R:
         """Call a plugin and return its result; the duration is reported in a measured cycle."""
-        if not state.measured:
+        if not state.measured or not self.is_enabled:
             return call(state, *args, **kwargs)
         start_ns, outcome = self.now_ns(), "Error"
         try:
@@ -74,7 +76,7 @@ class Timing:
         **kwargs: P.kwargs,
     ) -> R:
         """Await a plugin's coroutine and return its result; otherwise like plugin()."""
-        if not state.measured:
+        if not state.measured or not self.is_enabled:
             return await call(state, *args, **kwargs)
         start_ns, outcome = self.now_ns(), "Error"
         try:
@@ -126,22 +128,28 @@ _EVALUATED = ("PreFilter", "Filter", "PreScore", "Score")
 
 
 def observed(point: str) -> Callable[[Callable[Concatenate[T, P], R]], Callable[Concatenate[T, P], R]]:
-    """Report each call of the method as a run of the extension point, with status Error if it raises."""
+    """Report each call of the method as a run of the extension point, with status Error if it raises.
+
+    The call is neither timed nor counted if the metrics ignore extension points.
+    """
 
     evaluated = point in _EVALUATED
 
     def decorate(run: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
         @functools.wraps(run)
         def timed(self: T, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            start_ns, outcome = self.timing.now_ns(), "Error"
+            timing = self.timing
+            if not timing.is_enabled:
+                return run(self, *args, **kwargs)
+            start_ns, outcome = timing.now_ns(), "Error"
             try:
                 result = run(self, *args, **kwargs)
                 outcome = _outcome(result)
                 return result
             finally:
-                self.timing.point(point, outcome, start_ns)
+                timing.point(point, outcome, start_ns)
                 if evaluated and isinstance(args[0], CycleState):
-                    self.timing.ran(point, args[0])
+                    timing.ran(point, args[0])
 
         return timed
 
@@ -156,13 +164,16 @@ def observed_async(
     def decorate(run: Callable[Concatenate[T, P], Awaitable[R]]) -> Callable[Concatenate[T, P], Awaitable[R]]:
         @functools.wraps(run)
         async def timed(self: T, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            start_ns, outcome = self.timing.now_ns(), "Error"
+            timing = self.timing
+            if not timing.is_enabled:
+                return await run(self, *args, **kwargs)
+            start_ns, outcome = timing.now_ns(), "Error"
             try:
                 result = await run(self, *args, **kwargs)
                 outcome = _outcome(result)
                 return result
             finally:
-                self.timing.point(point, outcome, start_ns)
+                timing.point(point, outcome, start_ns)
 
         return timed
 

@@ -23,6 +23,8 @@ GROUP = PodGroupInfo("default", "g")
 class Metrics:
     """Records the durations of extension points and plugins."""
 
+    times_extension_points = True
+
     def __init__(self) -> None:
         self.points: list[tuple[str, str]] = []
         self.plugins: list[tuple[str, str, str]] = []

@@ -10,10 +10,13 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.results import unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.framework.timing import MEASURED_CYCLES, TimedPreEnqueue, Timing, observed, observed_async
+from kubeloop.scheduler.metrics_interface import NO_METRICS
 
 
 class Metrics:
     """Records the reported durations."""
+
+    times_extension_points = True
 
     def __init__(self) -> None:
         self.points: list[tuple[str, str, str, float]] = []
@@ -95,6 +98,16 @@ async def test_plugin_calls_are_reported_in_measured_cycles_only(metrics: Metric
         assert points.timing.plugin("Filter", points, points.call, state) == points.result
         assert await points.timing.async_plugin("Bind", points, points.async_call, state) == points.result
     assert metrics.plugins == [("Mine", "Filter", "Unschedulable", 2.0), ("Mine", "Bind", "Unschedulable", 2.0)]
+
+
+async def test_no_clock_is_read_without_metrics() -> None:
+    points: Any = Points(NO_METRICS, unschedulable("Mine"))
+    points.timing.now_ns = None  # a call would raise TypeError
+    state = CycleState(measured=True)
+    assert points.run_filter(state) == await points.run_bind(state) == points.result
+    assert points.timing.plugin("Filter", points, points.call, state) == points.result
+    assert await points.timing.async_plugin("Bind", points, points.async_call, state) == points.result
+    assert not points.timing.runs
 
 
 def test_one_pre_enqueue_call_in_ten_is_reported(metrics: Metrics) -> None:
