@@ -445,13 +445,15 @@ def _list_set(field: schema.Field, items: list[Any]) -> Fields:
 
 def item_key(field: schema.Field, item: JSON) -> str:
     """Return the path element of an item of a list with keys: k:{"containerPort":80,"protocol":"TCP"}."""
-    element = field.type.element
-    struct = element.struct if element is not None else None
+    names = field.list_map_keys
     keys = {}
-    for name in sorted(field.list_map_keys):
+    for name in names if len(names) == 1 else sorted(names):
         value = item.get(name)
-        if value is None and struct is not None and name in struct.json:
-            value = struct.json[name].default
+        if value is None:
+            element = field.type.element
+            struct = element.struct if element is not None else None
+            if struct is not None and name in struct.json:
+                value = struct.json[name].default
         if value is not None:
             keys[name] = value
     return f"k:{msgspec.json.encode(keys).decode()}"
