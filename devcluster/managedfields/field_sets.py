@@ -290,6 +290,20 @@ def sorted_fields(fields: Fields, in_order: Fields = _NO_FIELDS) -> Fields:
     return result
 
 
+_MAX_CACHED_SET_BYTES = 4096
+
+
+def _sorted_new_fields(fields: Fields) -> Fields:
+    """Return the set in order. Equal small sets are one object, never changed in place: pods often have equal sets."""
+    encoded = msgspec.json.encode(fields)
+    return _sorted_encoded(encoded) if len(encoded) <= _MAX_CACHED_SET_BYTES else sorted_fields(fields)
+
+
+@lru_cache(maxsize=256)
+def _sorted_encoded(encoded: bytes) -> Fields:
+    return sorted_fields(msgspec.json.decode(encoded))
+
+
 @lru_cache(maxsize=4096)  # objects of a kind have mostly the same fields
 def _names_in_order(names: tuple[str, ...]) -> list[str] | None:
     """Return the members of a set in order; None if they are in order."""
@@ -338,7 +352,7 @@ def new_entry(
         "apiVersion": served.resource.api_version,
         "time": now,
         "fieldsType": "FieldsV1",
-        "fieldsV1": sorted_fields(fields, in_order),
+        "fieldsV1": sorted_fields(fields, in_order) if in_order else _sorted_new_fields(fields),
     }
     if subresource:
         entry["subresource"] = subresource

@@ -63,6 +63,15 @@ def test_sorted_fields_sorts_only_what_changed():
     assert ordered["f:spec"] is old["f:spec"]
 
 
+@pytest.mark.parametrize("count", [2, 500])
+async def test_created_objects_with_equal_fields_have_sorted_sets(api: InProcessApi, count: int):
+    data = {f"key-{number:03}": "v" for number in reversed(range(count))}
+    for name in ("a", "b"):
+        created = api.create(CONFIG_MAPS, {"metadata": {"name": name}, "data": data})
+        (fields,) = owners(created).values()
+        assert [*fields["f:data"]] == [".", *(f"f:{key}" for key in sorted(data))]
+
+
 async def test_applied_fields_labels_and_data_are_sorted(api: InProcessApi):
     path, apply = f"{CONFIG_MAPS}/c?fieldManager=m", "application/apply-patch+yaml"
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "labels": {"b": "", "a": ""}}}
