@@ -69,7 +69,7 @@ def test_claims_for_extended_resources_exist_while_their_pods_run(tmp_path):
         def objects(kind):
             return json.loads(kubectl("get", kind, "-o", "json"))["items"]
 
-        wait_until(lambda: not objects("resourceclaims"), "the Job's claims to be deleted")
+        wait_until(lambda: not objects("resourceclaims") + objects("pods"), "the Job's pods and claims to be deleted")
         kubectl("apply", "-f", str(pods))
         wait_until(lambda: sum(pod["status"]["phase"] == "Running" for pod in objects("pods")) == 2, "two running pods")
         assert len(objects("resourceclaims")) == 2

@@ -10,7 +10,7 @@ import stat
 
 import pytest
 
-from support.processes.cli_processes import MIXED, ROOT, WEB, reserved_port, running_cluster
+from support.processes.cli_processes import MIXED, ROOT, WEB, reserved_port, running_cluster, wait_until
 
 SHARED = ROOT.parent / "shared" / "manifests"
 
@@ -99,14 +99,20 @@ def test_kubeconfig_is_private_and_deleted_at_exit(kubeloop, tmp_path):
     assert not os.path.exists(path)
 
 
+def is_refused(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
 def test_killed_process_leaves_no_cluster(kubeloop):
-    with reserved_port() as port, socket.socket() as probe:
+    with reserved_port() as port:
         with kubeloop.running("up", "--nodes", "1", "--port", port) as up:
             up.wait_for(rf"at https://127\.0\.0\.1:{port}")
             up.process.kill()
             up.process.wait()
             up.wait_for_end()
-        assert probe.connect_ex(("127.0.0.1", port)) != 0
+        # the API server notices that its parent is gone, and ends
+        wait_until(lambda: is_refused(port), "the port to be closed")
 
 
 @pytest.mark.parametrize(

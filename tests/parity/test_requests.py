@@ -91,7 +91,7 @@ def namespace(servers) -> str:
         setup.append(Request("POST", f"{path}/configmaps", body))
     setup.append(Request("POST", "/apis/apps/v1/namespaces/odd/deployments", DEPLOYMENT))
     check_responses(servers, setup)
-    definition = yaml.safe_load((REQUESTS.parent / "scaled_sets.yaml").read_text())
+    definition = yaml.safe_load((REQUESTS.parent / "comparison/scaled_sets.yaml").read_text())
     for server in (servers.real, servers.ours):
         server.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
         for _ in range(100):  # kube-apiserver serves a new definition with a delay
