@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from kubeloop.kube.client.transport import HttpRequest
+from kubeloop.scheduler.explain.pending_pod import explain
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
@@ -23,29 +25,40 @@ from support.objects.manifests import deployment
 from support.traces.observation import new_observation
 
 JSON = dict[str, Any]
-NOT_OBJECTS = ("policies.yaml", "templates.yaml")  # refuse other objects; templates are those of the workloads
-REFUSE_OTHERS = ("LimitRange", "ResourceQuota")
+TEMPLATES = "templates.yaml"  # are those of the workloads
+POLICIES = "policies.yaml"
+REFUSE_OTHERS = ("LimitRange", "ResourceQuota")  # as the kinds of POLICIES do
 HEADERS = {"content-type": "application/json", "accept": "application/json"}
 TABLE = {**HEADERS, "accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
 MERGE = {**HEADERS, "content-type": "application/merge-patch+json"}
 
 
-def declared_kinds() -> list[tuple[str, str, JSON]]:
-    """Return type, path and valid objects (the first, and those with a status) of each kind of tests/support/valid."""
+def declared_kinds(*, refuse_others: bool) -> list[tuple[str, str, JSON]]:
+    """Return type, path and valid objects (the first, and those with a status) of each kind of tests/support/valid.
+
+    refuse_others: of the kinds whose objects refuse or change other objects, else of all others.
+    """
     kinds = []
     for file in sorted(VALID.glob("*.yaml")):
-        if file.name in NOT_OBJECTS:
+        if file.name == TEMPLATES:
             continue
         for document in yaml.safe_load_all(file.read_text()):
             kind = document.get("kind", "/")
-            if document.get("objects") and "/" not in kind and kind not in REFUSE_OTHERS:
+            refuses = file.name == POLICIES or kind in REFUSE_OTHERS
+            if document.get("objects") and "/" not in kind and refuses == refuse_others:
                 first, *others = document["objects"]
                 bases = [first, *(obj for obj in others if "status" in obj)]
                 kinds += [(document["type"], document["path"], {"kind": kind, **obj}) for obj in bases]
     return kinds
 
 
-FIELDS = [(path, base["kind"], field) for type_, path, base in declared_kinds() for field in limit_fields(type_, base)]
+def declared_fields(*, refuse_others: bool) -> list[tuple[str, str, LimitField]]:
+    """Return path, kind and field of each time, duration and number of seconds of declared_kinds()."""
+    kinds = declared_kinds(refuse_others=refuse_others)
+    return [(path, base["kind"], field) for type_, path, base in kinds for field in limit_fields(type_, base)]
+
+
+FIELDS = declared_fields(refuse_others=False)
 
 
 class Tracebacks(logging.Handler):
@@ -119,6 +132,17 @@ def test_every_field_of_time_and_seconds_is_found():
     assert len(found) > 150
 
 
+def run_without_tracebacks(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine in virtual time. Raises AssertionError if a traceback is logged."""
+    tracebacks = Tracebacks()
+    logging.getLogger().addHandler(tracebacks)
+    try:
+        virtual_time.run(main)
+    finally:
+        logging.getLogger().removeHandler(tracebacks)
+    assert tracebacks.texts == []
+
+
 @settings(
     max_examples=2,
     deadline=None,
@@ -129,7 +153,6 @@ def test_every_field_of_time_and_seconds_is_found():
 @pytest.mark.timeout(300)
 def test_objects_at_the_limits_affect_no_other_object(data):
     values = [data.draw(field.values(), label=f"{kind}.{field}") for _, kind, field in FIELDS]
-    tracebacks = Tracebacks()
 
     async def main() -> None:
         clock = VirtualClock()
@@ -143,6 +166,10 @@ def test_objects_at_the_limits_affect_no_other_object(data):
             await asyncio.sleep(600)
             await cluster.apply(deployment("bystander", replicas=3, image="app:1"))
             await cluster.wait_for("deployment/bystander", "complete")
+            scheduler = cluster.plane.scheduler
+            assert scheduler is not None
+            for pod in cluster.seen_pods():
+                assert explain(scheduler, pod.key).to_json()
             await limits.read_change_delete()
             await asyncio.sleep(600)
             await cluster.apply(deployment("bystander", replicas=3, image="app:2"))
@@ -151,9 +178,23 @@ def test_objects_at_the_limits_affect_no_other_object(data):
             observing.cancel()
             await asyncio.wait([observing])
 
-    logging.getLogger().addHandler(tracebacks)
-    try:
-        virtual_time.run(main())
-    finally:
-        logging.getLogger().removeHandler(tracebacks)
-    assert tracebacks.texts == []
+    run_without_tracebacks(main())
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+@pytest.mark.timeout(300)
+def test_objects_that_refuse_others_are_handled_at_their_limits(data):
+    fields = declared_fields(refuse_others=True)
+    assert {kind for _, kind, _ in fields} >= {*REFUSE_OTHERS, "ValidatingAdmissionPolicy"}
+    values = [data.draw(field.values(), label=f"{kind}.{field}") for _, kind, field in fields]
+
+    async def main() -> None:
+        async with memory_cluster(clock=VirtualClock(), nodes=1) as cluster:
+            limits = Limits(cluster)
+            for number, ((path, kind, field), value) in enumerate(zip(fields, values, strict=True)):
+                await limits.write(path, f"limit-{kind.lower()}-{number}", field, value)
+            await asyncio.sleep(600)
+            await limits.read_change_delete()
+
+    run_without_tracebacks(main())
