@@ -668,4 +668,4 @@ _QUALIFIED_NAMES = ("ip.isCanonical", "format.named", *(f"format.{name}" for nam
 KUBERNETES_LIBRARY = Library(
     parse_overloads(_OVERLOADS + _FORMAT_OVERLOADS, _QUALIFIED_NAMES), functions=KUBERNETES_FUNCTIONS
 )
-"""What expressions of the API server may call in addition to CEL's own functions."""
+"""Functions that expressions of the API server may call in addition to CEL's own."""

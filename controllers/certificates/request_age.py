@@ -1,4 +1,4 @@
-"""Whether a CertificateSigningRequest is old enough to be deleted. A pure function of JSON.
+"""Age after which a CertificateSigningRequest is deleted. A pure function of JSON.
 
 Source: v1.36 pkg/controller/certificates/cleaner/cleaner.go.
 """

@@ -1,4 +1,4 @@
-"""What the server needs of a version of a CustomResourceDefinition beside the strategy of its kind."""
+"""Interface of a version of a CustomResourceDefinition, in addition to the strategy of its kind."""
 
 from __future__ import annotations
 

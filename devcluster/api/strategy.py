@@ -112,7 +112,7 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     prepare_subresources: Mapping[str, Callable[[JSON, JSON, Write], JSON]] = {}
     """Functions that return the object which a write to another subresource stores."""
     status_metadata: tuple[str, ...] = ("labels", "annotations", "finalizers", "ownerReferences", "managedFields")
-    """What a write of the status changes in metadata."""
+    """Fields of metadata that a write of the status changes."""
 
     # --- validation
 

@@ -1,4 +1,4 @@
-"""How a container ends by its command alone: `/bin/false`, `exit 3`, `sleep 5 && exit 1`. Pure functions.
+"""End of a container that its command alone determines: `/bin/false`, `exit 3`, `sleep 5 && exit 1`. Pure functions.
 
 Only commands whose end is certain have one: statements that exit, sleep, print or do nothing, joined by `;`, `&&`, `||`
 or a new line. Variables, pipes, redirections and all other commands are unknown.

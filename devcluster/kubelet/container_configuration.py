@@ -24,7 +24,7 @@ _OF_SERVICE = re.compile(r"[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|P
 
 
 class NodeFacts(NamedTuple):
-    """What a container can read of its node and of the pod's network. allocatable: of the node, as quantities."""
+    """Values of the node and the pod's network for a container. allocatable: of the node, as quantities."""
 
     host_ip: str
     pod_ip: str

@@ -17,7 +17,7 @@ from kubeloop.kube.json_object import JSON
 
 
 class _Drops(msgspec.Struct, frozen=True):
-    """What a server with certain feature gates drops from the objects of one kind, and its default if it has one."""
+    """Fields that certain feature gates drop from the objects of one kind, and their default if there is one."""
 
     objects: tuple[Drop, ...]
     statuses: tuple[Drop, ...]

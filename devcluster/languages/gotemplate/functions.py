@@ -245,7 +245,7 @@ SPRIG: dict[str, Function] = {
     "list": Function(_list, "...any"),
     "slice": Function(_slice, "any ...any"),
 }
-"""Those of Sprig that KWOK's stages use, and `int`, `list` and `slice`, without which objects cannot be compared."""
+"""Functions of Sprig that KWOK's stages use, and `int`, `list` and `slice` for numbers and lists of objects."""
 
 FUNCTIONS: dict[str, Function] = {**BUILT_IN, **SPRIG, **KWOK}
 ARITIES: dict[str, Arity] = {name: function.arity for name, function in FUNCTIONS.items()}

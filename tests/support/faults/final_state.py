@@ -1,4 +1,4 @@
-"""What two runs of a scenario have in common at their end: the stored objects without times, UIDs and random names.
+"""Final state of a run, for comparison with another run: the stored objects without times, UIDs and random names.
 
 `unpostponed` runs a control plane that postpones and merges no write. "Postponing changes no final state" is the
 invariant that compares the two, see `campaign.run`.

@@ -119,7 +119,7 @@ async def test_event_states_the_action_of_the_component(server, recording):
 
 
 async def test_event_with_a_related_object_has_the_form_of_the_events_api(server, recording, clock):
-    """As the events of kube-scheduler: a time instead of a count, and each is an object of its own."""
+    """Events of kube-scheduler have a time instead of a count, and are not aggregated."""
     async with recording() as recorder:
         now = rfc3339_micro(clock.now())
         for _ in range(2):

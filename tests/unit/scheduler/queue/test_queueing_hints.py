@@ -101,7 +101,7 @@ def test_every_hint_takes_missing_and_empty_objects(plugin_cluster):
 
 
 def test_event_without_objects_queues_the_pods_of_its_plugins(plugin_cluster, caplog):
-    """As when the caches of devices are complete: no hint can tell for which pods that matters."""
+    """An event without objects, such as completed caches of devices, queues every pod."""
     registered = _registered(plugin_cluster)
     hints = QueueingHints({"default-scheduler": QueueingHintMap(registered)}, NO_METRICS, lambda: 0)
     caplog.set_level(logging.WARNING)
