@@ -15,7 +15,7 @@ import time
 
 import uvloop
 
-from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
+from kubeloop.devcluster.kubelet.nodes.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import SystemClock

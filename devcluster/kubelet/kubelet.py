@@ -16,17 +16,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from kubeloop.devcluster.kubelet import simulated_pod_status
-from kubeloop.devcluster.kubelet.container_configuration import NodeFacts, configuration_error
-from kubeloop.devcluster.kubelet.pod_admission import AdmissionRejection, rejection
-from kubeloop.devcluster.kubelet.pod_resizes import PodResizes
+from kubeloop.devcluster.kubelet.containers.container_configuration import NodeFacts, configuration_error
+from kubeloop.devcluster.kubelet.pods import pod_status
+from kubeloop.devcluster.kubelet.pods.pod_admission import AdmissionRejection, rejection
+from kubeloop.devcluster.kubelet.pods.pod_resizes import PodResizes
+from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.kubelet.referenced_objects import (
     Kind,
     MissingObject,
     missing_for_volumes,
     unprepared_claim,
 )
-from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.simulation.node_objects import NETWORK_NOT_READY
 from kubeloop.devcluster.simulation.simulation import Simulation
 from kubeloop.devcluster.storage.store import Change
@@ -150,7 +150,7 @@ class Kubelets:
     def _reject(self, pod: SimulatedPod, rejected: AdmissionRejection) -> None:
         pod.ended = True
         now = self._wall()
-        status = simulated_pod_status.rejected_status(pod.object, rejected.reason, rejected.message, now=now)
+        status = pod_status.rejected_status(pod.object, rejected.reason, rejected.message, now=now)
         self._write_status(pod, status)
         self._event(pod, "Warning", rejected.reason, rejected.message)
         self._plan_stop(pod)
@@ -212,7 +212,7 @@ class Kubelets:
             elif run.restart_at == math.inf:
                 run.restart_at = self._now()
 
-    def _restart(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun, why: str) -> None:
+    def _restart(self, pod: SimulatedPod, run: pod_status.ContainerRun, why: str) -> None:
         """Stop a running container and start it again, if it can be created. why: completes the event."""
         self._event(pod, "Normal", "Killing", f"Container {run.name} {why}", run.name)
         run.end(self._wall(), 0)
@@ -340,7 +340,7 @@ class Kubelets:
     def _exit(
         self,
         pod: SimulatedPod,
-        run: simulated_pod_status.ContainerRun,
+        run: pod_status.ContainerRun,
         now: float,
         wall: str,
         code: int | None = None,
@@ -349,12 +349,12 @@ class Kubelets:
         if run.restart_at is not None and run.restart_at > now:
             self._event(pod, "Warning", "BackOff", f"Back-off restarting failed container {run.name}", run.name)
 
-    def _kill(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun, now: float, wall: str) -> None:
+    def _kill(self, pod: SimulatedPod, run: pod_status.ContainerRun, now: float, wall: str) -> None:
         """Stop a container whose startup or liveness probe has failed, and restart it by the pod's policy."""
         restarts = (pod.object["spec"].get("restartPolicy") or "Always") != "Never"
         message = f"Container {run.name} {run.kill_cause}{', will be restarted' if restarts else ''}"
         self._event(pod, "Normal", "Killing", message, run.name)
-        self._exit(pod, run, now, wall, simulated_pod_status.TERMINATED)
+        self._exit(pod, run, now, wall, pod_status.TERMINATED)
 
     # --- ConfigMaps, Secrets and ResourceClaims -------------------------------------------------------------------
 
@@ -380,7 +380,7 @@ class Kubelets:
         self._event(pod, "Warning", "FailedPrepareDynamicResources", message)
         return True
 
-    def _refuse(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun) -> bool:
+    def _refuse(self, pod: SimulatedPod, run: pod_status.ContainerRun) -> bool:
         """Hold a container that has no image or cannot be configured, with the reason. Returns True if it is held."""
         problem = pod.image_problem(run)
         if problem is not None:
@@ -453,11 +453,11 @@ class Kubelets:
         if current is None:
             return
         pod.object = current
-        status = simulated_pod_status.pod_status(
+        status = pod_status.pod_status(
             current,
             pod.runs,
             now=self._wall(),
-            ips=simulated_pod_status.PodIPs(pod.node.host_ip, pod.address),
+            ips=pod_status.PodIPs(pod.node.host_ip, pod.address),
             start_time=pod.start_time,
             failure=pod.failure,
             stopped=pod.stopped,
@@ -523,10 +523,10 @@ class Kubelets:
             field = f"spec.{_FIELDS[role]}{{{container}}}" if container else ""
             self._simulation.event(pod.object, type_, reason, message, host=pod.node_name, field_path=field)
 
-    def _pulling_event(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun) -> None:
+    def _pulling_event(self, pod: SimulatedPod, run: pod_status.ContainerRun) -> None:
         self._event(pod, "Normal", "Pulling", f'Pulling image "{run.image}"', run.name)
 
-    def _started_events(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun) -> None:
+    def _started_events(self, pod: SimulatedPod, run: pod_status.ContainerRun) -> None:
         if self._simulation.records_events:
             self._event(pod, "Normal", "Pulled", pod.pulled_text(run.image), run.name)
             self._event(pod, "Normal", "Created", "Container created", run.name)

@@ -56,7 +56,7 @@ from kubeloop.devcluster.handlers.rest import Rest
 from kubeloop.devcluster.handlers.watch import WatchSettings
 from kubeloop.devcluster.kinds.core.cluster_ip_allocation import SERVICE_CIDR
 from kubeloop.devcluster.kinds.core.node_port_allocation import NODE_PORT_RANGE
-from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
+from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.serializer.negotiation import check_custom_resource_is_acceptable
 from kubeloop.devcluster.serializer.responses import error_response
 from kubeloop.devcluster.server import health_paths

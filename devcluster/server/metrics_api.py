@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import READ_ONLY, ServedResource
-from kubeloop.devcluster.kubelet.resource_usage import Usage, container_usage, total_usage
+from kubeloop.devcluster.kubelet.pods.resource_usage import Usage, container_usage, total_usage
 from kubeloop.devcluster.openapi import discovery
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339

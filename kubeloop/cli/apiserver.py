@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kubeloop.cli.gate_warnings import log_gate_warnings
 from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
 from kubeloop.devcluster.kinds.core.cluster_ip_allocation import SERVICE_CIDR
-from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
+from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kubeloop.devcluster.api.errors import NotDurable
-from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
+from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.faults import Faults
 from kubeloop.devcluster.server.http import HttpServer

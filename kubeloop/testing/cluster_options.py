@@ -18,7 +18,7 @@ from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
 if TYPE_CHECKING:
     from ipaddress import IPv4Network
 
-    from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
+    from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
     from kubeloop.devcluster.kubelet.stages.files import Stage
     from kubeloop.devcluster.server.faults import Faults
     from kubeloop.devcluster.simulation.node_objects import NodeSettings
@@ -167,7 +167,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def parsed_container_answers(self) -> ContainerAnswers:
         """Return the answers of simulated containers. Raises UserError."""
-        from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
+        from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 
         if not self.stages:
             return ContainerAnswers()

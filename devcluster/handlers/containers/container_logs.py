@@ -19,7 +19,7 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.kubelet.container_answers import LogAnswer
+from kubeloop.devcluster.kubelet.containers.container_answers import LogAnswer
 from kubeloop.devcluster.serializer.decoding import decode_time
 from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.times import parse_time, time_plus

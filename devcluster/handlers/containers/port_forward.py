@@ -25,7 +25,7 @@ from kubeloop.devcluster.handlers.containers.spdy_frames import (
     StreamReset,
 )
 from kubeloop.devcluster.handlers.containers.websocket import WebSocket
-from kubeloop.devcluster.kubelet.container_answers import PortForwardAnswer
+from kubeloop.devcluster.kubelet.containers.container_answers import PortForwardAnswer
 
 TUNNEL = "SPDY/3.1+portforward.k8s.io"
 _READ_BYTES = 32 << 10

@@ -17,7 +17,7 @@ import httptools
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.handlers.containers.port_forward import forward_target
-from kubeloop.devcluster.kubelet.container_answers import PortForwardAnswer
+from kubeloop.devcluster.kubelet.containers.container_answers import PortForwardAnswer
 
 _READ_BYTES = 32 << 10
 _OF_CONNECTION = frozenset(

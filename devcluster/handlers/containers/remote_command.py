@@ -20,7 +20,7 @@ from kubeloop.devcluster.handlers.containers.container_logs import file_addition
 from kubeloop.devcluster.handlers.containers.local_commands import concurrent, running_command
 from kubeloop.devcluster.handlers.containers.terminal import END_OF_INPUT, Terminal
 from kubeloop.devcluster.handlers.containers.websocket import CHANNEL_PROTOCOLS, V4, WebSocket
-from kubeloop.devcluster.kubelet.container_answers import AttachAnswer, ExecAnswer
+from kubeloop.devcluster.kubelet.containers.container_answers import AttachAnswer, ExecAnswer
 from kubeloop.kube.json_object import JSON
 
 V5 = "v5.channel.k8s.io"

@@ -17,7 +17,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.api.slow_work import SlowWork
-from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, LogAnswer, PortForwardAnswer
+from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers, LogAnswer, PortForwardAnswer
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode_time
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList

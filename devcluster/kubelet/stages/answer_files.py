@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from kubeloop.devcluster.kubelet.container_answers import (
+from kubeloop.devcluster.kubelet.containers.container_answers import (
     AttachAnswer,
     ContainerAnswers,
     Entry,

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.slow_work import HandlerTasks
 from kubeloop.devcluster.api.strategy import Write, strategy_of
-from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
+from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.kubelet.stages.files import ADD_TO, Apply, Finalizers, Patch, Stage, Step
 from kubeloop.devcluster.kubelet.stages.requests import Refused, StageRequests
 from kubeloop.devcluster.kubelet.stages.schedule import (

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
-from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
+from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import loopback_socket

@@ -14,7 +14,7 @@ from kubeloop.controllers.nodelifecycle.node_lifecycle_controller import NodeLif
 from kubeloop.controllers.podgc.pod_garbage_collector import PodGarbageCollector
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.tainteviction.taint_eviction_controller import TaintEvictionController
-from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
+from kubeloop.devcluster.kubelet.nodes.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.kubelet.stages.files import Stage
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory

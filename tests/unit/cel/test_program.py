@@ -131,7 +131,7 @@ def test_exists_with_key_and_value_of_a_map():
 def test_apiserver_does_not_import_cel_without_rules():
     code = (
         "import sys; import kubeloop.cli.apiserver, kubeloop.devcluster.server.apiserver; "
-        "import kubeloop.devcluster.kubelet.simulated_nodes; "
+        "import kubeloop.devcluster.kubelet.nodes.simulated_nodes; "
         "sys.exit(any(name == 'kubeloop.cel.program' for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

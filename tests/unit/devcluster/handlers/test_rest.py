@@ -23,7 +23,7 @@ from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
 from kubeloop.devcluster.handlers.rest import Rest
 from kubeloop.devcluster.handlers.watch import WatchSettings
 from kubeloop.devcluster.kinds.core.cluster_ip_allocation import ServiceAllocator
-from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
+from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects.resources import NAMESPACES, SERVICES

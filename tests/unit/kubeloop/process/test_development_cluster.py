@@ -5,7 +5,7 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
+from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES

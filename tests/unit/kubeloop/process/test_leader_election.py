@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
+from kubeloop.devcluster.kubelet.nodes.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.client.api_client import Client, PatchType

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubeloop.devcluster.handlers.containers.container_logs import file_additions
-from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, LogAnswer, Rule
+from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers, Entry, LogAnswer, Rule
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import PODS
 from support.apiserver.stream_server import StreamServer, stream_server

@@ -15,7 +15,7 @@ import pytest
 from kubeloop.devcluster.handlers.containers.port_forward import TUNNEL
 from kubeloop.devcluster.handlers.containers.spdy_frames import SpdyEvent, SpdyFrames, StreamData, StreamOpened
 from kubeloop.devcluster.handlers.containers.websocket import V4 as CHANNELS
-from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, PortForwardAnswer, Rule
+from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers, Entry, PortForwardAnswer, Rule
 from kubeloop.kube.feature_gates import FeatureGates
 from support.apiserver.spdy_client import SpdyClient, control_frame
 from support.apiserver.stream_server import stream_server

@@ -12,7 +12,7 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.handlers.containers.proxy import ProxyTarget, proxy
-from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, PortForwardAnswer, Rule
+from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers, Entry, PortForwardAnswer, Rule
 from kubeloop.devcluster.server.listener import loopback_socket
 from kubeloop.kube.objects.resources import PODS, SERVICES
 from support.apiserver.stream_server import StreamServer, stream_server

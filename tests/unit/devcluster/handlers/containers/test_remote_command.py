@@ -12,7 +12,13 @@ import pytest
 
 from kubeloop.devcluster.handlers.containers.remote_command import V5
 from kubeloop.devcluster.handlers.containers.websocket import V4
-from kubeloop.devcluster.kubelet.container_answers import AttachAnswer, ContainerAnswers, Entry, ExecAnswer, Rule
+from kubeloop.devcluster.kubelet.containers.container_answers import (
+    AttachAnswer,
+    ContainerAnswers,
+    Entry,
+    ExecAnswer,
+    Rule,
+)
 from kubeloop.kube.feature_gates import FeatureGates
 from support.apiserver.stream_server import stream_server
 

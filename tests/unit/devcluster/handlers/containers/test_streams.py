@@ -16,7 +16,7 @@ from kubeloop.devcluster.handlers.containers.streams import (
     check_log_options,
     requested_ports,
 )
-from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
+from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects.resources import NODES, PODS, SERVICES, Resource

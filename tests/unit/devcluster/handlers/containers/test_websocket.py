@@ -16,7 +16,13 @@ from kubeloop.devcluster.handlers.containers.websocket import (
     watch_over_websocket,
     websocket_protocol,
 )
-from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, ExecAnswer, LogAnswer, Rule
+from kubeloop.devcluster.kubelet.containers.container_answers import (
+    ContainerAnswers,
+    Entry,
+    ExecAnswer,
+    LogAnswer,
+    Rule,
+)
 from kubeloop.kube.objects.resources import PODS
 from support.apiserver.stream_server import stream_server
 

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.devcluster.kubelet.container_answers import AttachAnswer, ExecAnswer, LogAnswer, PortForwardAnswer
+from kubeloop.devcluster.kubelet.containers.container_answers import (
+    AttachAnswer,
+    ExecAnswer,
+    LogAnswer,
+    PortForwardAnswer,
+)
 from kubeloop.devcluster.kubelet.stages.answer_files import read_container_answers
 from kubeloop.devcluster.kubelet.stages.files import read_stages
 from kubeloop.kube.errors import UserError

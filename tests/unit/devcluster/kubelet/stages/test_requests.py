@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kubeloop.cel.program import CelProgram, EvaluationResult
-from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
+from kubeloop.devcluster.kubelet.nodes.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.kubelet.stages.objects import ObjectStages
 from kubeloop.devcluster.kubelet.stages.requests import StageRequests
 from kubeloop.devcluster.simulation.node_objects import NodeSettings

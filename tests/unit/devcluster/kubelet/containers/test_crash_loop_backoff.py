@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.kubelet.crash_loop_backoff import restart_delay_seconds, waiting_message
+from kubeloop.devcluster.kubelet.containers.crash_loop_backoff import restart_delay_seconds, waiting_message
 
 
 def test_restart_delay_doubles_from_ten_seconds_to_five_minutes():

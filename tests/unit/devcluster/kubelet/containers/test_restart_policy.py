@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.kubelet.restart_policy import restarts_after
+from kubeloop.devcluster.kubelet.containers.restart_policy import restarts_after
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.kubelet.pod_resizes import PodResizes
-from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
+from kubeloop.devcluster.kubelet.pods.pod_resizes import PodResizes
+from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.objects.resources import NODES, PODS
 from support.simulation.simulated_cluster import SimulatedCluster, container

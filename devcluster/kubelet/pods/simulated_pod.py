@@ -11,10 +11,12 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kubeloop.devcluster.kubelet import crash_loop_backoff
-from kubeloop.devcluster.kubelet.container_commands import CommandEnd, command_end, container_end
-from kubeloop.devcluster.kubelet.images import ImageProblem, image_problem, image_reference
-from kubeloop.devcluster.kubelet.pod_admission import (
+from kubeloop.devcluster.kubelet.containers import crash_loop_backoff
+from kubeloop.devcluster.kubelet.containers.container_commands import CommandEnd, command_end, container_end
+from kubeloop.devcluster.kubelet.containers.images import ImageProblem, image_problem, image_reference
+from kubeloop.devcluster.kubelet.containers.probes import ProbeFailure, probe_plan
+from kubeloop.devcluster.kubelet.containers.restart_policy import restarts_after
+from kubeloop.devcluster.kubelet.pods.pod_admission import (
     Amounts,
     HostPort,
     amounts,
@@ -22,11 +24,7 @@ from kubeloop.devcluster.kubelet.pod_admission import (
     is_restricted,
     requested_amounts,
 )
-from kubeloop.devcluster.kubelet.probes import ProbeFailure, probe_plan
-from kubeloop.devcluster.kubelet.referenced_objects import Kind
-from kubeloop.devcluster.kubelet.resource_usage import invalid_usage
-from kubeloop.devcluster.kubelet.restart_policy import restarts_after
-from kubeloop.devcluster.kubelet.simulated_pod_status import (
+from kubeloop.devcluster.kubelet.pods.pod_status import (
     CONTAINER_STATUS_UNKNOWN,
     KILLED,
     NOT_LOCATED,
@@ -38,6 +36,8 @@ from kubeloop.devcluster.kubelet.simulated_pod_status import (
     ephemeral_runs,
     terminated_state,
 )
+from kubeloop.devcluster.kubelet.pods.resource_usage import invalid_usage
+from kubeloop.devcluster.kubelet.referenced_objects import Kind
 from kubeloop.devcluster.simulation.node_addresses import DEFAULT_MAX_PODS, host_ip, pod_cidr
 from kubeloop.devcluster.simulation.node_objects import NodeSettings, failure_mode
 from kubeloop.devcluster.simulation.timers import Timer

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod, marker
+from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedNode, SimulatedPod, marker
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 
 JSON = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.kubelet.images import image_problem, image_reference, is_missing
+from kubeloop.devcluster.kubelet.containers.images import image_problem, image_reference, is_missing
 
 SHA256 = "a" * 64
 

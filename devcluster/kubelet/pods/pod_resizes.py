@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kubeloop.devcluster.kubelet.pod_admission import rejection, requested_amounts
-from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
-from kubeloop.devcluster.kubelet.simulated_pod_status import RESIZE_PENDING, RESIZING, ContainerRun, Resize
+from kubeloop.devcluster.kubelet.pods.pod_admission import rejection, requested_amounts
+from kubeloop.devcluster.kubelet.pods.pod_status import RESIZE_PENDING, RESIZING, ContainerRun, Resize
+from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.qos import qos_class
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from kubeloop.devcluster.kubelet.probes import ProbeFailure, ProbePlan, probe_plan
+from kubeloop.devcluster.kubelet.containers.probes import ProbeFailure, ProbePlan, probe_plan
 
 FALSE = {"exec": {"command": ["/bin/false"]}}
 SLOW = {"exec": {"command": ["sleep", "90"]}, "timeoutSeconds": 61, "initialDelaySeconds": 4}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.kubelet.container_configuration import NodeFacts, configuration_error
+from kubeloop.devcluster.kubelet.containers.container_configuration import NodeFacts, configuration_error
 
 JSON = dict[str, Any]
 FACTS = NodeFacts("172.16.0.1", "10.0.0.1", {"cpu": "8", "memory": "32Gi"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from kubeloop.devcluster.kubelet.container_commands import command_end
+from kubeloop.devcluster.kubelet.containers.container_commands import command_end
 from kubeloop.kube.durations import duration_text
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.kubelet.kubelet import Kubelets
-from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod, marker
+from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedNode, SimulatedPod, marker
 from kubeloop.devcluster.simulation import node_objects
 from kubeloop.devcluster.simulation.node_addresses import NodeAddresses
 from kubeloop.devcluster.simulation.node_objects import LEASE_NAMESPACE, NodeSettings
@@ -86,7 +86,7 @@ class SimulatedNodes:
         self._kubelets = Kubelets(self._simulation, self._receive, quiet=self._stages is None)
         self._slices = None
         if self._settings.devices:
-            from kubeloop.devcluster.kubelet.resource_slices import ResourceSlices
+            from kubeloop.devcluster.kubelet.nodes.resource_slices import ResourceSlices
 
             self._slices = ResourceSlices(self._simulation, self._settings.devices)
         self._orphans: dict[str, dict[str, JSON]] = {}  # node that does not exist -> its pods by uid

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.kubelet.simulated_pod_status import (
+from kubeloop.devcluster.kubelet.pods.pod_status import (
     ContainerRun,
     PodIPs,
     container_runs,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.kubelet.pod_admission import (
+from kubeloop.devcluster.kubelet.pods.pod_admission import (
     AdmissionRejection,
     amounts,
     fits_node_affinity,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from kubeloop.devcluster.kubelet.container_commands import CommandEnd, command_end, container_end
+from kubeloop.devcluster.kubelet.containers.container_commands import CommandEnd, command_end, container_end
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.kubelet.container_answers import (
+from kubeloop.devcluster.kubelet.containers.container_answers import (
     ContainerAnswers,
     Entry,
     ExecAnswer,

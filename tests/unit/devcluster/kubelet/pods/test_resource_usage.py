@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.kubelet.resource_usage import container_usage, invalid_usage, total_usage
+from kubeloop.devcluster.kubelet.pods.resource_usage import container_usage, invalid_usage, total_usage
 
 
 def pod(phase: str = "Running", containers: int = 1, **usage: str) -> dict[str, Any]:

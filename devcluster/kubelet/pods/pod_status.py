@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from kubeloop.devcluster.kubelet.images import image_reference
-from kubeloop.devcluster.kubelet.probes import ProbeFailure
+from kubeloop.devcluster.kubelet.containers.images import image_reference
+from kubeloop.devcluster.kubelet.containers.probes import ProbeFailure
 from kubeloop.kube.json_object import JSON
 
 Role = Literal["init", "sidecar", "main", "ephemeral"]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.devcluster.kubelet.resource_slices import slice_specs
+from kubeloop.devcluster.kubelet.nodes.resource_slices import slice_specs
 from kubeloop.devcluster.simulation.device_files import DevicePool
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.objects.resources import NODES, RESOURCE_SLICES

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
+from kubeloop.devcluster.kubelet.nodes.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.store import ObjectStore

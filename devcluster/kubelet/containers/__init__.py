@@ -1,0 +1,1 @@
+"""Containers of simulated pods: images, configuration, commands, probes, restarts, and configured answers."""

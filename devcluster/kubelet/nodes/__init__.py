@@ -1,0 +1,1 @@
+"""Simulated nodes: Nodes, leases, and the ResourceSlices of their devices."""

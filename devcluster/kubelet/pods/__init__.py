@@ -1,0 +1,1 @@
+"""Pods on simulated nodes: admission, status, and resizes."""
