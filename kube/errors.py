@@ -4,7 +4,7 @@
     ServerUnreachable   no usable response after retries
     UserError           invalid user input; carries a hint for the next step
 
-Imports `objects` and the standard library only.
+Imports msgspec and `objects` only.
 """
 
 from __future__ import annotations

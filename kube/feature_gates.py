@@ -13,7 +13,7 @@
 Sources: pkg/features, the features packages of apiserver, apiextensions-apiserver, client-go, controller-manager and
 component-base; component-base/featuregate/feature_gate.go for the rules of FeatureGates.parse().
 
-Imports `errors` only.
+Imports msgspec and `errors` only.
 """
 
 from __future__ import annotations

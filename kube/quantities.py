@@ -4,7 +4,7 @@ A Quantity behaves as resource.Quantity of apimachinery v1.36, also beyond int64
 return what that library returns (0, or a wrapped value), because Kubernetes computes with it. As in that library, a
 quantity has one of two states: *small* (an int64 times a power of ten) or a big decimal.
 
-Imports the standard library only.
+Imports `integers` only.
 """
 
 from __future__ import annotations

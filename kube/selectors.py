@@ -1,7 +1,7 @@
 """Label and field selectors: parsed once, matched often, printed as Kubernetes prints them.
 
 A Selector is compiled to one function, because the scheduler and the controllers match millions of times. Source:
-apimachinery pkg/labels and pkg/fields. Imports `objects` and `field_errors`.
+apimachinery pkg/labels and pkg/fields. Imports msgspec, `objects` and `field_errors`.
 """
 
 from __future__ import annotations

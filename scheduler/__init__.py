@@ -12,12 +12,13 @@ each layer imports only layers below it:
 - event_handlers, algorithm, binding_cycle, failed_attempts: watch events; the choice of a node; the binding of a pod to
   it; the return of a pod to the queue
 - plugin_handle, scheduler_gauges: the scheduler as plugins and metrics see it
-- attempt: what is passed from the scheduling cycle to the binding cycle
+- attempt, bind_times: what is passed from the scheduling cycle to the binding cycle; durations of bind requests
 - extender, full_objects: HTTP extenders
 - plugins: the in-tree plugins and their registry
 - framework: runs the plugins of a profile at their extension points
 - queue: the scheduling queue, backoff, queueing hints, nominated pods
 - api: what the author of a plugin imports
+- devices: allocation of devices to ResourceClaims
 - cache, config: nodes, pods and the snapshot; KubeSchedulerConfiguration
 - api_dispatcher: API calls about pods in the background
 - context, lister_resources, status_patches: what the process provides; which resources have informers; writes of pod

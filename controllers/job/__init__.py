@@ -1,1 +1,1 @@
-"""Job controller: runs Pods until the required number has succeeded. Imports controllers.runtime, informers, kube."""
+"""Job controller: runs Pods until the required number has succeeded."""

@@ -1,4 +1,4 @@
-"""Authorization header of requests, and its renewal. Imports `transport`, `errors` and msgspec only."""
+"""Authorization header of requests, and its renewal. Imports `client.transport`, `errors` and msgspec only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Kubeconfig reader: the cluster and the user of one context, from one file or several.
 
 Several files (KUBECONFIG) are merged: of entries with the same name, and of current-context, the first counts. Paths in
-a file are relative to its folder. Source: client-go tools/clientcmd. Imports `yaml` and `errors`.
+a file are relative to its folder. Source: client-go tools/clientcmd. Imports msgspec, `yaml` and `errors`.
 """
 
 from __future__ import annotations

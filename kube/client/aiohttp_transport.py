@@ -1,7 +1,7 @@
 """Transport over aiohttp, for proxies, which `asyncio_transport` does not support.
 
 One session; keep-alive connections are reused. There are as many as concurrent requests, which the client's lanes
-limit. Imports aiohttp, `endpoint` and `transport`.
+limit. Imports aiohttp, yarl, `endpoint` and `transport`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ proxies. docs/decisions.md has the reasons and figures.
 All requests share one HTTP/2 connection, and a further one if it has as many streams as the server allows. With
 HTTP/1.1, there are at most as many connections as concurrent requests, which the client's lanes limit. Few are opened
 at the same time, so that most requests of a burst find one that another request has released. Imports `endpoint`,
-`transport`, `shared_buffer` and the connections.
+`transport`, `exchange`, `shared_buffer`, `http1_connection` and `http2_connection`.
 """
 
 from __future__ import annotations

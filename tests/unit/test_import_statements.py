@@ -1,7 +1,8 @@
-"""Docstrings that state what a module or package may import ("May import ...") are true.
+"""Docstrings that state what a module or package imports ("May import ...", "Imports ...") are true.
 
-Names of kubeloop's modules stand in backticks. A module's statement with "only" names third-party packages as
-well. A package's statement is about what its modules import from elsewhere in kubeloop.
+Names of kubeloop's modules stand in backticks; "this folder" is the module's package. Third-party packages are named as
+well, except where a module "may import" without "only". A package's statement is about what its modules import from
+elsewhere in kubeloop.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +18,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("cel", "kube", "informers", "controllers", "scheduler", "tracing", "devcluster")
-STATEMENT = re.compile(r"May import (.+?)(?:\.(?=\s|$)|: |$)", re.DOTALL)
+STATEMENT = re.compile(r"\b(May import|Imports) (.+?)(?:\.(?=\s|$)|: |$)", re.DOTALL)
+IS_COMPLETE = re.compile(r"`|\bonly\b|\bnothing\b|standard library")  # not: "Imports no controller"
+DISTRIBUTIONS = {"yaml": "PyYAML"}
 
 
 def module_files() -> Iterator[tuple[str, Path]]:
@@ -46,8 +50,9 @@ def imported_modules(file: Path) -> set[str]:
 def statements() -> Iterator[object]:
     for name, file in MODULES.items():
         docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
-        if match := STATEMENT.search(docstring):
-            yield pytest.param(name, file, match[1], id=name)
+        for verb, statement in STATEMENT.findall(docstring):
+            if IS_COMPLETE.search(statement):
+                yield pytest.param(name, file, verb, statement, id=f"{name}: {verb}")
 
 
 def resolve(reference: str, name: str) -> str:
@@ -63,16 +68,67 @@ def is_below(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
-@pytest.mark.parametrize(("name", "file", "statement"), [*statements()])
-def test_import_statement_is_true(name: str, file: Path, statement: str) -> None:
+def violations(name: str, file: Path, verb: str, statement: str) -> set[str]:
+    """Return the modules that `file` imports and the statement does not name; for "Imports", also the reverse."""
     is_package = file.name == "__init__.py"
-    allowed = [resolve(reference, name) for reference in re.findall(r"`([\w.]+)`", statement)]
-    if is_package:
-        allowed.append(name)
+    named = {resolve(reference, name) for reference in re.findall(r"`([\w.]+)`", statement)}
+    package = name if is_package else name.rpartition(".")[0]
+    allowed = named | ({package} if is_package or "this folder" in statement else set())
     files = [other for module, other in MODULES.items() if module == name or (is_package and is_below(module, name))]
     imported = set[str]().union(*map(imported_modules, files))
     own = {module for module in imported if module.split(".")[0] == "kubeloop"}
-    assert {module for module in own if not any(is_below(module, package) for package in allowed)} == set()
-    if "only" in statement.split() and not is_package:
+    wrong = {module for module in own if not any(is_below(module, other) for other in allowed)}
+    if not is_package and (verb == "Imports" or "only" in statement.split()):
         third_party = {module.split(".")[0] for module in imported - own} - sys.stdlib_module_names
-        assert {package for package in third_party if package not in statement} == set()
+        wrong |= {other for other in third_party if DISTRIBUTIONS.get(other, other) not in statement}
+    if verb == "Imports":
+        wrong |= {module for module in named if not any(is_below(other, module) for other in own)}
+    return wrong
+
+
+@pytest.mark.parametrize(("name", "file", "verb", "statement"), [*statements()])
+def test_import_statement_is_true(name: str, file: Path, verb: str, statement: str) -> None:
+    assert violations(name, file, verb, statement) == set()
+
+
+@pytest.mark.parametrize(
+    ("verb", "statement", "wrong"),
+    [
+        ("Imports", "`errors` and msgspec only", set()),
+        ("Imports", "`errors` only", {"msgspec"}),
+        ("Imports", "msgspec only", {"kubeloop.kube.errors"}),
+        ("Imports", "`errors`, `clock` and msgspec", {"kubeloop.kube.clock"}),
+        ("May import", "`kube` and `cel`", set()),
+        ("May import", "`cel`", {"kubeloop.kube.errors"}),
+        ("May import", "`kube` only", {"msgspec"}),
+    ],
+)
+def test_false_import_statement_is_noticed(verb: str, statement: str, wrong: set[str]) -> None:
+    name = "kubeloop.kube.client.endpoint"
+    assert violations(name, MODULES[name], verb, statement) == wrong
+
+
+# --- layers in docstrings of packages, and in the import contract -----------------------------------------------------
+
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+LAYERS = {contract["id"]: contract["layers"] for contract in CONTRACTS if contract["type"] == "layers"}
+
+
+def missing_layers(docstring: str, layers: list[str]) -> set[str]:
+    """Return the modules of a contract that no line of the docstring begins with."""
+    listed = {
+        module
+        for line in re.findall(r"^(?:    |- )([a-z_]+(?:(?: \| |, )[a-z_]+)*)(?:  +|:|$)", docstring, re.MULTILINE)
+        for module in re.split(r" \| |, ", line)
+    }
+    return {module for layer in layers for module in layer.replace("|", " ").split() if module not in listed}
+
+
+@pytest.mark.parametrize("package", ["devcluster", "kube", "scheduler", "tracing"])
+def test_docstring_lists_all_layers_of_the_import_contract(package: str) -> None:
+    docstring = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text())) or ""
+    assert missing_layers(docstring, LAYERS[package]) == set()
+
+
+def test_missing_layer_is_noticed() -> None:
+    assert missing_layers("Layers:\n\n    a | b    text\n- c, d: text\n", ["a", "b | c", "d | e"]) == {"e"}

@@ -1,6 +1,6 @@
 """Record of one pod group: arrival of its pods, scheduling attempts, permit, and binding.
 
-The recorder appends facts; `pod_group_spans` builds spans from them. Imports this folder only.
+The recorder appends facts; `pod_group_spans` builds spans from them. Imports msgspec and this folder only.
 """
 
 from __future__ import annotations

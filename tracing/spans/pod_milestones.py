@@ -1,7 +1,7 @@
 """Milestones of an observed pod: what its states and Events show about when it was scheduled, started, ready, ended.
 
 A milestone is an Edge: the interval in which it was reached. Evidence that comes again or late changes nothing.
-`observed_phases` derives phases from the milestones. Imports msgspec, kube.times and the standard library only.
+`observed_phases` derives phases from the milestones. Imports msgspec and `kube.times` only.
 """
 
 from __future__ import annotations
