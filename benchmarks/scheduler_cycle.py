@@ -29,10 +29,10 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects.api_types import Node, Pod, ReplicaSet, Service, convert
-from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
-from kubeloop.scheduler.attempt import Attempt
+from kubeloop.scheduler.attempts.algorithm import Algorithm
+from kubeloop.scheduler.attempts.attempt import Attempt
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot

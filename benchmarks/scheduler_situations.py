@@ -29,7 +29,7 @@ from kubeloop.kube.objects.storage_types import CSINode, PersistentVolume, Persi
 from kubeloop.process.python_gc import short_collections
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
-from kubeloop.scheduler.attempt import Attempt
+from kubeloop.scheduler.attempts.attempt import Attempt
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.fit_error import FitError

@@ -15,7 +15,7 @@ from kubeloop.scheduler.api.events import ActionType, ClusterEvent
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.metrics_interface import NO_METRICS, SchedulerMetrics
-from kubeloop.scheduler.plugins.gang_scheduling import GangScheduling
+from kubeloop.scheduler.plugins.pod_groups.gang_scheduling import GangScheduling
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)

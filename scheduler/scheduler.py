@@ -20,16 +20,19 @@ from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import HandlerRegistration, SharedInformer
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import BY_GROUP_KIND, NODES, PODS
-from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.extension_points import QueueSortPlugin
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
-from kubeloop.scheduler.api_dispatcher import ApiDispatcher
-from kubeloop.scheduler.attempt import Attempt
-from kubeloop.scheduler.attempt_steps import AttemptSteps
-from kubeloop.scheduler.background_calls import BackgroundCalls
-from kubeloop.scheduler.binding_cycle import BindingCycle
+from kubeloop.scheduler.api_calls.api_dispatcher import ApiDispatcher
+from kubeloop.scheduler.api_calls.background_calls import BackgroundCalls
+from kubeloop.scheduler.api_calls.status_patches import StatusPatches
+from kubeloop.scheduler.attempts.algorithm import Algorithm
+from kubeloop.scheduler.attempts.attempt import Attempt
+from kubeloop.scheduler.attempts.attempt_steps import AttemptSteps
+from kubeloop.scheduler.attempts.binding_cycle import BindingCycle
+from kubeloop.scheduler.attempts.failed_attempts import FailedAttempts, report_failure
+from kubeloop.scheduler.attempts.scheduling_cycle import SchedulingCycle
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
 from kubeloop.scheduler.cache.pod_groups import PodGroupStates
@@ -39,14 +42,13 @@ from kubeloop.scheduler.config.extenders import with_ignored_resources
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.event_handlers import EventDurations, NodeEvents, OtherEvents, PodEvents, other_resources
-from kubeloop.scheduler.extender import HTTPExtender
-from kubeloop.scheduler.failed_attempts import FailedAttempts, report_failure
+from kubeloop.scheduler.extenders.extender import HTTPExtender
+from kubeloop.scheduler.extenders.full_objects import FullObjects
 from kubeloop.scheduler.framework.profile_plugins import Registry, check_queue_sort
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
-from kubeloop.scheduler.full_objects import FullObjects
 from kubeloop.scheduler.lister_resources import lister_resources
 from kubeloop.scheduler.plugin_handle import PluginHandle, SharedState
-from kubeloop.scheduler.plugins.gang_scheduling import completes_gang
+from kubeloop.scheduler.plugins.pod_groups.gang_scheduling import completes_gang
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
 from kubeloop.scheduler.pod_groups.group_conditions import PodGroupConditions
 from kubeloop.scheduler.pod_groups.pod_group_cycle import PodGroupCycle
@@ -55,8 +57,6 @@ from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, registered_
 from kubeloop.scheduler.queue.safe_sort import safe_sort_key
 from kubeloop.scheduler.queue.scheduling_queue import QueueObserver, QueueSettings, SchedulingQueue
 from kubeloop.scheduler.scheduler_gauges import SchedulerGauges
-from kubeloop.scheduler.scheduling_cycle import SchedulingCycle
-from kubeloop.scheduler.status_patches import StatusPatches
 
 if TYPE_CHECKING:
     from kubeloop.kube.objects.device_types import ResourceSlice
@@ -187,7 +187,7 @@ class Scheduler:
             self.algorithm.snapshot,
             self._steps,
             self._failed_attempts,
-            self.pod_group_cycle,
+            self.pod_group_cycle.run if self.pod_group_cycle is not None else None,
         )
         self._binding_cycle = BindingCycle(
             context,

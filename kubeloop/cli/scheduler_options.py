@@ -114,7 +114,7 @@ def _check_plugins_and_certificates(config: SchedulerConfiguration, path: Path) 
     try:
         check_profiles(config.profiles, ALL_PLUGINS)
         if config.extenders:
-            from kubeloop.scheduler.extender import tls_context
+            from kubeloop.scheduler.extenders.extender import tls_context
 
             for extender in config.extenders:
                 tls_context(extender)

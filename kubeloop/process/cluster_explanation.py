@@ -56,8 +56,8 @@ from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.explain.pending_pod import PodExplanation, explain
 from kubeloop.scheduler.explain.pod_group import explain_pod_group
 from kubeloop.scheduler.lister_resources import lister_resources
-from kubeloop.scheduler.plugins.dynamic_resources import requests_extended_resource
-from kubeloop.scheduler.plugins.volume_claims import claim_uses
+from kubeloop.scheduler.plugins.dynamic_resources.dynamic_resources import requests_extended_resource
+from kubeloop.scheduler.plugins.volumes.volume_claims import claim_uses
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
 from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder

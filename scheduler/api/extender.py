@@ -1,6 +1,6 @@
 """Extenders as plugins use them: HTTP services that take part in preemption.
 
-Implemented by `scheduler.extender`. Source: framework.Extender of k8s.io/kube-scheduler v1.36.
+Implemented by `scheduler.extenders.extender`. Source: framework.Extender of k8s.io/kube-scheduler v1.36.
 """
 
 from __future__ import annotations

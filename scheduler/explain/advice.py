@@ -14,7 +14,7 @@ from kubeloop.kube.pod_affinity import AffinityTerm
 from kubeloop.kube.quantities import Format, Quantity
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_requests import request_rules
-from kubeloop.scheduler.plugins.topology_spread_constraints import HOSTNAME
+from kubeloop.scheduler.plugins.pod_topology_spread.constraints import HOSTNAME
 
 _MAX_DETAILS = 3  # per piece of advice
 

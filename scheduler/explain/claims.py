@@ -9,7 +9,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim, is_default_class
 from kubeloop.scheduler.api.listers import Listers
-from kubeloop.scheduler.plugins.volume_claims import WAIT_FOR_FIRST_CONSUMER, claim_class, claim_uses
+from kubeloop.scheduler.plugins.volumes.volume_claims import WAIT_FOR_FIRST_CONSUMER, claim_class, claim_uses
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 

@@ -15,7 +15,7 @@ from kubeloop.kube.objects.object_fields import is_finished
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo, may_be_devices
 from kubeloop.scheduler.cache.pod_groups import pod_group_key
 from kubeloop.scheduler.explain.pending_pod import gating_message
-from kubeloop.scheduler.plugins.gang_scheduling import GangScheduling
+from kubeloop.scheduler.plugins.pod_groups.gang_scheduling import GangScheduling
 from kubeloop.scheduler.pod_groups.group_conditions import CONDITION_TYPE
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.tracing.spans.pod_group_record import PodGroupAttemptFacts

@@ -25,7 +25,7 @@ from kubeloop.scheduler.config.plugin_args import (
     ResourcesArgs,
     ResourceSpec,
 )
-from kubeloop.scheduler.plugins.node_resources_scoring import (
+from kubeloop.scheduler.plugins.node_resources.scoring import (
     MAX_UTILIZATION,
     Int64,
     ResourceAllocations,

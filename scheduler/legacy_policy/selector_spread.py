@@ -17,7 +17,7 @@ from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.config.plugin_args import NoArgs
-from kubeloop.scheduler.plugins.topology_spread_constraints import default_selector
+from kubeloop.scheduler.plugins.pod_topology_spread.constraints import default_selector
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

@@ -24,9 +24,9 @@ from kubeloop.scheduler.api.results import on_event, skip, unschedulable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.config.plugin_args import NoArgs, VolumeCountArgs
 from kubeloop.scheduler.config.types import SchedulerConfiguration
-from kubeloop.scheduler.plugins.csi_migration import is_migrated
-from kubeloop.scheduler.plugins.node_volume_limits import NodeVolumeLimits, volume_limits
-from kubeloop.scheduler.plugins.volume_claims import claim_class
+from kubeloop.scheduler.plugins.volumes.csi_migration import is_migrated
+from kubeloop.scheduler.plugins.volumes.node_volume_limits import NodeVolumeLimits, volume_limits
+from kubeloop.scheduler.plugins.volumes.volume_claims import claim_class
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

@@ -10,7 +10,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import failed
 from kubeloop.scheduler.api.status import Status
-from kubeloop.scheduler.api_dispatcher import post_binding
+from kubeloop.scheduler.api_calls.api_dispatcher import post_binding
 from kubeloop.scheduler.config.plugin_args import NoArgs
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubeloop.scheduler.failed_attempts import Failure
+from kubeloop.scheduler.attempts.failed_attempts import Failure
 from kubeloop.scheduler.pod_groups.group_result import GroupResult
 from kubeloop.tracing.spans.pod_group_record import MAX_PLACEMENTS, PlacementFacts, PodGroupAttemptFacts
 

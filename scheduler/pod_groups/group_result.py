@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import msgspec
 
 from kubeloop.scheduler.api.status import Code, Status
-from kubeloop.scheduler.attempt import Attempt
+from kubeloop.scheduler.attempts.attempt import Attempt
+from kubeloop.scheduler.attempts.failed_attempts import Failure
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.failed_attempts import Failure
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.queue.nominator import UNCHANGED, Nomination
 

@@ -31,14 +31,14 @@ from kubeloop.scheduler.api.listers import Lister
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.results import failed, unschedulable
 from kubeloop.scheduler.api.status import Code, Status
-from kubeloop.scheduler.attempt import Attempt
-from kubeloop.scheduler.attempt_steps import AttemptSteps, with_node
+from kubeloop.scheduler.attempts.attempt import Attempt
+from kubeloop.scheduler.attempts.attempt_steps import AttemptSteps, with_node
+from kubeloop.scheduler.attempts.failed_attempts import FailedAttempts, Failure, skip_deleted
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.pod_groups import PodGroupState, pod_group_key
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.context import SchedulerContext
-from kubeloop.scheduler.failed_attempts import FailedAttempts, Failure, skip_deleted
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus, NoNodesAvailable
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.framework.runtime import Framework

@@ -21,8 +21,8 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.devices.errors import AllocationError
-from kubeloop.scheduler.plugins.device_allocation import PodDevices
-from kubeloop.scheduler.plugins.dynamic_resources import STATE, DynamicResources
+from kubeloop.scheduler.plugins.dynamic_resources.device_allocation import PodDevices
+from kubeloop.scheduler.plugins.dynamic_resources.dynamic_resources import STATE, DynamicResources
 from support.comparison.device_groups import NAMESPACE, PODS_PER_GROUP, DeviceGroup, device_group
 from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 from support.objects.devices import FilledDevices

@@ -37,9 +37,9 @@ from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.devices.claim_cache import ClaimCache
 from kubeloop.scheduler.framework.reserve_points import ReservePoints
-from kubeloop.scheduler.plugins import pod_group_preemption
-from kubeloop.scheduler.plugins.gang_scheduling import GangScheduling
-from kubeloop.scheduler.plugins.preemption_executor import PreemptionExecutor
+from kubeloop.scheduler.plugins.pod_groups.gang_scheduling import GangScheduling
+from kubeloop.scheduler.plugins.preemption import pod_group_preemption
+from kubeloop.scheduler.plugins.preemption.executor import PreemptionExecutor
 from kubeloop.tracing.journal.trace_journal import RecoveredRecords, TraceJournal
 from support.faults import campaign
 from support.faults.fault_plan import Fault, FaultPlan

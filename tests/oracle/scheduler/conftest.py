@@ -19,13 +19,13 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects import api_types, storage_types
 from kubeloop.kube.objects.api_types import Node, Pod, convert
-from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import RowFilterResult
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code, Status
-from kubeloop.scheduler.attempt import Attempt
+from kubeloop.scheduler.attempts.algorithm import Algorithm
+from kubeloop.scheduler.attempts.attempt import Attempt
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -38,8 +38,8 @@ from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.metrics_interface import NO_METRICS
-from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
-from kubeloop.scheduler.plugins.preemption_victims import best_candidates
+from kubeloop.scheduler.plugins.preemption.candidates import best_candidates
+from kubeloop.scheduler.plugins.preemption.default_preemption import DefaultPreemption
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
 from support.objects.devices import FilledDevices
@@ -300,7 +300,7 @@ class RecordedCase:
             return
         potential = list(statuses_by_plugin.nodes_with_code(Code.UNSCHEDULABLE))
         assert sorted(potential) == sorted(expected.get("potentialNodes", ())), where
-        dry_run = plugin.dry_run(state, pod, snapshot, potential)
+        dry_run = plugin.victim_selection.dry_run(state, pod, snapshot, potential)
         candidates = {
             candidate.node: {
                 "victims": [victim.key for victim in candidate.victims],

@@ -13,7 +13,7 @@ from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.resources import PODS, Resource
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Status
-from kubeloop.scheduler.attempt import Attempt
+from kubeloop.scheduler.attempts.attempt import Attempt
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.framework.fit_error import FitError

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 from kubeloop.kube.event_aggregation import event_note
-from kubeloop.scheduler.algorithm import num_feasible_nodes_to_find
 from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.attempts.algorithm import num_feasible_nodes_to_find
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus
 

@@ -23,8 +23,8 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_requests import request_rules
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
-from kubeloop.scheduler.plugins.device_allocation import PodDevices
-from kubeloop.scheduler.plugins.dynamic_resources import STATE
+from kubeloop.scheduler.plugins.dynamic_resources.device_allocation import PodDevices
+from kubeloop.scheduler.plugins.dynamic_resources.dynamic_resources import STATE
 from support.comparison.real_apiserver import RealApiServer, real_apiserver
 from support.objects.devices import FilledDevices
 from support.scheduling.plugin_cluster import PluginCluster

@@ -33,8 +33,8 @@ from kubeloop.kube.objects.resources import (
     STATEFUL_SETS,
     Resource,
 )
+from kubeloop.scheduler.api_calls.status_patches import StatusPatches, _Request
 from kubeloop.scheduler.pod_groups.group_conditions import PodGroupConditions
-from kubeloop.scheduler.status_patches import StatusPatches, _Request
 from support.faults.cluster import Cluster
 from support.faults.objects import JSON
 

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
-from kubeloop.scheduler.attempt_steps import AttemptSteps
-from kubeloop.scheduler.background_calls import BackgroundCalls
+from kubeloop.scheduler.api_calls.background_calls import BackgroundCalls
+from kubeloop.scheduler.api_calls.status_patches import StatusPatches
+from kubeloop.scheduler.attempts.algorithm import Algorithm
+from kubeloop.scheduler.attempts.attempt_steps import AttemptSteps
+from kubeloop.scheduler.attempts.failed_attempts import FailedAttempts
 from kubeloop.scheduler.context import SchedulerContext
-from kubeloop.scheduler.failed_attempts import FailedAttempts
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
-from kubeloop.scheduler.status_patches import StatusPatches
 from support.scheduling.plugin_cluster import PluginCluster
 
 

@@ -148,7 +148,7 @@ def test_preemption_victims_equal_those_on_copied_nodes(
                     assert isinstance(
                         cluster.dry_runs(state, pending)(cluster.snapshot.node_infos[0]), dry_run._CopiedNode
                     )
-                run = plugin.dry_run(state, pending, cluster.snapshot, names)
+                run = plugin.victim_selection.dry_run(state, pending, cluster.snapshot, names)
             results.append((run.candidates, run.rejections))
         assert results[0] == results[1]
         candidates += len(results[0][0])

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from kubeloop.scheduler.api.status import Code, Status
-from kubeloop.scheduler.attempt import Attempt
+from kubeloop.scheduler.attempts.attempt import Attempt
+from kubeloop.scheduler.attempts.failed_attempts import Failure
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.failed_attempts import Failure
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.pod_groups.attempt_facts import attempt_facts, placement_facts
 from kubeloop.scheduler.pod_groups.group_result import GroupResult, MemberResult, group_result

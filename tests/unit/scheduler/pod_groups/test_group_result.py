@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.attempts.failed_attempts import Failure
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.failed_attempts import Failure
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.pod_groups.group_result import (
     GroupResult,

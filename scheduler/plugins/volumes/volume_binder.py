@@ -1,0 +1,484 @@
+"""Volumes of a pod on a node: those bound to its claims, those the claims can be bound to, those to be provisioned.
+
+Decisions are assumed from Reserve until the informers show their result, so that later pods see them. Source:
+plugins/volumebinding/{binder,assume_cache}.go and component-helpers storage/volume of v1.36.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import msgspec
+
+from kubeloop.kube.node_selectors import NodeSelectorMatcher
+from kubeloop.kube.objects.api_types import Node, Object, ObjectReference, Pod
+from kubeloop.kube.objects.in_tree_plugins import in_tree_plugin
+from kubeloop.kube.objects.storage_types import (
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    TopologySelectorTerm,
+    VolumeNodeAffinity,
+)
+from kubeloop.kube.quantities import value
+from kubeloop.kube.selectors import Selector, selector_from
+from kubeloop.scheduler.api.listers import Lister, Listers
+from kubeloop.scheduler.cache.pod_requests import nano
+from kubeloop.scheduler.plugins.volumes.csi_migration import TranslationError, is_migrated, translate_volume
+from kubeloop.scheduler.plugins.volumes.volume_claims import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    ClaimError,
+    ClaimNotFound,
+    check_owned_by,
+    claim_class,
+    claim_uses,
+    get_claim,
+    is_bound_to,
+    is_fully_bound,
+    volume_class,
+    waits_for_consumer,
+)
+
+ERR_REASON_NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
+ERR_REASON_BIND_CONFLICT = "node(s) didn't find available persistent volumes to bind"
+ERR_REASON_NOT_ENOUGH_SPACE = "node(s) did not have enough free storage"
+ERR_REASON_PV_NOT_EXIST = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+_NO_PROVISIONER = "kubernetes.io/no-provisioner"
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(frozen=True, slots=True)
+class PodVolumeClaims:
+    """Claims of one pod. volumes: by StorageClass, the unbound volumes that `delayed` claims could be bound to."""
+
+    bound: tuple[PersistentVolumeClaim, ...]
+    delayed: tuple[PersistentVolumeClaim, ...]
+    immediate: tuple[PersistentVolumeClaim, ...]
+    volumes: dict[str, tuple[PersistentVolume, ...]]
+    _candidates: dict[str, VolumeCandidates] = field(default_factory=dict, repr=False)
+
+    def candidates(self, claim: PersistentVolumeClaim) -> VolumeCandidates:
+        """Return the candidates for one of the `delayed` claims. Raises ClaimError."""
+        candidates = self._candidates.get(claim.key)
+        if candidates is None:
+            candidates = self._candidates[claim.key] = VolumeCandidates(claim, self.volumes[claim_class(claim)])
+        return candidates
+
+
+class PodVolumes(msgspec.Struct):
+    """Decisions for the pod's claims on one node; conflict_reasons is not empty if the pod cannot be on the node."""
+
+    conflict_reasons: list[str] = msgspec.field(default_factory=list)
+    static_bindings: list[tuple[PersistentVolume, PersistentVolumeClaim]] = msgspec.field(default_factory=list)
+    dynamic_provisions: list[PersistentVolumeClaim] = msgspec.field(default_factory=list)
+
+
+class AssumeCache(Generic[T]):
+    """Assumed objects over a lister: as they will be after our writes. A change in the lister ends an assumption."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, T] = {}
+
+    def assume(self, obj: T) -> None:
+        self._objects[obj.key] = obj
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Drop the assumptions for `keys`."""
+        for key in keys:
+            self._objects.pop(key, None)
+
+    def get(self, key: str, stored: T | None) -> T | None:
+        assumed = self._objects.get(key)
+        if assumed is None:
+            return stored
+        if stored is None or stored.metadata.resource_version != assumed.metadata.resource_version:
+            del self._objects[key]
+            return stored
+        return assumed
+
+
+def matches_node(affinity: VolumeNodeAffinity | None, node: Node) -> bool:
+    """Return True if the node's labels match the volume's affinity; an affinity that cannot be parsed matches none."""
+    if affinity is None or affinity.required is None:
+        return True
+    matcher = affinity_matcher(affinity)
+    return not matcher.errors and matcher.matches("", node.metadata.labels)
+
+
+def affinity_matcher(affinity: VolumeNodeAffinity) -> NodeSelectorMatcher:
+    """Return the matcher of the required terms, which must exist. Cached until the volume's affinity object changes."""
+    cached = _matchers.get(id(affinity))
+    if cached is None or cached[0] is not affinity:
+        assert affinity.required is not None
+        if len(_matchers) >= _MAX_MATCHERS:
+            _matchers.clear()
+        cached = _matchers[id(affinity)] = (affinity, NodeSelectorMatcher(affinity.required))
+    return cached[1]
+
+
+_matchers: dict[int, tuple[VolumeNodeAffinity, NodeSelectorMatcher]] = {}  # by id(); the entry keeps the object alive
+_MAX_MATCHERS = 16384
+
+
+class VolumeCandidates:
+    """The volumes that a claim could be bound to on some node.
+
+    prebound: a volume with a claimRef to the claim, if there is one; otherwise `_by_capacity` holds the candidates,
+    smallest first. Most volumes require one node label with certain values, so they are indexed by these labels.
+    """
+
+    __slots__ = ("_by_capacity", "_by_label", "_keys", "_on_any_node", "prebound")
+
+    def __init__(self, claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> None:
+        """Raises ClaimError."""
+        volumes_that_suit = list(_suitable_volumes(claim, volumes))
+        self.prebound = next((volume for volume in volumes_that_suit if is_bound_to(volume, claim)), None)
+        self._by_capacity = sorted(volumes_that_suit, key=_by_capacity) if self.prebound is None else []
+        self._on_any_node: list[int] = []
+        self._by_label: dict[tuple[str, str], list[int]] = {}
+        for index, volume in enumerate(self._by_capacity):
+            node_labels = _required_labels(volume)
+            if node_labels is None:
+                self._on_any_node.append(index)
+            for label in node_labels or ():
+                self._by_label.setdefault(label, []).append(index)
+        self._keys = {key for key, _ in self._by_label}
+
+    def find(self, node: Node, chosen: Container[str]) -> PersistentVolume | None:
+        """Return the prebound volume, or the smallest suitable one that is not in `chosen`; None if there is none."""
+        if self.prebound is not None:
+            free = self.prebound.metadata.name not in chosen
+            return self.prebound if free and matches_node(self.prebound.spec.node_affinity, node) else None
+        labels = node.metadata.labels
+        indexes = [self._by_label.get((key, labels[key]), []) for key in self._keys if key in labels]
+        for index in heapq.merge(self._on_any_node, *indexes):
+            volume = self._by_capacity[index]
+            if volume.metadata.name not in chosen and matches_node(volume.spec.node_affinity, node):
+                return volume
+        return None
+
+
+def _required_labels(volume: PersistentVolume) -> list[tuple[str, str]] | None:
+    """Return labels one of which a node must have to access the volume; None if they cannot be listed."""
+    affinity = volume.spec.node_affinity
+    if affinity is None or affinity.required is None or len(affinity.required.node_selector_terms) != 1:
+        return None
+    for expression in affinity.required.node_selector_terms[0].match_expressions:
+        if expression.operator == "In":
+            return [(expression.key, value) for value in dict.fromkeys(expression.values)]
+    return None
+
+
+def _by_capacity(volume: PersistentVolume) -> tuple[int, str]:
+    return _capacity_nano(volume), volume.metadata.name
+
+
+def _capacity_nano(volume: PersistentVolume) -> int:
+    return nano(volume.spec.capacity.get("storage", 0))
+
+
+class VolumeBinder:
+    def __init__(self, listers: Listers) -> None:
+        self._listers = listers
+        self.volumes: AssumeCache[PersistentVolume] = AssumeCache()
+        self.claims: AssumeCache[PersistentVolumeClaim] = AssumeCache()
+
+    def volume(self, name: str) -> PersistentVolume | None:
+        return self.volumes.get(name, self._listers.persistent_volumes.get(name))
+
+    def claim(self, key: str) -> PersistentVolumeClaim | None:
+        return self.claims.get(key, self._listers.persistent_volume_claims.get(key))
+
+    # --- claims of a pod -------------------------------------------------------------------------------------------
+
+    def check_claims(self, pod: Pod) -> bool:
+        """Return True if the pod uses claims. Raises ClaimError if one is missing, lost or being deleted."""
+        any_claim = False
+        for use in claim_uses(pod):
+            any_claim = True
+            try:
+                claim = get_claim(pod, use.claim_name, self._listers)
+            except ClaimNotFound:
+                if not use.ephemeral:
+                    raise
+                raise ClaimError(
+                    f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.claim_name}"'
+                ) from None
+            if claim.status.phase == "Lost":
+                raise ClaimError(
+                    f'persistentvolumeclaim "{claim.metadata.name}" bound to non-existent persistentvolume '
+                    f'"{claim.spec.volume_name}"'
+                )
+            if claim.metadata.deletion_timestamp is not None:
+                raise ClaimError(f'persistentvolumeclaim "{claim.metadata.name}" is being deleted')
+            if use.ephemeral:
+                check_owned_by(pod, claim)
+        return any_claim
+
+    def pod_claims(self, pod: Pod) -> PodVolumeClaims:
+        """Return the pod's claims by binding state. Raises ClaimError."""
+        bound, delayed, immediate = [], [], []
+        for use in claim_uses(pod):
+            claim = self.claim(f"{pod.metadata.namespace}/{use.claim_name}")
+            if claim is None:
+                raise ClaimError(f'error getting PVC "{pod.metadata.namespace}/{use.claim_name}": could not find it')
+            if is_fully_bound(claim):
+                bound.append(claim)
+            elif waits_for_consumer(claim, self._listers) and not claim.spec.volume_name:
+                delayed.append(claim)
+            else:
+                immediate.append(claim)
+        volumes: dict[str, tuple[PersistentVolume, ...]] = {}
+        for claim in delayed:
+            name = claim_class(claim)
+            if name not in volumes:
+                volumes[name] = tuple(self._volumes_of_class(name))
+        return PodVolumeClaims(tuple(bound), tuple(delayed), tuple(immediate), volumes)
+
+    def _volumes_of_class(self, name: str) -> Iterable[PersistentVolume]:
+        for volume in volumes_of_class(self._listers.persistent_volumes, name):
+            current = self.volumes.get(volume.key, volume)
+            if current is not None:
+                yield current
+
+    # --- one node --------------------------------------------------------------------------------------------------
+
+    def find_pod_volumes(self, claims: PodVolumeClaims, node: Node) -> PodVolumes:
+        """Return the decisions for the pod's claims on `node`. Raises ClaimError, TranslationError."""
+        pod_volumes = PodVolumes()
+        if claims.bound:
+            self._check_bound(claims.bound, node, pod_volumes)
+        if claims.delayed:
+            self._find_unbound(claims, node, pod_volumes)
+        return pod_volumes
+
+    def _check_bound(self, claims: Sequence[PersistentVolumeClaim], node: Node, pod_volumes: PodVolumes) -> None:
+        csi_node = self._listers.csi_nodes.get(node.metadata.name)
+        for claim in claims:
+            volume = self.volume(claim.spec.volume_name)
+            if volume is None:
+                pod_volumes.conflict_reasons.append(ERR_REASON_PV_NOT_EXIST)
+                return
+            if not matches_node(node_affinity_for(volume, csi_node), node):
+                pod_volumes.conflict_reasons.append(ERR_REASON_NODE_CONFLICT)
+                return
+
+    def _find_unbound(self, claims: PodVolumeClaims, node: Node, pod_volumes: PodVolumes) -> None:
+        to_match, to_provision = [], []
+        for claim in claims.delayed:
+            selected = claim.metadata.annotations.get(SELECTED_NODE)
+            if selected is None:
+                to_match.append(claim)
+            elif selected == node.metadata.name:
+                to_provision.append(claim)
+            else:
+                pod_volumes.conflict_reasons.append(ERR_REASON_BIND_CONFLICT)
+                return
+        chosen: set[str] = set()
+        for claim in sorted(to_match, key=_by_request):  # smallest first, so that each gets its smallest fit
+            volume = claims.candidates(claim).find(node, chosen)
+            if volume is None:
+                to_provision.append(claim)
+            else:
+                chosen.add(volume.metadata.name)
+                pod_volumes.static_bindings.append((volume, claim))
+        for claim in to_provision:
+            reason = self._provision_conflict(claim, node)
+            if reason:
+                pod_volumes.conflict_reasons.append(reason)
+                return
+        pod_volumes.dynamic_provisions = to_provision
+
+    def _provision_conflict(self, claim: PersistentVolumeClaim, node: Node) -> str:
+        """Return why no volume can be provisioned for the claim on this node; "" if one can. Raises ClaimError."""
+        storage_class = self._storage_class(claim)
+        if storage_class.provisioner in ("", _NO_PROVISIONER):
+            return ERR_REASON_BIND_CONFLICT
+        if not _in_topology(storage_class.allowed_topologies, node):
+            return ERR_REASON_BIND_CONFLICT
+        return "" if self._has_capacity(claim, storage_class, node) else ERR_REASON_NOT_ENOUGH_SPACE
+
+    def _storage_class(self, claim: PersistentVolumeClaim) -> StorageClass:
+        name = claim_class(claim)
+        if not name:
+            raise ClaimError(f'no class for claim "{claim.key}"')
+        storage_class = self._listers.storage_classes.get(name)
+        if storage_class is None:
+            raise ClaimError(f'failed to find storage class "{name}"')
+        return storage_class
+
+    def _tracks_capacity(self, storage_class: StorageClass) -> bool:
+        driver = self._listers.csi_drivers.get(storage_class.provisioner)
+        return driver is not None and bool(driver.spec.storage_capacity)
+
+    def _has_capacity(self, claim: PersistentVolumeClaim, storage_class: StorageClass, node: Node) -> bool:
+        """Return True if the node has access to enough storage, or if the driver does not publish capacities."""
+        if "storage" not in claim.spec.resources.requests or not self._tracks_capacity(storage_class):
+            return True
+        return self._sufficient_capacity(claim, storage_class, node) is not None
+
+    def node_capacity(self, claim: PersistentVolumeClaim, node: Node) -> CSIStorageCapacity | None:
+        """Return where on the node the claim's volume can be provisioned; None if the driver publishes no capacities.
+
+        Raises ClaimError.
+        """
+        storage_class = self._storage_class(claim)
+        if "storage" not in claim.spec.resources.requests or not self._tracks_capacity(storage_class):
+            return None
+        return self._sufficient_capacity(claim, storage_class, node)
+
+    def _sufficient_capacity(
+        self, claim: PersistentVolumeClaim, storage_class: StorageClass, node: Node
+    ) -> CSIStorageCapacity | None:
+        requested = value(claim.spec.resources.requests["storage"])
+        for capacity in self._listers.csi_storage_capacities.list():
+            if (
+                capacity.storage_class_name == storage_class.metadata.name
+                and _has_enough_capacity(capacity, requested)
+                and _is_accessible_from(capacity, node)
+            ):
+                return capacity
+        return None
+
+    def depends_on_node(self, claims: PodVolumeClaims) -> bool:
+        """Return False if find_pod_volumes has the same result on all nodes for the delayed claims."""
+        for claim in claims.delayed:
+            storage_class = self._storage_class(claim)
+            if (
+                SELECTED_NODE in claim.metadata.annotations
+                or claims.volumes[claim_class(claim)]
+                or storage_class.allowed_topologies
+                or self._tracks_capacity(storage_class)
+            ):
+                return True
+        return False
+
+    # --- assuming --------------------------------------------------------------------------------------------------
+
+    def assume(self, pod_volumes: PodVolumes, node_name: str) -> None:
+        """Assume the decisions; later pods see them until the informers show the result or they are forgotten."""
+        pod_volumes.static_bindings = [
+            (with_claim_ref(volume, claim), claim) for volume, claim in pod_volumes.static_bindings
+        ]
+        for volume, _ in pod_volumes.static_bindings:
+            self.volumes.assume(volume)
+        pod_volumes.dynamic_provisions = [
+            with_selected_node(claim, node_name) for claim in pod_volumes.dynamic_provisions
+        ]
+        for claim in pod_volumes.dynamic_provisions:
+            self.claims.assume(claim)
+
+    def forget(self, pod_volumes: PodVolumes) -> None:
+        self.volumes.forget(volume.key for volume, _ in pod_volumes.static_bindings)
+        self.claims.forget(claim.key for claim in pod_volumes.dynamic_provisions)
+
+
+def node_affinity_for(volume: PersistentVolume, csi_node: CSINode | None) -> VolumeNodeAffinity | None:
+    """Return the volume's node affinity for that node: translated if its in-tree plugin is migrated there.
+
+    Raises TranslationError.
+    """
+    plugin = in_tree_plugin(volume.spec)
+    if plugin is None or not is_migrated(plugin, csi_node):
+        return volume.spec.node_affinity
+    try:
+        return translate_volume(volume, plugin)[1]
+    except TranslationError as error:
+        raise TranslationError(f"could not translate pv: {error}") from error
+
+
+def volumes_of_class(volumes: Lister[PersistentVolume], name: str) -> list[PersistentVolume]:
+    return volumes.by_index("storage_class", name)
+
+
+def _suitable_volumes(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> Iterator[PersistentVolume]:
+    """Yield those of `volumes` that satisfy the claim, apart from node affinity. Raises ClaimError."""
+    selector: Selector | None = None
+    if claim.spec.selector is not None:
+        try:
+            selector = selector_from(claim.spec.selector)
+        except ValueError as error:
+            raise ClaimError(f"error creating internal label selector for claim: {claim.key}: {error}") from error
+    requested = _requested_nano(claim)
+    for volume in volumes:
+        spec = volume.spec
+        prebound = is_bound_to(volume, claim)
+        if (
+            (spec.claim_ref is not None and not prebound)
+            or _capacity_nano(volume) < requested
+            or (spec.volume_mode or "Filesystem") != (claim.spec.volume_mode or "Filesystem")
+            or (spec.volume_attributes_class_name or "") != (claim.spec.volume_attributes_class_name or "")
+            or volume.metadata.deletion_timestamp is not None
+        ):
+            continue
+        if prebound or (
+            volume.status.phase == "Available"
+            and (selector is None or selector.matches(volume.metadata.labels))
+            and volume_class(volume) == claim_class(claim)
+            and set(claim.spec.access_modes) <= set(spec.access_modes)
+        ):
+            yield volume
+
+
+def _by_request(claim: PersistentVolumeClaim) -> tuple[int, str]:
+    return _requested_nano(claim), claim.metadata.name
+
+
+def _requested_nano(claim: PersistentVolumeClaim) -> int:
+    return nano(claim.spec.resources.requests.get("storage", 0))
+
+
+def _in_topology(terms: Sequence[TopologySelectorTerm], node: Node) -> bool:
+    """Return True if one term matches, or if there are no terms. An empty term matches no node."""
+    labels = node.metadata.labels
+    return not terms or any(
+        term.match_label_expressions
+        and all(labels.get(expression.key) in expression.values for expression in term.match_label_expressions)
+        for term in terms
+    )
+
+
+def _has_enough_capacity(capacity: CSIStorageCapacity, wanted_bytes: int) -> bool:
+    limit = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
+    return limit is not None and value(limit) >= wanted_bytes
+
+
+def _is_accessible_from(capacity: CSIStorageCapacity, node: Node) -> bool:
+    if capacity.node_topology is None:
+        return False
+    try:
+        return selector_from(capacity.node_topology).matches(node.metadata.labels)
+    except ValueError:
+        return False
+
+
+def with_claim_ref(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+    """Return a copy of the volume, bound to the claim by the scheduler."""
+    annotations = volume.metadata.annotations
+    if volume.spec.claim_ref is None:
+        annotations = {**annotations, BOUND_BY_CONTROLLER: "yes"}
+    ref = ObjectReference(
+        kind="PersistentVolumeClaim",
+        api_version="v1",
+        namespace=claim.metadata.namespace,
+        name=claim.metadata.name,
+        uid=claim.metadata.uid,
+        resource_version=claim.metadata.resource_version,
+    )
+    return msgspec.structs.replace(
+        volume,
+        metadata=msgspec.structs.replace(volume.metadata, annotations=annotations),
+        spec=msgspec.structs.replace(volume.spec, claim_ref=ref),
+    )
+
+
+def with_selected_node(claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
+    annotations = {**claim.metadata.annotations, SELECTED_NODE: node_name}
+    return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=annotations))

@@ -1,0 +1,681 @@
+"""Writes to claims: allocation and reservation, binding conditions, deallocation."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.errors import ApiError, Conflict
+from kubeloop.kube.objects.api_types import NodeAllocatableResourceClaimStatus, Status, to_json
+from kubeloop.kube.objects.pod_claims import FINALIZER
+from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.pod_groups import PodGroupState
+from kubeloop.scheduler.config import plugin_args
+from kubeloop.scheduler.metrics_interface import SchedulerMetrics
+from kubeloop.scheduler.plugins.dynamic_resources import claim_binding
+from kubeloop.scheduler.plugins.dynamic_resources.dynamic_resources import DynamicResources
+from support.objects.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
+from support.scheduling.plugin_cluster import make_member, make_pod_group
+
+pytestmark = pytest.mark.virtual_time
+
+CONFLICT = Conflict(Status(code=409, reason="Conflict", message="changed"))
+BOUND = {"resource": "pods", "name": "p", "uid": "p"}
+SPEC = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
+
+
+class ClaimServer:
+    """The API server's claim default/c: merges patches. conflicts: number of patches that fail first."""
+
+    def __init__(self, devices: FilledDevices, stored: dict[str, Any]) -> None:
+        self.devices, self.stored = devices, stored
+        self.patches: list[tuple[str, dict[str, Any]]] = []
+        self.failures: list[Exception] = []
+
+    async def patch(self, resource: Any, name: str, body: Any, patch_type: Any, namespace: str, **options: Any) -> Any:
+        await asyncio.sleep(0)
+        if self.failures:
+            raise self.failures.pop(0)
+        subresource = options["subresource"]
+        changes = {key: dict(value) for key, value in body.items()}
+        for key in ("resourceVersion", "uid"):
+            changes["metadata"].pop(key, None)
+        self.patches.append((subresource, {key: value for key, value in changes.items() if value}))
+        reserved = self.stored["status"].get("reservedFor", ())
+        for key, value in changes.items():
+            self.stored[key] = {**self.stored[key], **value}
+        if patch_type is PatchType.STRATEGIC:
+            removed = {entry["uid"] for entry in changes["status"]["reservedFor"]}
+            self.stored["status"]["reservedFor"] = [entry for entry in reserved if entry["uid"] not in removed]
+        self.stored["metadata"]["resourceVersion"] = str(int(self.stored["metadata"]["resourceVersion"]) + 1)
+        return typed(self.stored)
+
+    async def get(self, resource: Any, name: str, namespace: str) -> Any:
+        await asyncio.sleep(0)
+        return typed(self.stored)
+
+
+class Pending:
+    """The pod p with the claim c, reserved on the node a."""
+
+    def __init__(
+        self,
+        cluster: Any,
+        pod: Any,
+        entry: dict[str, Any],
+        *,
+        conditions: tuple[str, ...] = (),
+        failures: tuple[str, ...] = (),
+    ) -> None:
+        fields = {"bindingConditions": list(conditions)} if conditions else {}
+        if failures:
+            fields["bindingFailureConditions"] = list(failures)
+        cluster.devices = FilledDevices(device_class(), device_slice("a", device("d", **fields)), entry)
+        self.server = cluster.client = ClaimServer(cluster.devices, entry)
+        self.cluster = cluster
+        self.pod = pod("p", **SPEC)
+        self.plugin = DynamicResources(plugin_args.DynamicResourcesArgs(binding_timeout="10s"), cluster)
+        self.info = PodInfo(self.pod)
+        self.reserve()
+
+    def reserve(self) -> None:
+        """Begin an attempt: reserve the claim on the node a."""
+        self.state = CycleState()
+        snapshot = self.cluster.snapshot
+        assert self.plugin.pre_filter(self.state, self.info, snapshot)[1] is None
+        self.plugin.filter_rows(self.state, self.info, snapshot, snapshot.all_rows)
+        assert self.plugin.reserve(self.state, self.info, "a") is None
+
+    async def bind(self) -> str | None:
+        """Run PreBind; return the message of its status."""
+        status = await self.plugin.pre_bind(self.state, self.info, "a")
+        return None if status is None else status.message
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self.cluster.devices.usage.pool(("gpu.example.com", "a")).is_allocated("d"))
+
+
+@pytest.fixture
+def pending(plugin_cluster: Any, node: Any, pod: Any) -> Any:
+    def create(entry: dict[str, Any] | None = None, **options: Any) -> Pending:
+        return Pending(plugin_cluster([node("a")]), pod, entry or claim("c"), **options)
+
+    return create
+
+
+async def test_allocation_and_reservation_are_written(pending):
+    attempt = pending()
+    assert await attempt.bind() is None
+    (finalizer, status) = attempt.server.patches
+    assert finalizer == ("", {"metadata": {"finalizers": [FINALIZER]}})
+    assert status[0] == "status"
+    written = status[1]["status"]
+    assert written["reservedFor"] == [BOUND]
+    assert written["allocation"]["allocationTimestamp"] == "2026-03-01T00:00:00Z"
+    assert [result["device"] for result in written["allocation"]["devices"]["results"]] == ["d"]
+    assert attempt.cluster.devices.claims.pending == {}
+    assert attempt.in_use  # the response counts until the informer shows it
+
+
+async def test_allocated_claim_is_only_reserved(pending):
+    status = {**allocated(("a", "d"), node="a"), "reservedFor": [{"resource": "pods", "name": "q", "uid": "q"}]}
+    status["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:00Z"
+    attempt = pending(claim("c", status=status))
+    assert await attempt.bind() is None
+    assert attempt.server.patches == [("status", {"status": {"reservedFor": [*status["reservedFor"], BOUND]}})]
+
+
+async def test_reserved_claim_is_not_written(pending):
+    attempt = pending(claim("c", status={**allocated(("a", "d")), "reservedFor": [BOUND]}))
+    assert await attempt.bind() is None
+    assert attempt.server.patches == []
+
+
+async def test_conflict_is_retried_with_the_newest_claim(pending):
+    attempt = pending()
+    attempt.server.failures = [CONFLICT]
+    attempt.server.stored["metadata"]["finalizers"] = [FINALIZER]
+    assert await attempt.bind() is None
+    assert [subresource for subresource, _ in attempt.server.patches] == ["status"]
+
+
+async def test_claim_that_was_created_again_is_left_alone(pending):
+    attempt = pending()
+    attempt.server.failures = [CONFLICT]
+    attempt.server.stored["metadata"]["uid"] = "new"
+    assert await attempt.bind() == "claim default/c got deleted in the meantime"
+    assert attempt.server.patches == []
+
+
+async def test_failed_write_frees_the_devices(pending):
+    attempt = pending()
+    attempt.server.failures = [ApiError(Status(code=422, message="no"))]
+    assert await attempt.bind() == "add finalizer to claim default/c: no"
+    assert not attempt.in_use
+
+
+async def test_claim_that_another_scheduler_allocated_is_left_alone(pending):
+    attempt = pending()
+    attempt.server.failures = [CONFLICT]
+    attempt.server.stored["status"] = allocated(("a", "d"))
+    assert await attempt.bind() == "claim default/c got allocated elsewhere in the meantime"
+    assert attempt.server.patches == []
+    assert attempt.in_use  # before the informer shows it
+
+
+async def test_write_whose_response_was_lost_is_not_repeated(pending):
+    attempt = pending()
+    attempt.server.failures = [CONFLICT]
+    attempt.server.stored["status"] = {**allocated(("a", "d")), "reservedFor": [BOUND]}
+    attempt.server.stored["metadata"]["resourceVersion"] = "7"
+    assert await attempt.bind() is None
+    assert attempt.server.patches == []
+    assert attempt.in_use
+
+
+async def test_lost_write_of_an_earlier_attempt_with_other_devices_fails_the_binding(pending):
+    attempt = pending()
+    attempt.server.failures = [CONFLICT]
+    attempt.server.stored["status"] = {**allocated(("a", "other")), "reservedFor": [BOUND]}
+    assert await attempt.bind() == "claim default/c got allocated elsewhere in the meantime"
+
+
+async def test_binding_waits_for_the_conditions_of_the_device(pending):
+    attempt = pending(conditions=("ready",))
+    binding = asyncio.create_task(attempt.bind())
+    while not attempt.cluster.recorder.events:
+        await asyncio.sleep(0.01)
+    assert not binding.done()
+    condition = {"type": "ready", "status": "True", "reason": "R", "message": "m"}
+    identity = {"driver": "gpu.example.com", "pool": "a", "device": "d"}
+    stored = attempt.server.stored
+    stored["status"]["devices"] = [{**identity, "conditions": [condition]}]
+    stored["metadata"]["resourceVersion"] = "9"
+    attempt.cluster.devices.apply(stored)
+    assert await binding is None
+
+
+async def test_binding_fails_if_the_conditions_take_too_long(pending):
+    attempt = pending(conditions=("ready",))
+    assert await attempt.bind() == "device binding timeout: context deadline exceeded"
+
+
+async def test_unreserve_removes_the_reservation(pending):
+    attempt = pending()
+    assert await attempt.bind() is None
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    (work,) = attempt.cluster.spawned
+    await work
+    assert attempt.server.patches[-1] == ("status", {"status": {"reservedFor": [{"$patch": "delete", "uid": "p"}]}})
+
+
+async def test_next_attempt_reserves_again_what_unreserve_removes(pending):
+    attempt = pending()
+    assert await attempt.bind() is None
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    attempt.reserve()
+    (removal,) = attempt.cluster.spawned
+    await asyncio.gather(removal, attempt.bind())
+    assert attempt.server.stored["status"]["reservedFor"] == [BOUND]
+
+
+async def post_filter(plugin_cluster: Any, node: Any, pod: Any, entry: Any) -> tuple[str, Any]:
+    """Return the message of PostFilter for a pod whose claim is allocated on a node that does not exist."""
+    cluster = plugin_cluster([node("a")])
+    cluster.devices = FilledDevices(device_class(), entry)
+    cluster.client = ClaimServer(cluster.devices, entry)
+    plugin, state, info = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), CycleState(), PodInfo(pod)
+    assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+    assert not plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows).passed.any()
+    _, status = await plugin.post_filter(state, info, cluster.snapshot, None)
+    return status.message, cluster.client.patches
+
+
+async def test_unused_claim_is_deallocated(plugin_cluster, node, pod):
+    entry = claim("c", status={**allocated(("b", "d"), node="b"), "reservedFor": [BOUND]})
+    message, patches = await post_filter(plugin_cluster, node, pod("p", **SPEC), entry)
+    assert message == "deallocation of ResourceClaim completed"
+    assert patches == [("status", {"status": {"reservedFor": None, "allocation": None, "devices": None}})]
+
+
+async def test_claim_of_another_pod_is_not_deallocated(plugin_cluster, node, pod):
+    entry = claim("c", status={**allocated(("b", "d"), node="b"), "reservedFor": [{"resource": "pods", "uid": "q"}]})
+    message, patches = await post_filter(plugin_cluster, node, pod("p", **SPEC), entry)
+    assert (message, patches) == ("still not schedulable", [])
+
+
+async def test_post_filter_without_claims(plugin_cluster, pod):
+    plugin = DynamicResources(plugin_args.DynamicResourcesArgs(), plugin_cluster([]))
+    state, info = CycleState(), PodInfo(pod("p"))
+    _, status = await plugin.post_filter(state, info, plugin_cluster([]).snapshot, None)
+    assert status.message == "not found"
+    plugin.pre_filter(state, info, plugin_cluster([]).snapshot)
+    _, status = await plugin.post_filter(state, info, plugin_cluster([]).snapshot, None)
+    assert status.message == "no new claims to deallocate"
+
+
+# --- extended resources ----------------------------------------------------------------------------------------------
+
+GPU = "example.com/gpu"
+ANNOTATIONS = {"resource.kubernetes.io/extended-resource-claim": "true"}
+MAPPING = {"containerName": "c", "resourceName": GPU, "requestName": "container-0-request-0"}
+
+
+class SpecialServer:
+    """An API server that creates one claim, which the informer shows after `delay_seconds`."""
+
+    def __init__(self, devices: FilledDevices, *, delay_seconds: float = 0.0) -> None:
+        self.devices, self.delay_seconds = devices, delay_seconds
+        self.stored: dict[str, Any] = {}
+        self.requests: list[tuple[str, Any]] = []
+        self.failures: dict[str, Exception] = {}
+
+    def _request(self, what: str, body: Any = None) -> None:
+        self.requests.append((what, body))
+        if (failure := self.failures.get(what)) is not None:
+            raise failure
+
+    async def create(self, resource: Any, body: Any, namespace: str) -> Any:
+        self._request("create", body)
+        metadata = {**body["metadata"], "name": "special", "uid": "special", "resourceVersion": "5"}
+        self.stored = {**body, "metadata": metadata, "status": {}}
+        shown = typed(self.stored)
+        asyncio.get_running_loop().call_later(self.delay_seconds, self.devices.apply, to_json(shown))
+        return shown
+
+    async def patch(self, resource: Any, name: str, body: Any, patch_type: Any, namespace: str, **options: Any) -> Any:
+        what = f"{resource.plural}/{options['subresource']}".rstrip("/")
+        self._request(what, body)
+        if resource.plural == "resourceclaims":
+            for key, value in body.items():
+                self.stored[key] = {**self.stored[key], **value}
+            self.stored["metadata"]["resourceVersion"] = str(int(self.stored["metadata"]["resourceVersion"]) + 1)
+            return typed(self.stored)
+        return None
+
+    async def delete(self, resource: Any, name: str, namespace: str, **options: Any) -> None:
+        self._request("delete", (name, options))
+
+
+@pytest.fixture
+def special(plugin_cluster: Any, node: Any, pod: Any) -> Any:
+    """Return a function that returns a pod that requests a GPU, reserved on the node a: bind(), server, cluster."""
+
+    def create(*, conditions: tuple[str, ...] = (), **options: Any) -> Pending:
+        attempt = Pending.__new__(Pending)
+        cluster = attempt.cluster = plugin_cluster([node("a")])
+        cluster.metrics = RecordedMetrics()
+        fields = {"bindingConditions": list(conditions)} if conditions else {}
+        cluster.devices = FilledDevices(
+            device_class(extendedResourceName=GPU), device_slice("a", device("d", **fields))
+        )
+        attempt.server = cluster.client = SpecialServer(cluster.devices, **options)
+        attempt.pod = pod("p", containers=[{"name": "c", "resources": {"requests": {GPU: "1"}}}])
+        attempt.plugin = DynamicResources(plugin_args.DynamicResourcesArgs(binding_timeout="10s"), cluster)
+        attempt.info = PodInfo(attempt.pod)
+        attempt.reserve()
+        return attempt
+
+    return create
+
+
+class RecordedMetrics(SchedulerMetrics):
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def claim_created(self, *, succeeded: bool) -> None:
+        self.calls.append(succeeded)
+
+    def binding_conditions_awaited(self, profile: str, driver: str, result: str, seconds: float) -> None:
+        self.calls.append(("awaited", profile, driver, result, round(seconds, 1)))
+
+    def binding_conditions_allocated(self, profile: str, driver: str, result: str) -> None:
+        self.calls.append(("allocated", profile, driver, result))
+
+
+@pytest.mark.parametrize("delay_seconds", [0.0, 5.0])
+async def test_special_claim_is_created_and_named_in_the_status(special, delay_seconds):
+    attempt = special(delay_seconds=delay_seconds)
+    assert await attempt.bind() is None
+    (create, finalizer, status, pod_status) = attempt.server.requests
+    assert create[0] == "create"
+    assert create[1]["metadata"]["annotations"] == ANNOTATIONS
+    assert finalizer[1]["metadata"]["finalizers"] == [FINALIZER]
+    assert status[1]["status"]["reservedFor"] == [BOUND]
+    assert [result["device"] for result in status[1]["status"]["allocation"]["devices"]["results"]] == ["d"]
+    expected = {"resourceClaimName": "special", "requestMappings": [MAPPING]}
+    assert pod_status == (
+        "pods/status",
+        {"metadata": {"uid": "p"}, "status": {"extendedResourceClaimStatus": expected}},
+    )
+    assert attempt.cluster.devices.claims.pending == {}
+    assert attempt.in_use
+    assert attempt.cluster.metrics.calls == [True]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message", "deleted"),
+    [
+        ("create", "create claim for extended resources of pod default/p: no", False),
+        ("resourceclaims/status", "add allocation and reservation to claim default/special: no", True),
+        ("pods/status", "update pod default/p ExtendedResourceClaimStatus: no", True),
+    ],
+)
+async def test_special_claim_is_deleted_if_binding_fails(special, request_, message, deleted):
+    attempt = special()
+    attempt.server.failures[request_] = ApiError(Status(code=403, message="no"))
+    assert await attempt.bind() == message
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    assert attempt.cluster.devices.claims.pending == {}
+    for work in attempt.cluster.spawned:
+        await work
+    deletions = [body for what, body in attempt.server.requests if what == "delete"]
+    assert deletions == ([("special", {"precondition_uid": "special"})] if deleted else [])
+    if deleted:
+        assert attempt.server.stored["metadata"]["finalizers"] == []
+    assert attempt.cluster.metrics.calls == [deleted]
+
+
+async def test_special_claim_whose_conditions_are_not_met_is_only_deleted(special):
+    attempt = special(conditions=("ready",))
+    binding = asyncio.create_task(attempt.bind())
+    await asyncio.sleep(1)
+    attempt.cluster.devices.apply(to_json(typed(attempt.server.stored)))
+    assert await binding == "device binding timeout: context deadline exceeded"
+    sent = len(attempt.server.requests)
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    for work in attempt.cluster.spawned:
+        await work
+    assert [what for what, _ in attempt.server.requests[sent:]] == ["resourceclaims", "delete"]
+
+
+async def test_binding_continues_if_the_informer_never_shows_the_claim(special, caplog):
+    attempt = special(delay_seconds=2 * claim_binding._MAX_SHOWN_SECONDS)
+    assert await attempt.bind() is None
+    assert [record.getMessage() for record in caplog.records] == ["the informer does not show a claim"]
+
+
+async def test_cancelled_binding_does_not_wait_for_the_informer(special):
+    attempt = special(delay_seconds=60.0)
+    attempt.server.patch = hang
+    binding = asyncio.create_task(attempt.bind())
+    await asyncio.sleep(1)
+    binding.cancel()
+    await asyncio.sleep(1)
+    assert binding.cancelled()
+
+
+async def hang(*_: Any, **__: Any) -> None:
+    await asyncio.sleep(3600)
+
+
+async def test_claim_of_a_former_attempt_is_deleted(plugin_cluster, node, pod):
+    left = claim("left", owner="p", status={**allocated(("a", "d"))}, metadata={"annotations": ANNOTATIONS})
+    cluster = plugin_cluster([node("a")])
+    cluster.devices = FilledDevices(device_class(extendedResourceName=GPU), left)
+    cluster.client = SpecialServer(cluster.devices)
+    cluster.client.stored = left
+    info = PodInfo(pod("p", containers=[{"name": "c", "resources": {"requests": {GPU: "1"}}}]))
+    plugin, state = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), CycleState()
+    assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+    _, status = await plugin.post_filter(state, info, cluster.snapshot, None)
+    assert status.message == "deletion of ResourceClaim completed"
+    assert cluster.client.requests[-1] == ("delete", ("left", {"precondition_uid": "uid-left"}))
+
+
+@pytest.mark.parametrize(("condition", "result"), [("ready", "success"), ("failed", "failure"), (None, "timeout")])
+async def test_metrics_of_binding_conditions(pending, condition, result):
+    attempt = pending(conditions=("ready",), failures=("failed",))
+    metrics = attempt.cluster.metrics = RecordedMetrics()
+
+    async def report() -> None:
+        await asyncio.sleep(1)
+        conditions = [{"type": condition, "status": "True", "reason": "", "message": ""}] if condition else []
+        status = {"driver": "gpu.example.com", "pool": "a", "device": "d", "conditions": conditions}
+        stored = attempt.server.stored
+        stored["status"]["devices"] = [status]
+        stored["metadata"]["resourceVersion"] = "99"
+        attempt.cluster.devices.apply(stored)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(report())
+        await attempt.bind()
+    (awaited, allocations) = metrics.calls
+    assert awaited[:4] == ("awaited", "default-scheduler", "gpu.example.com", result)
+    assert awaited[4] >= 1.0
+    assert allocations == ("allocated", "default-scheduler", "gpu.example.com", result)
+
+
+async def test_resources_that_claims_take_are_written_and_cleared(special):
+    attempt = special()
+    taken = NodeAllocatableResourceClaimStatus(resource_claim_name="c", containers=("main",), resources={"cpu": "1"})
+    attempt.state.read("DynamicResources").node_allocatable["a"] = (taken,)
+    assert await attempt.bind() is None
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    for work in attempt.cluster.spawned:
+        await work
+    statuses = [body["status"] for what, body in attempt.server.requests if what == "pods/status"]
+    assert statuses[1:] == [
+        {"nodeAllocatableResourceClaimStatuses": [to_json(taken)]},
+        {"nodeAllocatableResourceClaimStatuses": None},
+    ]
+
+
+async def test_clearing_of_statuses_precedes_those_of_the_next_attempt(special):
+    attempt = special()
+    attempt.state.read("DynamicResources").node_allocatable["a"] = ()
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    (clearing,) = attempt.cluster.spawned
+    taken = NodeAllocatableResourceClaimStatus(resource_claim_name="c", containers=("main",), resources={"cpu": "1"})
+    attempt.reserve()
+    attempt.state.read("DynamicResources").special = None
+    attempt.state.read("DynamicResources").node_allocatable["a"] = (taken,)
+    statuses = []
+
+    async def patch(resource: Any, name: str, body: Any, *_: Any, **__: Any) -> None:
+        status = body["status"]["nodeAllocatableResourceClaimStatuses"]
+        await asyncio.sleep(1 if status is None else 0)
+        statuses.append(status)
+
+    attempt.server.patch = patch
+    await asyncio.gather(clearing, attempt.bind())
+    assert statuses == [None, [to_json(taken)]]
+
+
+# --- claims of pod groups --------------------------------------------------------------------------------------------
+
+GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}
+GATES = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
+
+
+class Members:
+    """The pods p, q and r of the group g, which use the claim c, as the cycle of the group has reserved them."""
+
+    def __init__(self, cluster: Any, *, shared: bool) -> None:
+        """shared: the claim is one of the PodGroup's."""
+        self.cluster = cluster
+        entry = claim("c")
+        cluster.devices = FilledDevices(device_class(), device_slice("a", device("d")), entry, gates=GATES)
+        cluster.put("pod_groups", make_pod_group("g", **(SPEC if shared else {})))
+        self.server = cluster.client = ClaimServer(cluster.devices, entry)
+        self.plugin = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster)
+        self.attempts: dict[str, tuple[CycleState, PodInfo]] = {}
+        cycle = PodGroupCycleState(PodGroupState())
+        for name in "pqr":
+            state, info = CycleState(), PodInfo(make_member(name, **SPEC))
+            state.pod_group_cycle = cycle
+            assert self.plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+            self.plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows)
+            assert self.plugin.reserve(state, info, "a") is None
+            self.attempts[name] = state, info
+        for state, _ in self.attempts.values():
+            state.pod_group_cycle = None
+
+    async def bind(self, names: str = "pqr") -> list[str | None]:
+        """Run PreBind for these pods at once; return the messages of their statuses."""
+        statuses = await asyncio.gather(*(self.plugin.pre_bind(*self.attempts[name], "a") for name in names))
+        return [None if status is None else status.message for status in statuses]
+
+    async def unreserve(self, name: str) -> None:
+        self.plugin.unreserve(*self.attempts[name], "a")
+        while self.cluster.spawned:
+            await self.cluster.spawned.pop()
+
+    @property
+    def reserved_for(self) -> list[str]:
+        return [consumer["uid"] for consumer in self.server.stored["status"].get("reservedFor", ())]
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self.cluster.devices.usage.pool(("gpu.example.com", "a")).is_allocated("d"))
+
+
+@pytest.fixture
+def members(plugin_cluster: Any, node: Any) -> Any:
+    def create(*, shared: bool = True) -> Members:
+        return Members(plugin_cluster([node("a")], feature_gates=GATES), shared=shared)
+
+    return create
+
+
+async def test_claim_of_a_group_is_written_once_and_reserved_for_the_group(members):
+    group = members()
+    assert await group.bind() == [None, None, None]
+    (_, (_, body)) = group.server.patches  # the finalizer, and the status
+    assert body["status"]["reservedFor"] == [GROUP]
+    assert group.cluster.devices.claims.pending == {}
+    assert group.in_use
+
+
+async def test_claim_that_pods_of_a_group_share_is_reserved_for_each(members):
+    group = members(shared=False)
+    assert await group.bind() == [None, None, None]
+    assert len(group.server.patches) == 4
+    assert group.reserved_for == ["p", "q", "r"]
+    assert group.cluster.devices.claims.pending == {}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_member_that_cannot_write_leaves_the_allocation_to_the_next(members, shared):
+    group = members(shared=shared)
+    group.server.failures = [ApiError(Status(code=422, message="no"))]
+    assert await group.bind("p") == ["add finalizer to claim default/c: no"]
+    await group.unreserve("p")
+    assert group.cluster.devices.claims.pending["uid-c"].pods == {"q", "r"}
+    assert group.in_use
+    assert await group.bind("qr") == [None, None]
+    assert group.reserved_for == (["g"] if shared else ["q", "r"])
+    await group.unreserve("q")
+    removed = [{"$patch": "delete", "uid": "q"}]
+    last = group.server.patches[-1][1]["status"]["reservedFor"]
+    assert (last == removed) is not shared  # the group's reservation is for its other pods, too
+    assert group.in_use
+
+
+async def test_claim_that_another_scheduler_allocated_to_a_group_is_left_alone(members):
+    group = members()
+    taken = claim("c", status={**allocated(("b", "x")), "reservedFor": [GROUP]}, version="5")
+    group.cluster.devices.apply(taken)
+    assert await group.bind("p") == ["claim default/c got allocated elsewhere in the meantime"]
+    assert group.server.patches == []
+
+
+async def test_claim_that_was_unreserved_during_the_cycle_is_reserved_again(plugin_cluster, node):
+    status = {**allocated(("a", "d"), node="a"), "reservedFor": [GROUP]}
+    cluster = plugin_cluster([node("a")], feature_gates=GATES)
+    entry = claim("c", status=status)
+    cluster.devices = FilledDevices(device_class(), entry, gates=GATES)
+    cluster.put("pod_groups", make_pod_group("g", **SPEC))
+    cluster.client = ClaimServer(cluster.devices, claim("c", status={**status, "reservedFor": []}, version="2"))
+    plugin, state = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), CycleState()
+    info = PodInfo(make_member("p", **SPEC))
+    plugin.pre_filter(state, info, cluster.snapshot)
+    cluster.devices.claims.assume(typed(cluster.client.stored))  # as the PostFilter of another member does
+    assert await plugin.pre_bind(state, info, "a") is None
+    ((_, body),) = cluster.client.patches
+    assert body["status"]["reservedFor"] == [GROUP]
+
+
+async def group_post_filter(
+    plugin_cluster: Any, node: Any, entry: Any, *scheduled: Any, claims: Any = SPEC["resourceClaims"]
+) -> tuple[str, Any]:
+    """Return (message of PostFilter, patches) for a pod whose claim is allocated on a node that does not exist."""
+    cluster = plugin_cluster([node("a")], scheduled, feature_gates=GATES)
+    cluster.cache.pod_groups.put(make_member("p", **SPEC))
+    cluster.devices = FilledDevices(device_class(), entry, gates=GATES)
+    cluster.client = ClaimServer(cluster.devices, entry)
+    cluster.put("pod_groups", make_pod_group("g", resourceClaims=claims))
+    plugin, state = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), CycleState()
+    info = PodInfo(make_member("p", **SPEC))
+    assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+    assert not plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows).passed.any()
+    _, result = await plugin.post_filter(state, info, cluster.snapshot, None)
+    return result.message, cluster.client.patches
+
+
+async def test_deallocated_claim_is_allocated_again_in_the_same_cycle(plugin_cluster, node):
+    cluster = plugin_cluster([node("a")], feature_gates=GATES)
+    entry = claim("c", status=allocated(("b", "d"), node="b"))
+    cluster.devices = FilledDevices(device_class(), device_slice("a", device("d")), entry, gates=GATES)
+    cluster.client = ClaimServer(cluster.devices, entry)
+    cluster.put("pod_groups", make_pod_group("g", **SPEC))
+    plugin, info = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), PodInfo(make_member("p", **SPEC))
+
+    def filtered() -> tuple[CycleState, bool]:
+        state = CycleState()
+        state.pod_group_cycle = PodGroupCycleState(PodGroupState())
+        assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+        result = plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows)
+        return state, bool(result.passed.any())
+
+    state, fits = filtered()
+    assert not fits
+    await plugin.post_filter(state, info, cluster.snapshot, None)
+    state, fits = filtered()
+    assert fits
+    for step in (plugin.reserve, plugin.unreserve, plugin.reserve):
+        step(state, info, "a")
+    state.pod_group_cycle = None
+    assert await plugin.pre_bind(state, info, "a") is None
+    assert cluster.client.stored["status"]["reservedFor"] == [GROUP]
+
+
+RESERVED_FOR_GROUP = {**allocated(("b", "d"), node="b"), "reservedFor": [GROUP]}
+
+
+async def test_claim_of_a_group_without_nodes_is_unreserved(plugin_cluster, node):
+    message, patches = await group_post_filter(plugin_cluster, node, claim("c", status=RESERVED_FOR_GROUP))
+    assert message == "ResourceClaim unreserved for PodGroup"
+    assert patches == [("status", {"status": {"reservedFor": [{"$patch": "delete", "uid": "g"}]}})]
+
+
+async def test_unreserved_claim_of_a_group_is_deallocated(plugin_cluster, node):
+    entry = claim("c", status={**RESERVED_FOR_GROUP, "reservedFor": []})
+    message, _ = await group_post_filter(plugin_cluster, node, entry)
+    assert message == "deallocation of ResourceClaim completed"
+
+
+async def test_claim_of_a_group_stays_while_one_of_its_pods_has_a_node(plugin_cluster, node):
+    entry = claim("c", status=RESERVED_FOR_GROUP)
+    bound = make_member("q", "a", **SPEC)
+    assert await group_post_filter(plugin_cluster, node, entry, bound) == ("still not schedulable", [])
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        pytest.param({"resourceClaimName": "x"}, 'could not find ResourceClaim "default/x"', id="missing claim"),
+        pytest.param(
+            {"resourceClaimTemplateName": "x"}, "PodGroup default/g: ResourceClaim not created yet", id="no claim yet"
+        ),
+    ],
+)
+async def test_post_filter_of_a_group_without_its_claims(plugin_cluster, node, entry, message):
+    used = claim("c", status={**RESERVED_FOR_GROUP, "reservedFor": [{"resource": "pods", "name": "q", "uid": "q"}]})
+    result = await group_post_filter(plugin_cluster, node, used, claims=[{"name": "other", **entry}])
+    assert result == (message, [])

@@ -1,0 +1,53 @@
+"""InterPodAffinity with arguments other than the defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.config import plugin_args
+from kubeloop.scheduler.plugins.inter_pod_affinity.inter_pod_affinity import InterPodAffinity
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(5, [5, 0]), (0, None)])
+def test_required_affinity_of_existing_pods_scores_with_weight(
+    weight: int, expected: list[int] | None, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    existing = pod(
+        "existing", "a", affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    )
+    cluster = plugin_cluster([node("a"), node("b")], [existing])
+    plugin = InterPodAffinity(plugin_args.InterPodAffinityArgs(hard_pod_affinity_weight=weight), cluster)
+    state, new, snapshot = CycleState(), PodInfo(pod("new", labels={"app": "web"})), cluster.snapshot
+    status = plugin.pre_score(state, new, snapshot, snapshot.all_rows)
+    if expected is None:
+        assert status is not None
+    else:
+        assert plugin.score_rows(state, new, snapshot, snapshot.all_rows).tolist() == expected
+
+
+def test_preferred_terms_of_existing_pods_are_ignored(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("a")])
+    plugin = InterPodAffinity(plugin_args.InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True), cluster)
+    state, new = CycleState(), PodInfo(pod("new"))
+    assert plugin.pre_score(state, new, cluster.snapshot, cluster.snapshot.all_rows) is not None
+
+
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+def test_own_preferred_terms_count_if_those_of_existing_pods_are_ignored(
+    kind: str, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    cluster = plugin_cluster([node("a"), node("b")], [pod("existing", "a", labels={"app": "web"})])
+    plugin = InterPodAffinity(plugin_args.InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True), cluster)
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    weighted = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "podAffinityTerm": term}]}
+    state, new, snapshot = CycleState(), PodInfo(pod("new", affinity={kind: weighted})), cluster.snapshot
+    assert plugin.pre_score(state, new, snapshot, snapshot.all_rows) is None
+    assert plugin.score_rows(state, new, snapshot, snapshot.all_rows).tolist() == [
+        5 if kind == "podAffinity" else -5,
+        0,
+    ]

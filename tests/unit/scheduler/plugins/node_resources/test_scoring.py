@@ -1,0 +1,58 @@
+"""Allocations of resources on nodes, and their percentages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubeloop.scheduler.config.plugin_args import ResourceSpec, UtilizationShapePoint
+from kubeloop.scheduler.plugins.node_resources.scoring import (
+    ResourceAllocations,
+    _mean_down_rows,
+    _percent,
+    score_by_percent,
+)
+
+_DENOMINATORS = st.integers(1, 1 << 10) | st.integers(1, 1 << 40) | st.integers((1 << 46) - 100, (1 << 46) + 100)
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_percent_equals_integer_division(data: st.DataObject) -> None:
+    denominator = data.draw(_DENOMINATORS)
+    percent = data.draw(st.integers(0, 100))
+    candidates = [denominator * percent // 100 + off for off in (-1, 0, 1)]
+    numerators = [numerator for numerator in candidates if 0 <= numerator <= denominator]
+    percents = _percent(np.array([numerators], np.int64), np.full((1, len(numerators)), denominator, np.int64))
+    assert percents.dtype == np.int64
+    assert percents[0].tolist() == [numerator * 100 // denominator for numerator in numerators]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("example.com/absent", (0, 0, 0), id="not on the node"),
+        pytest.param("example.com/gpu", (0, 0, 0), id="extended, not requested"),
+        pytest.param("example.com/fpga", (0, 1, 2), id="extended, requested"),
+    ],
+)
+def test_allocation_of_an_extended_resource(name: str, expected: Any, plugin_cluster: Any, node: Any) -> None:
+    cluster = plugin_cluster([node("a", allocatable={"example.com/gpu": "2", "example.com/fpga": "2"})])
+    allocations = ResourceAllocations([ResourceSpec(name, 1)], use_requested=False)
+    requests = {"example.com/fpga": 1, "example.com/absent": 1}
+    assert allocations.of_node(requests, cluster.snapshot.node_infos[0]) == [expected]
+
+
+def test_resource_that_a_node_lacks_does_not_count_in_its_score() -> None:
+    scores, allocatable = np.array([[80, 80], [20, 0]], np.int64), np.array([[1, 1], [1, 0]], np.int64)
+    assert _mean_down_rows(scores, allocatable, [1, 3]).tolist() == [35, 80]
+
+
+def test_scores_beyond_the_points_of_a_shape_are_those_of_its_ends() -> None:
+    shape = [UtilizationShapePoint(utilization, score) for utilization, score in ((20, 1), (40, 5), (60, 3))]
+    scores = score_by_percent(shape)
+    assert [scores[percent] for percent in (0, 20, 30, 40, 60, 61, 100)] == [10, 10, 30, 50, 30, 30, 30]

@@ -1,0 +1,107 @@
+"""PodTopologySpread: default constraints and the selectors derived for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kubeloop.kube.objects.api_types import ReplicaSet, Service, convert
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.config import plugin_args
+from kubeloop.scheduler.plugins.pod_topology_spread.pod_topology_spread import PodTopologySpread, _round, _round_all
+from support.scheduling.plugin_cluster import rejections
+
+OWNER = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}]
+
+
+@pytest.mark.parametrize("selector_source", ["replica set", "service"])
+def test_list_defaulting_spreads_by_owner_or_service(
+    selector_source: str, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    labels = {"app": "web"}
+    cluster = plugin_cluster([node("a"), node("b")], [pod("old", "a", labels=labels)])
+    metadata = {"name": "web", "namespace": "default"}
+    if selector_source == "replica set":
+        cluster.put(
+            "replica_sets", convert(ReplicaSet, {"metadata": metadata, "spec": {"selector": {"matchLabels": labels}}})
+        )
+    else:
+        cluster.put("services", convert(Service, {"metadata": metadata, "spec": {"selector": labels}}))
+    default = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    arguments = {"defaultingType": "List", "defaultConstraints": [default]}
+    plugin = PodTopologySpread(convert(plugin_args.PodTopologySpreadArgs, arguments), cluster)
+    new = PodInfo(pod("new", labels=labels, owner=OWNER if selector_source == "replica set" else []))
+    state, snapshot = CycleState(), cluster.snapshot
+    assert plugin.pre_filter(state, new, snapshot) == (None, None)
+    assert plugin.filter_rows(state, new, snapshot, snapshot.all_rows).passed.tolist() == [False, True]
+
+
+def test_new_service_applies_to_next_pod_of_class(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("a"), node("b")], [pod("old", "a", labels={"app": "web"})])
+    plugin = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster)
+    snapshot = cluster.snapshot
+
+    def skips() -> bool:
+        new = PodInfo(pod("new", labels={"app": "web"}))
+        return plugin.pre_score(CycleState(), new, snapshot, snapshot.all_rows) is not None
+
+    assert skips()
+    cluster.put(
+        "services",
+        convert(Service, {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"app": "web"}}}),
+    )
+    assert not skips()
+
+
+def spread_by_host(**fields: Any) -> list[dict[str, Any]]:
+    constraint = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    return [constraint | {"labelSelector": {"matchLabels": {"app": "web"}}} | fields]
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_match_label_keys_need_their_feature_gate(enabled: bool, plugin_cluster: Any, node: Any, pod: Any) -> None:
+    old = [pod("old", "a", labels={"app": "web", "revision": "1"})]
+    cluster = plugin_cluster([node("a"), node("b")], old, {"MatchLabelKeysInPodTopologySpread": enabled})
+    plugin = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster)
+    new = pod(
+        "new",
+        labels={"app": "web", "revision": "2"},
+        topologySpreadConstraints=spread_by_host(matchLabelKeys=["revision"]),
+    )
+    skew = ("node(s) didn't match pod topology spread constraints",)
+    assert rejections(plugin, cluster, new) == ({} if enabled else {"a": skew})
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_node_taints_policy_obeys_comparison_operators(enabled: bool, plugin_cluster: Any, node: Any, pod: Any) -> None:
+    """The empty node `b` determines the skew of `a` only if it counts as a domain, also when a pod is removed there."""
+    tainted = node("b", taints=[{"key": "sla", "value": "7", "effect": "NoSchedule"}])
+    old = [pod(name, "a", labels={"app": "web"}) for name in ("one", "two")]
+    other = pod("three", "b", labels={"app": "web"})
+    cluster = plugin_cluster([node("a"), tainted], [*old, other], {"TaintTolerationComparisonOperators": enabled})
+    plugin = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster)
+    new = PodInfo(
+        pod(
+            "new",
+            labels={"app": "web"},
+            tolerations=[{"key": "sla", "operator": "Gt", "value": "5"}],
+            topologySpreadConstraints=spread_by_host(nodeTaintsPolicy="Honor"),
+        )
+    )
+    state, snapshot = CycleState(), cluster.snapshot
+    plugin.pre_filter(state, new, snapshot)
+    passed = [plugin.filter(state, new, info) is None for info in snapshot.node_infos]
+    assert passed == ([False, True] if enabled else [True, True])
+    b = snapshot.get("b")
+    plugin.remove_pod(state, new, PodInfo(other), b)
+    plugin.remove_pod(state, new, PodInfo(old[0]), snapshot.get("a"))
+    assert (plugin.filter(state, new, snapshot.get("a")) is None) is not enabled
+
+
+def test_halves_of_scores_are_rounded_up() -> None:
+    scores = [0.4, 0.5, 1.5, 2.5, 2.6]
+    assert [_round(score) for score in scores] == [0, 1, 2, 3, 3]
+    assert _round_all(np.array(scores)).tolist() == [0, 1, 2, 3, 3]
