@@ -37,7 +37,7 @@ from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import SystemClock, rfc3339, rfc3339_micro
 from kubeloop.kube.objects.resources import DEPLOYMENTS, EVENTS, NODES, PODS, REPLICA_SETS
 from kubeloop.kube.uids import new_uid
-from kubeloop.process.kubeconfig_file import write_kubeconfig
+from kubeloop.process.development_cluster.kubeconfig_file import write_kubeconfig
 
 JSON = dict[str, Any]
 PODS_PER_OWNER = 25

@@ -16,8 +16,7 @@ expanded, types are checked, and nodes become closures:
     validators.py      checks after the type checker: literal times, patterns and formats
     program.py         nodes to closures; the cost limit of one evaluation (PER_CALL_LIMIT)
     closures.py        the closures, which count their cost
-    runtime_costs.py   cost of calls by argument values
-    cost_estimates.py  maximum cost of an expression, before it runs
+    costs/             cost of calls by argument values; maximum cost of an expression, before it runs
     values.py          values without a Python type; equality, ordering, conversion, arithmetic
     schema_values.py   values of JSON data with an OpenAPI schema
     functions/         functions: standard ones, of strings, of lists and sets

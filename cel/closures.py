@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from math import ceil
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kubeloop.cel import runtime_costs
+from kubeloop.cel.costs import runtime_costs
 from kubeloop.cel.values import (
     MAX_INT,
     MIN_INT,

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from kubeloop.cel import runtime_costs
 from kubeloop.cel.checker import check
 from kubeloop.cel.closures import (
     INT_ARITHMETIC,
@@ -41,6 +40,7 @@ from kubeloop.cel.closures import (
     scalar_equality,
     single_elements,
 )
+from kubeloop.cel.costs import runtime_costs
 from kubeloop.cel.declarations import Overload, overloads_by_name
 from kubeloop.cel.functions.list_functions import sum_values
 from kubeloop.cel.functions.standard_functions import FUNCTIONS

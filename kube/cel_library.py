@@ -25,9 +25,9 @@ from kubeloop.cel.values import (
     Optional,
     no_overload,
 )
-from kubeloop.kube import name_checks
-from kubeloop.kube.quantities import Format, Quantity, QuantityError, parse_quantity
-from kubeloop.kube.string_formats import has_format
+from kubeloop.kube.validation import name_checks
+from kubeloop.kube.validation.string_formats import has_format
+from kubeloop.kube.values.quantities import Format, Quantity, QuantityError, parse_quantity
 
 
 def _require_string(value: Any) -> str:

@@ -2,7 +2,6 @@
 
     ApiError            the API server returned a failure; carries its Status
     ServerUnreachable   no usable response after retries
-    UserError           invalid user input; carries a hint for the next step
 
 Imports msgspec and `objects` only.
 """
@@ -13,14 +12,6 @@ import msgspec
 
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.api_types import Status, StatusDetails
-
-
-class UserError(Exception):
-    """Invalid user input; `hint` suggests the next step. The CLI prints both, without a traceback."""
-
-    def __init__(self, problem: str, *, hint: str) -> None:
-        super().__init__(problem)
-        self.hint = hint
 
 
 class ServerUnreachable(Exception):

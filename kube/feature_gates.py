@@ -13,7 +13,7 @@
 Sources: pkg/features, the features packages of apiserver, apiextensions-apiserver, client-go, controller-manager and
 component-base; component-base/featuregate/feature_gate.go for the rules of FeatureGates.parse().
 
-Imports msgspec and `errors` only.
+Imports msgspec and `user_error` only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Literal
 
 import msgspec
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 Stage = Literal["ALPHA", "BETA", "GA", "DEPRECATED"]
 _COMPONENT = "kube"

@@ -77,7 +77,7 @@ def run(arguments: list[str]) -> int:
         import click
 
         from kubeloop.cli.main import commands
-        from kubeloop.kube.errors import UserError
+        from kubeloop.kube.user_error import UserError
 
     try:
         result = commands.main(args=arguments, prog_name="kubeloop", standalone_mode=False)

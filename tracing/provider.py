@@ -21,7 +21,7 @@ import msgspec
 
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.kube.times import epoch_ns
+from kubeloop.kube.values.times import epoch_ns
 from kubeloop.tracing.export.exporters import SHUTDOWN_SECONDS, TraceExporter, configured_exporters
 from kubeloop.tracing.journal.trace_journal import RecoveredRecords, TraceJournal
 from kubeloop.tracing.metrics_interface import NO_METRICS, LostReason, TracedPod, TraceMetrics

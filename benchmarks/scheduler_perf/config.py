@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 import yaml
 
-from kubeloop.kube.durations import duration_seconds
+from kubeloop.kube.values.durations import duration_seconds
 from scheduler_perf.templates import load_yaml
 
 

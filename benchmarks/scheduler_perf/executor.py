@@ -15,8 +15,7 @@ import msgspec
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.durations import parse_duration_seconds
-from kubeloop.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, UserError
+from kubeloop.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import (
@@ -31,6 +30,8 @@ from kubeloop.kube.objects.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
+from kubeloop.kube.user_error import UserError
+from kubeloop.kube.values.durations import parse_duration_seconds
 from scheduler_perf import config
 from scheduler_perf.cleanup import Created
 from scheduler_perf.figures import (

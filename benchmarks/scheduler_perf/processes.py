@@ -15,7 +15,7 @@ import aiohttp
 import yaml
 
 from kubeloop.kube.feature_gates import GATES, FeatureGates
-from kubeloop.process.apiserver_process import starting_api_server
+from kubeloop.process.development_cluster.apiserver_process import starting_api_server
 from scheduler_perf.figures import Metrics
 
 _STOP_SECONDS = 20.0

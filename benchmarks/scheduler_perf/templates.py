@@ -16,7 +16,7 @@ from kubeloop.devcluster.languages.gotemplate.signature import Function
 from kubeloop.devcluster.languages.gotemplate.syntax import TemplateError
 from kubeloop.devcluster.languages.gotemplate.template import Template
 from kubeloop.devcluster.languages.gotemplate.values import FunctionError
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 Environment = Mapping[str, int | float | str | bool]
 

@@ -9,7 +9,7 @@ import base64
 from datetime import datetime, timedelta
 
 from kubeloop.kube.objects.api_types import JSONValue
-from kubeloop.kube.times import parse_time, seconds_between
+from kubeloop.kube.values.times import parse_time, seconds_between
 
 _PENDING = timedelta(hours=24)
 _DECIDED = timedelta(hours=1)

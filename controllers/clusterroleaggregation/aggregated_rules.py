@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kubeloop.kube.objects.api_types import JSONValue, LabelSelector, convert
-from kubeloop.kube.selectors import selector_from
+from kubeloop.kube.selectors.selectors import selector_from
 
 _FIELDS = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
 

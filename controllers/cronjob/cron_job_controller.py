@@ -14,11 +14,11 @@ from kubeloop.controllers.runtime.owners.owner_references import cached_controll
 from kubeloop.controllers.runtime.writes.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
-from kubeloop.kube.cron_schedule import InvalidSchedule
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import CronJob, Job
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
+from kubeloop.kube.values.cron_schedule import InvalidSchedule
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 _CONTROLLER_NAME_INDEX = "controller-name"

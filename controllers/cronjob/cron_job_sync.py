@@ -20,14 +20,14 @@ from kubeloop.controllers.cronjob.schedule_times import (
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.metrics_interface import HistogramMetric
-from kubeloop.kube.cron_schedule import InvalidSchedule, is_time_zone
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable, is_namespace_terminating
-from kubeloop.kube.event_recorder import EventType
-from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.events.event_recorder import EventType
 from kubeloop.kube.objects.api_types import CronJob, CronJobStatus, Job, JSONValue, ObjectReference
 from kubeloop.kube.objects.object_fields import controller_of, job_finished_condition
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
-from kubeloop.kube.times import seconds_between
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.values.cron_schedule import InvalidSchedule, is_time_zone
+from kubeloop.kube.values.times import seconds_between
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 _SKEW_BUCKETS = tuple(2.0**power for power in range(10))

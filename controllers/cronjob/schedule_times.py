@@ -10,9 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from kubeloop.kube.cron_schedule import InvalidSchedule, Schedule, is_time_zone, parse_schedule
 from kubeloop.kube.objects.api_types import CronJob
-from kubeloop.kube.times import epoch_seconds, seconds_between, time_plus
+from kubeloop.kube.values.cron_schedule import InvalidSchedule, Schedule, is_time_zone, parse_schedule
+from kubeloop.kube.values.times import epoch_seconds, seconds_between, time_plus
 
 CLOCK_TOLERANCE_SECONDS = 0.1
 """Delay after a scheduled time, because clocks differ."""

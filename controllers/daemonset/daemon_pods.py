@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from kubeloop.controllers.runtime.integers import InvalidInteger, parse_int
 from kubeloop.controllers.runtime.pods.pod_template import pod_from_template
-from kubeloop.kube.node_selectors import RequiredNodeAffinity
 from kubeloop.kube.objects.api_types import DaemonSet, JSONValue, Node, Pod, PodSpec, Toleration, convert
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE, find_untolerated_taint
+from kubeloop.kube.selectors.node_selectors import RequiredNodeAffinity
 
 REVISION_LABEL = "controller-revision-hash"
 TEMPLATE_GENERATION_LABEL = "pod-template-generation"

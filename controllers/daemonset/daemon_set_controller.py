@@ -61,7 +61,7 @@ from kubeloop.kube.objects.api_types import (
 )
 from kubeloop.kube.objects.object_fields import controller_of, is_finished
 from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
-from kubeloop.kube.selectors import Selector
+from kubeloop.kube.selectors.selectors import Selector
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 log = logging.getLogger(__name__)

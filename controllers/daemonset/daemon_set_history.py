@@ -27,7 +27,7 @@ from kubeloop.kube.errors import AlreadyExists
 from kubeloop.kube.objects.api_types import ControllerRevision, DaemonSet, JSONValue, Object, Pod
 from kubeloop.kube.objects.object_fields import controller_reference
 from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
-from kubeloop.kube.selectors import Selector
+from kubeloop.kube.selectors.selectors import Selector
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 

@@ -35,7 +35,7 @@ from kubeloop.kube.errors import ApiError, ServerUnreachable, is_namespace_termi
 from kubeloop.kube.objects.api_types import Deployment, JSONValue, LabelSelector, Pod, ReplicaSet
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
-from kubeloop.kube.selectors import Selector, SelectorError, selector_from
+from kubeloop.kube.selectors.selectors import Selector, SelectorError, selector_from
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from kubeloop.controllers.deployment.rolling_update import max_unavailable
 from kubeloop.controllers.runtime.integers import MAX_INT32
 from kubeloop.kube.objects.api_types import Condition, Deployment, DeploymentStatus, ReplicaSet
 from kubeloop.kube.objects.object_fields import condition_of, replicas_of
-from kubeloop.kube.times import seconds_between, time_plus
+from kubeloop.kube.values.times import seconds_between, time_plus
 
 AVAILABLE = "Available"
 PROGRESSING = "Progressing"

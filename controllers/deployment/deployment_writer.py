@@ -20,7 +20,7 @@ from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
 from kubeloop.controllers.runtime.writes.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
-from kubeloop.kube.event_recorder import EventType
+from kubeloop.kube.events.event_recorder import EventType
 from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, JSONValue, Object, ReplicaSet
 from kubeloop.kube.objects.object_fields import replicas_of
 from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICA_SETS, Resource

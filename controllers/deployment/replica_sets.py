@@ -16,7 +16,7 @@ from kubeloop.controllers.runtime.revisions.pod_template_hash import equal_ignor
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Deployment, Object, Pod, ReplicaSet
 from kubeloop.kube.objects.object_fields import is_finished, replicas_of
-from kubeloop.kube.selectors import Selector
+from kubeloop.kube.selectors.selectors import Selector
 
 REVISION = "deployment.kubernetes.io/revision"
 REVISION_HISTORY = "deployment.kubernetes.io/revision-history"

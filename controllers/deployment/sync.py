@@ -41,7 +41,7 @@ from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreac
 from kubeloop.kube.objects.api_types import Deployment, ReplicaSet, Status
 from kubeloop.kube.objects.object_fields import controller_of, replicas_of
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
-from kubeloop.kube.selectors import selector_from
+from kubeloop.kube.selectors.selectors import selector_from
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 log = logging.getLogger(__name__)

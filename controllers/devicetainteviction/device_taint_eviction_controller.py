@@ -50,7 +50,7 @@ from kubeloop.kube.objects.api_types import Condition, Pod, to_json
 from kubeloop.kube.objects.device_types import DeviceTaintRule, ResourceClaim, ResourceSlice
 from kubeloop.kube.objects.resources import DEVICE_TAINT_RULES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE
-from kubeloop.kube.times import seconds_between
+from kubeloop.kube.values.times import seconds_between
 
 _NAME = "device-taint-eviction-controller"
 

@@ -29,7 +29,7 @@ from kubeloop.kube.objects.pod_claims import (
     is_reserved_for_group,
 )
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE
-from kubeloop.kube.times import time_plus
+from kubeloop.kube.values.times import time_plus
 
 
 class RuleReference(NamedTuple):

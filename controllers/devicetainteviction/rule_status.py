@@ -12,7 +12,7 @@ from kubeloop.kube.objects.api_types import Condition
 from kubeloop.kube.objects.device_types import DeviceTaintRule
 from kubeloop.kube.objects.object_fields import condition_of
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE
-from kubeloop.kube.times import seconds_between
+from kubeloop.kube.values.times import seconds_between
 
 STATUS_PERIOD_SECONDS = 10.0
 """Shortest time between two updates of a rule's status."""

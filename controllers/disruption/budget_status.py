@@ -21,7 +21,7 @@ from kubeloop.kube.objects.api_types import (
     PodDisruptionBudgetStatus,
 )
 from kubeloop.kube.objects.object_fields import condition_of, is_finished, is_ready, replace_condition
-from kubeloop.kube.times import seconds_between, time_plus
+from kubeloop.kube.values.times import seconds_between, time_plus
 
 DELETION_TIMEOUT_SECONDS = 120
 """Time for which a pod with an allowed eviction counts as disrupted if it is not deleted."""

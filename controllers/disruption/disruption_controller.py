@@ -33,8 +33,8 @@ from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
 from kubeloop.kube.objects.resources import POD_DISRUPTION_BUDGETS, PODS
-from kubeloop.kube.selectors import Selector, selector_from, selector_text
-from kubeloop.kube.times import seconds_between, time_plus
+from kubeloop.kube.selectors.selectors import Selector, selector_from, selector_text
+from kubeloop.kube.values.times import seconds_between, time_plus
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from kubeloop.controllers.endpointslice.pod_endpoints import ZONE
 from kubeloop.controllers.endpointslice.slice_changes import SliceChanges
 from kubeloop.kube.objects.api_types import JSONValue, Node
 from kubeloop.kube.objects.object_fields import condition_of
-from kubeloop.kube.quantities import milli_value
+from kubeloop.kube.values.quantities import milli_value
 
 _TOPOLOGY_MODE = "service.kubernetes.io/topology-mode"
 _TOPOLOGY_AWARE_HINTS = "service.kubernetes.io/topology-aware-hints"

@@ -21,9 +21,9 @@ from kubeloop.controllers.runtime.services.endpoint_slices import (
 )
 from kubeloop.controllers.runtime.services.service_pods import LAST_CHANGE_TRIGGER_TIME
 from kubeloop.controllers.runtime.services.subset_packing import LEADER, repacked_subsets
-from kubeloop.kube.ip_addresses import allocated_ip, sloppy_ip
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.resources import ENDPOINTS
+from kubeloop.kube.values.ip_addresses import allocated_ip, sloppy_ip
 
 CONTROLLER = "endpointslicemirroring-controller.k8s.io"
 _SKIP_MIRROR = "endpointslice.kubernetes.io/skip-mirror"

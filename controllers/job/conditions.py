@@ -15,7 +15,7 @@ from kubeloop.controllers.job.pod_failure_policy import match_failure
 from kubeloop.controllers.job.success_policy import met_rule
 from kubeloop.kube.objects.api_types import Condition, Job, Pod
 from kubeloop.kube.objects.object_fields import condition_of, replace_condition
-from kubeloop.kube.times import go_duration_seconds, seconds_between
+from kubeloop.kube.values.times import go_duration_seconds, seconds_between
 
 SUCCESS = "SuccessCriteriaMet"
 FAILURE = "FailureTarget"

@@ -29,7 +29,7 @@ from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.objects.api_types import Job, Pod
 from kubeloop.kube.objects.object_fields import controller_of, job_finished_condition
 from kubeloop.kube.objects.resources import JOBS, PODS
-from kubeloop.kube.selectors import SelectorError, selector_from
+from kubeloop.kube.selectors.selectors import SelectorError, selector_from
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 _MODES = ("", "NonIndexed", "Indexed")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects.api_types import Job, Pod
+from kubeloop.kube.values.integers import parse_integer
 
 TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"  # annotation and label

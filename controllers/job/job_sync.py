@@ -39,7 +39,7 @@ from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, is_names
 from kubeloop.kube.objects.api_types import Condition, Job, JobStatus, JSONValue, Object, Pod
 from kubeloop.kube.objects.object_fields import is_ready
 from kubeloop.kube.objects.resources import JOBS, PODS
-from kubeloop.kube.selectors import Selector
+from kubeloop.kube.selectors.selectors import Selector
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 BATCH_SECONDS = 1.0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kubeloop.kube.objects.api_types import ContainerStatus, Pod
 from kubeloop.kube.objects.object_fields import condition_of
-from kubeloop.kube.times import parse_time, seconds_between, time_plus
+from kubeloop.kube.values.times import parse_time, seconds_between, time_plus
 
 BASE_SECONDS = 10.0
 MAX_SECONDS = 600.0

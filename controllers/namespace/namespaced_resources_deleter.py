@@ -22,7 +22,7 @@ from kubeloop.kube.errors import ApiError, MethodNotAllowed, NotFound, ServerUnr
 from kubeloop.kube.objects.api_types import PartialObjectMetadata
 from kubeloop.kube.objects.object_fields import is_finished
 from kubeloop.kube.objects.resources import PODS, Resource
-from kubeloop.kube.times import go_duration_seconds, seconds_between
+from kubeloop.kube.values.times import go_duration_seconds, seconds_between
 
 _FINALIZER_ESTIMATE_SECONDS = 15
 

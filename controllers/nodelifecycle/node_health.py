@@ -11,7 +11,7 @@ from datetime import datetime
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import Condition, JSONValue, Lease, Node
 from kubeloop.kube.objects.object_fields import condition_of
-from kubeloop.kube.times import seconds_between
+from kubeloop.kube.values.times import seconds_between
 
 _KUBELET_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")  # NetworkUnavailable is no kubelet's
 

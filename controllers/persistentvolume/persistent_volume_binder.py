@@ -44,7 +44,7 @@ from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_pat
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
-from kubeloop.kube.event_recorder import EventType
+from kubeloop.kube.events.event_recorder import EventType
 from kubeloop.kube.objects.api_types import JSONValue, Object, ObjectReference, Pod, Quantity
 from kubeloop.kube.objects.object_fields import is_finished
 from kubeloop.kube.objects.resources import (
@@ -59,7 +59,7 @@ from kubeloop.kube.objects.storage_types import (
     StorageClass,
     is_default_class,
 )
-from kubeloop.kube.quantities import QuantityError, parse_quantity
+from kubeloop.kube.values.quantities import QuantityError, parse_quantity
 
 _PRE_RESIZE_CAPACITY = "volume.alpha.kubernetes.io/pre-resize-capacity"
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"

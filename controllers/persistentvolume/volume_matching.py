@@ -15,8 +15,8 @@ from kubeloop.kube.objects.storage_types import (
     StorageClass,
     is_default_class,
 )
-from kubeloop.kube.quantities import value
-from kubeloop.kube.selectors import selector_from
+from kubeloop.kube.selectors.selectors import selector_from
+from kubeloop.kube.values.quantities import value
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"

@@ -14,7 +14,7 @@ from kubeloop.kube.objects.api_types import (
     Struct,
     convert,
 )
-from kubeloop.kube.quantities import milli_value, parse_quantity
+from kubeloop.kube.values.quantities import milli_value, parse_quantity
 
 DEFAULT_MIN_REPLICAS = 1
 

@@ -31,10 +31,10 @@ from kubeloop.controllers.podautoscaler.scaling_behavior import (
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.kube.errors import ApiError, ServerUnreachable
-from kubeloop.kube.event_recorder import EventType
+from kubeloop.kube.events.event_recorder import EventType
 from kubeloop.kube.objects.api_types import Condition, HorizontalPodAutoscaler, JSONValue, Pod
 from kubeloop.kube.objects.object_fields import condition_of, replace_condition
-from kubeloop.kube.selectors import Selector, SelectorError, parse_label_selector
+from kubeloop.kube.selectors.selectors import Selector, SelectorError, parse_label_selector
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 ABLE_TO_SCALE, SCALING_ACTIVE = "AbleToScale", "ScalingActive"

@@ -22,7 +22,7 @@ from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import HorizontalPodAutoscaler, Pod
 from kubeloop.kube.objects.resources import HORIZONTAL_POD_AUTOSCALERS, PODS
-from kubeloop.kube.selectors import NOTHING, Selector
+from kubeloop.kube.selectors.selectors import NOTHING, Selector
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 _OPTION = "horizontal_pod_autoscaler_"

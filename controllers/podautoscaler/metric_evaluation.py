@@ -29,8 +29,8 @@ from kubeloop.controllers.podautoscaler.replica_calculation import (
 )
 from kubeloop.controllers.podautoscaler.scale_target import ScaleTargets
 from kubeloop.kube.objects.api_types import JSONValue, Pod
-from kubeloop.kube.quantities import Format, Quantity
-from kubeloop.kube.selectors import selector_text
+from kubeloop.kube.selectors.selectors import selector_text
+from kubeloop.kube.values.quantities import Format, Quantity
 
 _UNKNOWN_TYPE = "InvalidMetricSourceType"
 

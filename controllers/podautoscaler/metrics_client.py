@@ -15,12 +15,12 @@ import msgspec
 
 from kubeloop.controllers.podautoscaler.replica_calculation import MAX_INT64, MetricError, PodMetric
 from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.durations import duration_seconds
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import JSONValue, LabelSelector, Quantity, Struct, decode
-from kubeloop.kube.quantities import milli_value
-from kubeloop.kube.selectors import selector_from
-from kubeloop.kube.times import go_duration_seconds
+from kubeloop.kube.selectors.selectors import selector_from
+from kubeloop.kube.values.durations import duration_seconds
+from kubeloop.kube.values.quantities import milli_value
+from kubeloop.kube.values.times import go_duration_seconds
 
 _CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
 _DEFAULT_WINDOW_SECONDS = 60

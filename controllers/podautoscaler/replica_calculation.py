@@ -14,8 +14,8 @@ from typing import NamedTuple
 from kubeloop.kube.objects import pod_resources
 from kubeloop.kube.objects.api_types import Pod, to_json
 from kubeloop.kube.objects.object_fields import condition_of, is_ready
-from kubeloop.kube.quantities import milli_value
-from kubeloop.kube.times import time_plus
+from kubeloop.kube.values.quantities import milli_value
+from kubeloop.kube.values.times import time_plus
 
 MAX_INT32 = (1 << 31) - 1
 MAX_INT64 = (1 << 63) - 1

@@ -9,9 +9,9 @@ from kubeloop.controllers.podautoscaler.replica_calculation import MetricError
 from kubeloop.controllers.runtime.resources.served_resources import ServedResources
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.objects.api_types import CrossVersionObjectReference, JSONValue
 from kubeloop.kube.objects.resources import BY_GROUP_KIND, Resource
+from kubeloop.kube.validation.field_errors import quoted
 
 _UPDATE_TRIES = 5
 _CONFLICT_SECONDS = 0.01

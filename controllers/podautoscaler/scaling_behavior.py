@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kubeloop.controllers.podautoscaler.autoscaler_spec import Behavior, ScalingRules
 from kubeloop.controllers.podautoscaler.replica_calculation import MAX_INT32
-from kubeloop.kube.times import time_plus
+from kubeloop.kube.values.times import time_plus
 
 _SCALE_UP_FACTOR, _SCALE_UP_MINIMUM = 2, 4
 

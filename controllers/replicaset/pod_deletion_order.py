@@ -16,7 +16,7 @@ from kubeloop.controllers.runtime.integers import InvalidInteger, parse_int
 from kubeloop.controllers.runtime.pods.pod_deletion_order import max_restarts, phase_rank, ready_since
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import is_ready
-from kubeloop.kube.times import seconds_between
+from kubeloop.kube.values.times import seconds_between
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 

@@ -12,7 +12,7 @@ from kubeloop.controllers.runtime.pods.pod_availability import is_active
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import LabelSelector, Pod
 from kubeloop.kube.objects.object_fields import POD_TEMPLATE_HASH_LABEL
-from kubeloop.kube.selectors import Selector, SelectorError, selector_from
+from kubeloop.kube.selectors.selectors import Selector, SelectorError, selector_from
 
 HASH_INDEX = "template-hash"
 """Index of Pods by namespace and label pod-template-hash; Pods without the label are not in it."""

@@ -60,7 +60,7 @@ from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating
 from kubeloop.kube.objects.api_types import JSONValue, Object, Pod, ReplicaSet, ReplicaSetStatus
 from kubeloop.kube.objects.object_fields import controller_of, is_ready, replicas_of
 from kubeloop.kube.objects.resources import PODS
-from kubeloop.kube.selectors import Selector
+from kubeloop.kube.selectors.selectors import Selector
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 log = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from kubeloop.kube.objects.resources import (
     SERVICES,
     Resource,
 )
-from kubeloop.kube.quantities import Quantity, parse_quantity
+from kubeloop.kube.values.quantities import Quantity, parse_quantity
 
 EVALUATED_RESOURCES: dict[str, Resource[Any]] = {
     resource.group_resource: resource for resource in (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_CLAIMS)

@@ -10,7 +10,7 @@ from kubeloop.controllers.runtime.queue.work_queue import WorkQueue
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import LabelSelector, Object
-from kubeloop.kube.selectors import Selector, SelectorError, selector_from
+from kubeloop.kube.selectors.selectors import Selector, SelectorError, selector_from
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileRecorder
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 

@@ -15,7 +15,7 @@ from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.auth.token_signer import SignToken
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.event_recorder import EventSink
+from kubeloop.kube.events.event_recorder import EventSink
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder

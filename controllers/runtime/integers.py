@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import re
 
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects.api_types import IntOrString
+from kubeloop.kube.values.integers import parse_integer
 
 MAX_INT32 = (1 << 31) - 1
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)

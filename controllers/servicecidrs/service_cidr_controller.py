@@ -21,7 +21,7 @@ from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError, NotFound
 from kubeloop.kube.objects.api_types import JSONValue, ObjectReference
 from kubeloop.kube.objects.resources import IP_ADDRESSES, SERVICE_CIDRS
-from kubeloop.kube.times import parse_time, seconds_between
+from kubeloop.kube.values.times import parse_time, seconds_between
 
 FINALIZER = "networking.k8s.io/service-cidr-finalizer"
 _NAME = "service-cidr-controller"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from kubeloop.controllers.runtime.pods.pod_template import pod_from_template
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects.api_types import ControllerRevision, JSONValue, Pod, StatefulSet
 from kubeloop.kube.objects.object_fields import replicas_of
+from kubeloop.kube.values.integers import parse_integer
 
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"

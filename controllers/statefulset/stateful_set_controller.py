@@ -54,7 +54,7 @@ from kubeloop.kube.objects.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from kubeloop.kube.selectors import Selector
+from kubeloop.kube.selectors.selectors import Selector
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 log = logging.getLogger(__name__)

@@ -41,7 +41,7 @@ from kubeloop.kube.errors import (
 )
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, STORAGE_VERSION_MIGRATIONS, Resource
-from kubeloop.kube.times import parse_time, seconds_between
+from kubeloop.kube.values.times import parse_time, seconds_between
 
 _MANAGER, _RUNNER = "storage-version-migrator-controller", "migration-runner-controller"
 _BY_TARGET = "migration-target"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kubeloop.kube.objects.api_types import Node, Taint, Toleration
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE, tolerates
-from kubeloop.kube.times import go_duration_seconds
+from kubeloop.kube.values.times import go_duration_seconds
 
 _UNLIMITED = (1 << 63) - 1  # seconds
 

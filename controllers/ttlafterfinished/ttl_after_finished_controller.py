@@ -15,7 +15,7 @@ from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import Job
 from kubeloop.kube.objects.object_fields import job_finished_condition
 from kubeloop.kube.objects.resources import JOBS
-from kubeloop.kube.times import seconds_between, time_plus
+from kubeloop.kube.values.times import seconds_between, time_plus
 
 
 class TTLAfterFinishedController:

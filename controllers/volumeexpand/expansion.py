@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim
-from kubeloop.kube.quantities import Quantity, parse_quantity
+from kubeloop.kube.values.quantities import Quantity, parse_quantity
 
 _PRE_RESIZE_CAPACITY = "volume.alpha.kubernetes.io/pre-resize-capacity"
 

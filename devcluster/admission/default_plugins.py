@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 DEFAULT_PLUGINS: dict[str, Literal["complete", "partly", "not"]] = {
     "NamespaceLifecycle": "complete",

@@ -12,7 +12,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.kube.json_object import JSON, sorted_map
 from kubeloop.kube.objects.pod_resources import pod_resource_totals
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.values.quantities import parse_quantity
 
 _ANNOTATION = "kubernetes.io/limit-ranger"
 _MAX_MILLI_VALUE = ((1 << 63) - 1) // 1000

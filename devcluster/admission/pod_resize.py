@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.storage.store import ObjectStore
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import pod_requests
 from kubeloop.kube.objects.resources import NODES, PODS
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.values.quantities import parse_quantity
 
 
 def check_declared_features(store: ObjectStore, pod: JSON, old: JSON) -> None:

@@ -16,8 +16,8 @@ from kubeloop.devcluster.validation.pod.security_profile_annotations import (
     SECCOMP_CONTAINER_PREFIX,
     SECCOMP_POD_ANNOTATION,
 )
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.validation.field_errors import quoted
 
 
 class Violation(NamedTuple):

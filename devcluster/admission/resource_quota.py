@@ -21,7 +21,7 @@ from kubeloop.kube.objects.quota_usage import (
     usage,
 )
 from kubeloop.kube.objects.resources import PODS, Resource
-from kubeloop.kube.quantities import Quantity, parse_quantity
+from kubeloop.kube.values.quantities import Quantity, parse_quantity
 
 Amounts = dict[str, Quantity]
 

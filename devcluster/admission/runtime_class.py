@@ -9,10 +9,10 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import RUNTIME_CLASSES
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.object_meta import path_segment
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON, sorted_map
 from kubeloop.kube.objects.resources import PODS
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.values.quantities import parse_quantity
 
 _DIFFERS = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 

@@ -13,10 +13,10 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.devcluster.validation.pod.token_source import TOKEN_SOURCE, TOKEN_VOLUME_PREFIX
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS, SERVICE_ACCOUNTS
 from kubeloop.kube.uids import name_suffix
+from kubeloop.kube.validation.field_errors import quoted
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 TOKEN_MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"

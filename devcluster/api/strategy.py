@@ -22,8 +22,8 @@ from kubeloop.devcluster.api.custom_resources import CustomResourceVersion
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_subdomain
 from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.validation.name_checks import dns_subdomain
 
 Convert = Callable[[JSON], JSON]
 Default = Callable[[JSON], None]

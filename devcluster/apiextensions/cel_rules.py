@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.cel.cost_estimates import MAX_ESTIMATE, estimate_cost
+from kubeloop.cel.costs.cost_estimates import MAX_ESTIMATE, estimate_cost
 from kubeloop.cel.program import COST_LIMIT_EXCEEDED, CelProgram
 from kubeloop.cel.schema_values import SchemaView
 from kubeloop.cel.syntax import ExpressionError, InstantiationError
@@ -39,8 +39,8 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
 from kubeloop.devcluster.apiextensions.value_validation import Correlation
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.cel_library import KUBERNETES_LIBRARY
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.validation.field_errors import quoted
 
 BUDGET = 10_000_000
 _MAX_MESSAGE_BYTES = 5 * 1024

@@ -20,8 +20,8 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.slow_work import SlowWork
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.validation.field_errors import quoted
 
 _SECONDS = 30
 _MAX_CACHED = 20_000  # converted objects

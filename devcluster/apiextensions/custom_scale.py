@@ -13,8 +13,8 @@ from kubeloop.devcluster.handlers.scale import ReplicasPaths
 from kubeloop.devcluster.languages import jsonpath
 from kubeloop.devcluster.registry.scale import scale_document
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.validation.field_errors import quoted
 
 _MAX_INT32 = (1 << 31) - 1
 _NOT_SET = -(1 << 31)

@@ -21,8 +21,8 @@ from kubeloop.devcluster.registry.custom_resource_definitions import (
 )
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_1035_label, dns_subdomain
-from kubeloop.kube.string_formats import is_known_format
+from kubeloop.kube.validation.name_checks import dns_1035_label, dns_subdomain
+from kubeloop.kube.validation.string_formats import is_known_format
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")

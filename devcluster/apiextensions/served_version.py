@@ -37,11 +37,11 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import (
     STANDARD_FINALIZERS,
 )
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import qualified_name
 from kubeloop.kube.objects.resources import Resource
-from kubeloop.kube.times import parse_time, seconds_between
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.validation.name_checks import qualified_name
+from kubeloop.kube.values.times import parse_time, seconds_between
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.apiextensions.cel_rules import RuleTree

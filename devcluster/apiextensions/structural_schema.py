@@ -16,7 +16,7 @@ from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import path_segment, validate_object_meta
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_1035_label
+from kubeloop.kube.validation.name_checks import dns_1035_label
 
 Schema = dict[str, Any]
 

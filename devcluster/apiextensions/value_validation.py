@@ -23,9 +23,9 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     field_schema,
 )
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.string_formats import NUMBER_FORMATS, has_format, is_known_format
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.validation.string_formats import NUMBER_FORMATS, has_format, is_known_format
 
 MISSING: Any = object()
 

@@ -22,8 +22,8 @@ from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.storage.store import METADATA_FIELDS
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_name
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import label_value
 from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.validation.name_checks import label_value
 
 _RESOURCE_ATTRIBUTES = "spec.resourceAttributes"
 

@@ -15,9 +15,9 @@ from kubeloop.devcluster.authentication.service_account_token_key import TokenKe
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
+from kubeloop.kube.validation.field_errors import quoted
 
 ADMINISTRATOR: JSON = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
 _LEEWAY_SECONDS = 60.0  # allowed clock difference; jwt.DefaultLeeway

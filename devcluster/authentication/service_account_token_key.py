@@ -16,8 +16,8 @@ import msgspec
 
 from kubeloop.devcluster.storage.private_files import read_or_create
 from kubeloop.kube.auth.token_signer import TokenSigner
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.user_error import UserError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey

@@ -16,8 +16,8 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
-from kubeloop.kube.times import time_plus
 from kubeloop.kube.uids import new_uid
+from kubeloop.kube.values.times import time_plus
 
 ISSUER = "https://kubernetes.default.svc"
 DEFAULT_EXPIRATION_SECONDS = 3600

@@ -14,7 +14,7 @@ from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.values.quantities import parse_quantity
 
 _RESIZE_CONDITIONS = frozenset({"Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"})
 _NOT_ON_NODE = "volume.kubernetes.io/node-expansion-not-required"

@@ -10,9 +10,9 @@ from kubeloop.devcluster.api.conditions import set_condition
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.feature_gates import FeatureGates
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON, sorted_map
 from kubeloop.kube.objects.resources import PODS
+from kubeloop.kube.validation.field_errors import quoted
 
 
 class PodBinder:

@@ -30,10 +30,10 @@ from kubeloop.devcluster.storage.store import ObjectStore, StoredObject, Table, 
 from kubeloop.devcluster.validation.common.error_list import error_list_type
 from kubeloop.devcluster.validation.validate import validate_create, validate_update, write_warnings
 from kubeloop.kube.feature_gates import FeatureGates
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON, sorted_map
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.uids import NAME_SUFFIX_LENGTH, name_suffix
+from kubeloop.kube.validation.field_errors import quoted
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.admission.policies.attributes import Operation

@@ -19,7 +19,7 @@ from kubeloop.devcluster.storage.store import ObjectStore, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
-from kubeloop.kube.times import parse_time, time_plus
+from kubeloop.kube.values.times import parse_time, time_plus
 
 _ORPHAN = "orphan"
 _FOREGROUND = "foregroundDeletion"

@@ -20,8 +20,8 @@ from kubeloop.devcluster.serializer.request_bodies import (
     check_type_meta,
     parse_body,
 )
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.validation.field_errors import quoted
 
 _POLICIES = ("Background", "Foreground", "Orphan")
 _IN_EVERY_VERSION = ("Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList")

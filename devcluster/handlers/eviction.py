@@ -23,7 +23,7 @@ from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import LabelSelector, convert
 from kubeloop.kube.objects.resources import POD_DISRUPTION_BUDGETS, PODS
-from kubeloop.kube.selectors import Selector, selector_from
+from kubeloop.kube.selectors.selectors import Selector, selector_from
 
 _MAX_DISRUPTED_PODS = 2000
 _BUDGETS = get_served_resource(POD_DISRUPTION_BUDGETS)

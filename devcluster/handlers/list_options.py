@@ -13,8 +13,8 @@ from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.handlers.continue_token import decode_continue_token
 from kubeloop.devcluster.handlers.selectors import Selection, selected_name, selection
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.values.integers import parse_integer
 
 
 class ListOptions(msgspec.Struct):

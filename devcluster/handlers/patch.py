@@ -27,9 +27,9 @@ from kubeloop.devcluster.serializer.request_bodies import (
     unknown_in_sorted_order,
 )
 from kubeloop.kube import schema
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.validation.field_errors import quoted
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 

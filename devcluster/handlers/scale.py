@@ -46,8 +46,8 @@ from kubeloop.devcluster.storage.store import StoredObject
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import validate_object_meta
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_subdomain
 from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.validation.name_checks import dns_subdomain
 
 ReplicasPaths = Mapping[str, tuple[str, ...] | None]
 """Path of the replicas by apiVersion, for example ("spec", "replicas"); None for a version without scale."""

@@ -9,7 +9,7 @@ from kubeloop.devcluster.api.selectable_fields import METADATA
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.strategy import Getter, strategy_of
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.selectors import FieldSelector, SelectorError, parse_field_selector, parse_label_selector
+from kubeloop.kube.selectors.selectors import FieldSelector, SelectorError, parse_field_selector, parse_label_selector
 
 Selection = Callable[[JSON], bool]
 

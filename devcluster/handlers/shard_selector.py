@@ -24,8 +24,8 @@ from kubeloop.cel.syntax import (
     Select,
     StructLiteral,
 )
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.validation.field_errors import quoted
 
 _PATHS = ("object.metadata.uid", "object.metadata.namespace")
 _BITS = 64

@@ -16,7 +16,7 @@ from kubeloop.devcluster.storage.store import Table
 from kubeloop.devcluster.storage.watch import BOOKMARK_SECONDS, INITIAL_EVENTS_END, Watcher, WatchStream
 from kubeloop.devcluster.storage.watch_encoding import WatchEncoder
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.times import go_duration_seconds
+from kubeloop.kube.values.times import go_duration_seconds
 
 MIN_WATCH_SECONDS = 1800.0
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube.integers import parse_integer
+from kubeloop.kube.values.integers import parse_integer
 
 Step = Callable[[Any], Iterator[Any]]
 

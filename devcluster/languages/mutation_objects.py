@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Any
 
+from kubeloop.cel.costs.runtime_costs import STRING_TRAVERSAL_FACTOR, size_of
 from kubeloop.cel.declarations import Overload
-from kubeloop.cel.runtime_costs import STRING_TRAVERSAL_FACTOR, size_of
 from kubeloop.cel.types import DYN, STRING, Type, list_of
 from kubeloop.cel.values import ContainerValue, equal, is_list, is_map, lookup, no_overload
 from kubeloop.kube.json_object import JSON

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.selectors import Requirement, Selector
-from kubeloop.kube.times import parse_time, seconds_between
+from kubeloop.kube.selectors.selectors import Requirement, Selector
+from kubeloop.kube.values.times import parse_time, seconds_between
 
 Cells = list[Any]
 CellPrinter = Callable[[JSON, datetime], Cells]

@@ -10,7 +10,7 @@ from typing import Any
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import LabelSelector, convert
 from kubeloop.kube.objects.resources import Resource
-from kubeloop.kube.selectors import selector_from
+from kubeloop.kube.selectors.selectors import selector_from
 
 SCALE: Resource[JSON] = Resource("autoscaling", "v1", "Scale", "", True, dict)
 

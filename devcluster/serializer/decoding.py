@@ -21,8 +21,8 @@ from kubeloop.devcluster.api.strategy import CustomResource
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON, sorted_map
 from kubeloop.kube.objects.resources import Resource
-from kubeloop.kube.quantities import Quantity, QuantityError, parse_quantity
-from kubeloop.kube.times import ZERO_TIME_SECONDS, quoted_text, text_seconds, time_text
+from kubeloop.kube.values.quantities import Quantity, QuantityError, parse_quantity
+from kubeloop.kube.values.times import ZERO_TIME_SECONDS, quoted_text, text_seconds, time_text
 
 Convert = Callable[[Any], Any]
 

@@ -14,8 +14,8 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.kube import schema
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.values.integers import parse_integer
 
 
 class PatchError(Exception):

@@ -19,9 +19,9 @@ from kubeloop.devcluster.serializer.go_json_errors import exceeds_max_depth, go_
 from kubeloop.devcluster.serializer.negotiation import internal_group
 from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
 from kubeloop.kube import schema
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.validation.field_errors import quoted
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode

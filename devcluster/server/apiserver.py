@@ -69,10 +69,10 @@ from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.private_files import SERVICE_ACCOUNT_KEY
 from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.durations import InvalidDuration, duration_text, parse_duration
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import EVENTS, SERVICES
-from kubeloop.kube.quantities import QuantityError
+from kubeloop.kube.values.durations import InvalidDuration, duration_text, parse_duration
+from kubeloop.kube.values.quantities import QuantityError
 
 log = logging.getLogger(__name__)
 

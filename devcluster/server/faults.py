@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, fields
 from enum import Enum
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 _MAX_LATENCY_SECONDS = 60
 

@@ -30,8 +30,8 @@ from kubeloop.devcluster.api.request import PendingResponse, Request, Response, 
 from kubeloop.devcluster.server.faults import AnswerLost
 from kubeloop.kube.allocator import return_freed_memory
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.shared_buffer import SharedBufferProtocol, new_buffer
+from kubeloop.kube.values.integers import parse_integer
 
 log = logging.getLogger(__name__)
 

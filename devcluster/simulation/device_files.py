@@ -26,10 +26,10 @@ from msgspec import Meta
 from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode, decode_named
 from kubeloop.kube import yaml
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import RESOURCE_SLICES
-from kubeloop.kube.quantities import QuantityError, parse_quantity
+from kubeloop.kube.user_error import UserError
+from kubeloop.kube.values.quantities import QuantityError, parse_quantity
 
 _HINT = "see docs/devices.md"
 

@@ -23,7 +23,7 @@ from typing import Literal
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.storage.private_files import FILE_MODE, FOLDER_MODE, check_owner
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 

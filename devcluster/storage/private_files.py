@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 SERVICE_ACCOUNT_KEY = "service-account.key"

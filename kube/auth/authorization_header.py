@@ -1,4 +1,4 @@
-"""Authorization header of requests, and its renewal. Imports `client.transport`, `errors` and msgspec only."""
+"""Authorization header of requests, and its renewal. Imports `client.transport`, `user_error` and msgspec only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, Transport
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 log = logging.getLogger(__name__)
 

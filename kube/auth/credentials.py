@@ -26,7 +26,7 @@ from kubeloop.kube.auth.impersonation import Headers, impersonation_headers
 from kubeloop.kube.auth.kubeconfig import KubeconfigEntry, read_kubeconfig
 from kubeloop.kube.client.endpoint import Endpoint, endpoint_from_url
 from kubeloop.kube.client.transport import Transport
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 _RELOAD_SECONDS = 60.0
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"

@@ -16,7 +16,7 @@ from kubernetes_asyncio.config import kube_config
 from kubeloop.kube.auth.authorization_header import AuthorizedTransport, ReloadedAuthorization
 from kubeloop.kube.client.endpoint import Endpoint
 from kubeloop.kube.client.transport import Transport
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 _RELOAD_SECONDS = 60.0
 

@@ -1,6 +1,6 @@
 """Impersonation: headers for a kubeconfig's `as`, `as-uid`, `as-groups` and `as-user-extra`.
 
-Source: client-go transport/round_trippers.go. Imports `errors` and `kubeconfig`.
+Source: client-go transport/round_trippers.go. Imports `user_error` and `kubeconfig`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from kubeloop.kube.auth.kubeconfig import KubeconfigEntry
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 Headers = tuple[tuple[str, str], ...]
 """Names and values; a name may occur more than once."""

@@ -1,7 +1,7 @@
 """Kubeconfig reader: the cluster and the user of one context, from one file or several.
 
 Several files (KUBECONFIG) are merged: of entries with the same name, and of current-context, the first counts. Paths in
-a file are relative to its folder. Source: client-go tools/clientcmd. Imports msgspec, `yaml` and `errors`.
+a file are relative to its folder. Source: client-go tools/clientcmd. Imports msgspec, `yaml` and `user_error`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 
 class KubeconfigEntry(msgspec.Struct, frozen=True):

@@ -27,10 +27,10 @@ from kubeloop.kube.client.server_warnings import parse_warnings
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, Transport, TransportError
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, Gone, ServerUnreachable, UnreadableResponse, from_response
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.api_types import JSONValue, ListMeta, Status
 from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.values.integers import parse_integer
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Address of an API server, and the TLS settings of connections to it. Imports msgspec and `errors`."""
+"""Address of an API server, and the TLS settings of connections to it. Imports msgspec and `user_error`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 
 class Endpoint(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ unchanged (above all a pod template) is a plain JSON value. Objects come from ca
 are never changed, and a partial Struct is never written back.
 
 `decode` and `convert` create objects. Volumes, claims and storage classes are in `storage_types`, Workloads and
-PodGroups in `workload_types`. Imports msgspec, `kube.times` and the standard library only.
+PodGroups in `workload_types`. Imports msgspec, `kube.values.times` and the standard library only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar, dataclass_transform
 
 import msgspec
 
-from kubeloop.kube.times import readable_time
+from kubeloop.kube.values.times import readable_time
 
 _INITIALISMS = {"ip": "IP", "ips": "IPs", "id": "ID", "pid": "PID", "ipc": "IPC", "cidr": "CIDR", "uri": "URI"}
 
@@ -34,7 +34,7 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
 
 Quantity = str | int | float
-"""A resource quantity as in JSON; `kubeloop.kube.quantities` parses it."""
+"""A resource quantity as in JSON; `kubeloop.kube.values.quantities` parses it."""
 
 IntOrString = int | str
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.quantities import Quantity, parse_quantity
+from kubeloop.kube.values.quantities import Quantity, parse_quantity
 
 Amounts = dict[str, Quantity]
 _NO_STATUSES: Mapping[str, JSON] = {}

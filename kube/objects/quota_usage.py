@@ -15,8 +15,8 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_claims import EXTENDED_RESOURCE_ANNOTATION
 from kubeloop.kube.objects.pod_resources import pod_resource_totals
 from kubeloop.kube.objects.qos import qos_class
-from kubeloop.kube.quantities import Quantity, parse_quantity
-from kubeloop.kube.times import parse_time, time_plus
+from kubeloop.kube.values.quantities import Quantity, parse_quantity
+from kubeloop.kube.values.times import parse_time, time_plus
 
 Amounts = dict[str, Quantity]
 

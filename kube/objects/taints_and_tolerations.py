@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects.api_types import Taint, Toleration
+from kubeloop.kube.values.integers import parse_integer
 
 NO_SCHEDULE = "NoSchedule"
 PREFER_NO_SCHEDULE = "PreferNoSchedule"

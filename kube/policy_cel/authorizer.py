@@ -9,17 +9,17 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
-from kubeloop.cel.declarations import Overload
-from kubeloop.cel.runtime_costs import (
+from kubeloop.cel.costs.runtime_costs import (
     LIST_CREATE_COST,
     STRING_TRAVERSAL_FACTOR,
     STRUCT_CREATE_COST,
     size_of,
 )
+from kubeloop.cel.declarations import Overload
 from kubeloop.cel.types import BOOL, STRING, Type
 from kubeloop.cel.values import CelError, ContainerValue, Opaque, no_overload
 from kubeloop.kube.cel_library import KUBERNETES_LIBRARY
-from kubeloop.kube.name_checks import dns_label, dns_subdomain
+from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain
 
 _NAME = "kubernetes.authorization."
 _PATH, _GROUP = Type("struct", f"{_NAME}PathCheck"), Type("struct", f"{_NAME}GroupCheck")

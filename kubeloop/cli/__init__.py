@@ -3,18 +3,15 @@
 Commands; the module of one is imported when it runs
 
     main.py                    commands
-    options.py                 their options, each declared once
+    options/                   their options, each declared once, and what they set
 
     up.py                      kubeloop up
     progress_table.py          its table of progress
     apiserver.py               kubeloop apiserver
     run.py                     kubeloop run
     observe.py                 kubeloop observe
-    trace.py                   kubeloop trace
-    trace_sources.py           running process or file from which it reads
-    trace_watch.py             its option --watch
-    explain.py                 kubeloop explain
-    explain_cluster.py         its connection to a cluster with another scheduler
+    trace/                     kubeloop trace
+    explain/                   kubeloop explain
     nodes.py                   kubeloop nodes
 
 Parts of several commands
@@ -23,9 +20,5 @@ Parts of several commands
     targets.py                 KIND/NAME, for trace and explain
     endpoint_client.py         client of a running process, for trace and explain
     process_endpoint.py        the endpoint of a process, for run and observe
-    journal_option.py          option --trace-journal, for run and observe
     replica_election.py        leader election, for run and observe
-    control_plane_settings.py  settings from options, for run and up
-    scheduler_options.py       configuration of the scheduler, for run, up and explain
-    gate_warnings.py           warnings about feature gates
 """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kubeloop.cli.gate_warnings import log_gate_warnings
+from kubeloop.cli.options.gate_warnings import log_gate_warnings
 from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
 from kubeloop.devcluster.kinds.core.cluster_ip_allocation import SERVICE_CIDR
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
@@ -15,14 +15,14 @@ from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.private_files import SERVICE_ACCOUNT_KEY, read_or_create_token
-from kubeloop.process.development_cluster import ApiServerSettings, serve_cluster
+from kubeloop.process.development_cluster.development_cluster import ApiServerSettings, serve_cluster
+from kubeloop.process.development_cluster.node_options import node_capacity, read_device_pools, zone_names
 from kubeloop.process.logs import configure_logging
-from kubeloop.process.node_options import node_capacity, read_device_pools, zone_names
 from kubeloop.process.process_files import runtime_directory
 from kubeloop.process.signals import run_until_interrupted
 
 if TYPE_CHECKING:
-    from kubeloop.cli.options import DevClusterOptions, FeatureGateOptions, ServeOptions
+    from kubeloop.cli.options.options import DevClusterOptions, FeatureGateOptions, ServeOptions
     from kubeloop.devcluster.kubelet.stages.files import Stage
 
 _NODES_WITH_EVENTS = 500  # larger clusters record no kubelet events

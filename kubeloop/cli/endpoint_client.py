@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.process_files import default_process, describe_choice
 
 _TIMEOUT_SECONDS = 10.0

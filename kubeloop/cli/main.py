@@ -11,7 +11,7 @@ import msgspec
 from click.core import ParameterSource
 
 from kubeloop import KUBERNETES_VERSION, __version__
-from kubeloop.cli.options import (
+from kubeloop.cli.options.options import (
     FILE,
     ClusterGateOptions,
     ControllerOptions,
@@ -86,8 +86,8 @@ def run(
     Options take precedence over clientConnection and leaderElection in the file of --config.
     """
     with importing():
+        from kubeloop.cli.options.scheduler_options import options_from_configuration
         from kubeloop.cli.run import run as start
-        from kubeloop.cli.scheduler_options import options_from_configuration
 
     context = click.get_current_context()
     configured = {
@@ -139,7 +139,7 @@ def trace(options: TraceOptions, target: tuple[str, ...]) -> int:
     pod group (podgroup/NAME), or of all pods.
     """
     from kubeloop.cli.targets import join_target
-    from kubeloop.cli.trace import show
+    from kubeloop.cli.trace.trace import show
 
     return show(join_target(target, verb="trace"), options)
 
@@ -155,7 +155,7 @@ def explain(options: ExplainOptions, gates: FeatureGateOptions, target: tuple[st
     Lists the reasons by plugin with their nodes, what would help, and whether preemption would. A running kubeloop
     scheduler answers for its pods; in a cluster with another scheduler, this command reads the cluster once.
     """
-    from kubeloop.cli.explain import show
+    from kubeloop.cli.explain.explain import show
     from kubeloop.cli.targets import join_target
 
     return show(join_target(target, verb="explain") or "", options, gates)

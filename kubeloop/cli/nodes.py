@@ -20,17 +20,18 @@ from urllib.parse import quote
 
 import msgspec
 
-from kubeloop.cli.options import NewNodes
+from kubeloop.cli.options.options import NewNodes
 from kubeloop.cli.terminal import output_columns
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, ANNOTATION_NODE, is_simulated
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
+from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.api_server_check import unreachable_error
-from kubeloop.process.node_options import node_capacity
+from kubeloop.process.development_cluster.node_options import node_capacity
 from kubeloop.process.process_files import current_kubeconfig, list_processes
 from kubeloop.process.signals import run_until_interrupted
 from kubeloop.tracing.views.columns import fitting_columns, text_width

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kubeloop.cli.journal_option import journal_opener
+from kubeloop.cli.options.journal_option import journal_opener
 from kubeloop.cli.process_endpoint import serve_endpoint
 from kubeloop.cli.replica_election import check_election, new_candidate
 from kubeloop.kube.allocator import map_large_blocks
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock, SystemClock
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
+from kubeloop.process.control_plane.leader_election import LeaseLost
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
 from kubeloop.process.endpoint.observation_pages import add_observation_pages
 from kubeloop.process.endpoint.server import EndpointServer
-from kubeloop.process.leader_election import LeaseLost
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
 from kubeloop.process.metrics.process_metrics import new_registry
@@ -35,7 +35,7 @@ from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.sampling.samplers import parse_tail_rules
 
 if TYPE_CHECKING:
-    from kubeloop.cli.options import ObserveElectionOptions, ObserveOptions
+    from kubeloop.cli.options.options import ObserveElectionOptions, ObserveOptions
 
 
 def observe(options: ObserveOptions, election: ObserveElectionOptions) -> int:

@@ -10,19 +10,19 @@ from msgspec import structs
 
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 if TYPE_CHECKING:
-    from kubeloop.cli.options import ElectionOptions
-    from kubeloop.process.control_plane import Settings
-    from kubeloop.process.leader_election import LeaderElection
+    from kubeloop.cli.options.options import ElectionOptions
+    from kubeloop.process.control_plane.control_plane import Settings
+    from kubeloop.process.control_plane.leader_election import LeaderElection
 
 
 def new_candidate(client: Client, options: ElectionOptions, clock: Clock, rng: random.Random) -> LeaderElection:
     """Return a candidate for the Lease of these options."""
     import secrets
 
-    from kubeloop.process.leader_election import ElectionSettings, LeaderElection
+    from kubeloop.process.control_plane.leader_election import ElectionSettings, LeaderElection
 
     settings = ElectionSettings(
         namespace=options.leader_elect_resource_namespace,

@@ -15,46 +15,52 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from kubeloop.cli.control_plane_settings import control_plane_settings
-from kubeloop.cli.gate_warnings import log_gate_warnings
-from kubeloop.cli.journal_option import journal_opener
-from kubeloop.cli.process_endpoint import serve_endpoint
-from kubeloop.cli.replica_election import check_election, new_candidate, settings_within_lease
-from kubeloop.cli.scheduler_options import (
+from kubeloop.cli.options.control_plane_settings import control_plane_settings
+from kubeloop.cli.options.gate_warnings import log_gate_warnings
+from kubeloop.cli.options.journal_option import journal_opener
+from kubeloop.cli.options.scheduler_options import (
     PolicyText,
     read_policy_config_map,
     read_policy_file,
     read_scheduler_configuration,
     write_scheduler_configuration,
 )
+from kubeloop.cli.process_endpoint import serve_endpoint
+from kubeloop.cli.replica_election import check_election, new_candidate, settings_within_lease
 from kubeloop.kube.allocator import map_large_blocks
 from kubeloop.kube.auth.credentials import certificate_authority, connect
 from kubeloop.kube.auth.token_signer import read_token_signer
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock, SystemClock
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.api_server_check import check_api_server
-from kubeloop.process.control_plane import (
+from kubeloop.process.control_plane.control_plane import (
     ControlPlane,
     Settings,
     import_components,
     initial_components,
     parse_controllers,
 )
-from kubeloop.process.controller_table import ROOT_CA_PUBLISHER, SCHEDULER, SERVICE_ACCOUNT_TOKEN
+from kubeloop.process.control_plane.controller_table import ROOT_CA_PUBLISHER, SCHEDULER, SERVICE_ACCOUNT_TOKEN
+from kubeloop.process.control_plane.running_components import check_running_components
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
 from kubeloop.process.metrics.process_metrics import new_registry
 from kubeloop.process.process_files import ProcessRecord, current_kubeconfig
 from kubeloop.process.python_gc import importing
-from kubeloop.process.running_components import check_running_components
 from kubeloop.process.signals import on_signal, run_until_interrupted
 
 if TYPE_CHECKING:
     import msgspec
 
-    from kubeloop.cli.options import ElectionOptions, FeatureGateOptions, ProcessOptions, RunOptions, ServerOptions
+    from kubeloop.cli.options.options import (
+        ElectionOptions,
+        FeatureGateOptions,
+        ProcessOptions,
+        RunOptions,
+        ServerOptions,
+    )
     from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 
 log = logging.getLogger(__name__)
@@ -230,7 +236,7 @@ async def _run_with_election(
     plane: ControlPlane, client: Client, options: ElectionOptions, clock: Clock, rng: random.Random
 ) -> int:
     """Run the control plane while this replica is the leader. Returns exit code 1 if the lease was lost."""
-    from kubeloop.process.leader_election import LeaseLost
+    from kubeloop.process.control_plane.leader_election import LeaseLost
 
     candidate = new_candidate(client, options, clock, rng)
     lost_lease = False

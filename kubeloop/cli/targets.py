@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 _KINDS = {
     name: (kind, group)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from kubeloop.cli.gate_warnings import log_gate_warnings
-from kubeloop.cli.options import arguments_of
+from kubeloop.cli.options.gate_warnings import log_gate_warnings
+from kubeloop.cli.options.options import arguments_of
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.storage.private_files import read_or_create_token
 from kubeloop.kube.auth.credentials import connect_with_token
@@ -34,7 +34,11 @@ from kubeloop.kube.objects.resources import (
     REPLICATION_CONTROLLERS,
 )
 from kubeloop.process import workload_progress
-from kubeloop.process.apiserver_process import ApiServerExited, ApiServerProcess, starting_api_server
+from kubeloop.process.development_cluster.apiserver_process import (
+    ApiServerExited,
+    ApiServerProcess,
+    starting_api_server,
+)
 from kubeloop.process.endpoint.endpoint_listener import open_listener
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
 from kubeloop.process.logs import configure_logging
@@ -47,8 +51,8 @@ from kubeloop.tracing.sampling.samplers import parse_tail_rules
 from kubeloop.tracing.views.printable import printable
 
 if TYPE_CHECKING:
-    from kubeloop.cli.options import DevClusterOptions, DisplayOptions, FeatureGateOptions, ProcessOptions
-    from kubeloop.process.control_plane import ControlPlane, Settings
+    from kubeloop.cli.options.options import DevClusterOptions, DisplayOptions, FeatureGateOptions, ProcessOptions
+    from kubeloop.process.control_plane.control_plane import ControlPlane, Settings
 
 _POLL_SECONDS = 0.05
 _LINE_SECONDS = 1.0
@@ -84,9 +88,9 @@ def _settings(
     controllers: msgspec.Struct,
     gate_options: FeatureGateOptions,
 ) -> Settings:
-    from kubeloop.cli.control_plane_settings import control_plane_settings
-    from kubeloop.cli.scheduler_options import read_policy_file, read_scheduler_configuration
-    from kubeloop.process.controller_table import CONTROLLERS
+    from kubeloop.cli.options.control_plane_settings import control_plane_settings
+    from kubeloop.cli.options.scheduler_options import read_policy_file, read_scheduler_configuration
+    from kubeloop.process.control_plane.controller_table import CONTROLLERS
 
     gates = gate_options.parsed()
     scheduler = read_scheduler_configuration(
@@ -128,7 +132,7 @@ async def _up(
         starting = await stack.enter_async_context(starting_api_server(arguments, token=token))
         # the cluster takes as long to start as these imports: run both concurrently
         with importing():
-            from kubeloop.process.control_plane import ControlPlane, import_components, initial_components
+            from kubeloop.process.control_plane.control_plane import ControlPlane, import_components, initial_components
             from kubeloop.process.endpoint.process_pages import add_process_pages
             from kubeloop.process.endpoint.server import EndpointServer
             from kubeloop.process.metrics.client_metrics import MeasuredTransport

@@ -6,7 +6,8 @@ import asyncio
 import re
 
 from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
+from kubeloop.kube.errors import ApiError, ServerUnreachable
+from kubeloop.kube.user_error import UserError
 
 
 async def check_api_server(client: Client, server: str) -> None:

@@ -19,8 +19,8 @@ import msgspec
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.errors import Forbidden, NotFound, UserError
-from kubeloop.kube.event_recorder import EventRecorder
+from kubeloop.kube.errors import Forbidden, NotFound
+from kubeloop.kube.events.event_recorder import EventRecorder
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Container, Pod
 from kubeloop.kube.objects.resources import (
@@ -45,9 +45,10 @@ from kubeloop.kube.objects.resources import (
     VOLUME_ATTACHMENTS,
     Resource,
 )
+from kubeloop.kube.user_error import UserError
+from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
 from kubeloop.process.endpoint.owner_pods import find_owner, first_pending, owner_document
 from kubeloop.process.endpoint.trace_targets import POD_GROUP_KIND, Target, resolve
-from kubeloop.process.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.cache.node_info import PodInfo, may_be_devices
 from kubeloop.scheduler.cache.pod_groups import pod_group_key
 from kubeloop.scheduler.config.plugin_sets import PluginSet

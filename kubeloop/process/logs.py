@@ -25,7 +25,7 @@ def configure_logging(verbosity: str, log_format: Literal["text", "json"] = "tex
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("kubeloop").setLevel(verbosity.upper())
     # a dump that was requested with a signal is logged at any verbosity
-    logging.getLogger("kubeloop.process.scheduler_dump").setLevel(logging.INFO)
+    logging.getLogger("kubeloop.process.control_plane.scheduler_dump").setLevel(logging.INFO)
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):

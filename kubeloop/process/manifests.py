@@ -19,8 +19,9 @@ import msgspec
 from kubeloop.kube import yaml
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.client.discovery import ResourceMap
-from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, UserError
+from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.resources import POD_GROUPS, Resource
+from kubeloop.kube.user_error import UserError
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from kubeloop.kube.auth.credentials import paths_in_environment
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 log = logging.getLogger(__name__)
 

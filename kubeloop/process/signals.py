@@ -12,7 +12,7 @@ from typing import Any
 
 import uvloop
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.python_gc import short_collections
 
 

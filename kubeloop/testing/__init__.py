@@ -9,10 +9,7 @@ The process of pytest, and that of its clusters
     plugin.py             fixtures and options
     session.py            implementation of the fixtures for one pytest process
     report.py             report of a failed test
-    launch.py             start of the host process
-    host_process.py       the test's side of the host process
-    host.py               the host process, which runs the clusters
-    messages.py           messages between the two
+    host/                 the host process, which runs the clusters
 
 Clusters
 
@@ -40,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kubeloop.testing.cluster import AsyncCluster, AsyncNamespace, Cluster, Namespace
     from kubeloop.testing.cluster_options import Options
-    from kubeloop.testing.host_process import ClusterEnded
+    from kubeloop.testing.host.host_process import ClusterEnded
     from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
     from kubeloop.testing.operations import ServerWarning, WaitFailed, WaitTimeout
 
@@ -62,7 +59,7 @@ _MODULES = {
     "AsyncCluster": "cluster",
     "AsyncNamespace": "cluster",
     "Cluster": "cluster",
-    "ClusterEnded": "host_process",
+    "ClusterEnded": "host.host_process",
     "MemoryCluster": "in_memory",
     "Namespace": "cluster",
     "Options": "cluster_options",

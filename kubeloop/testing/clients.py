@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 if TYPE_CHECKING:
     import kr8s

@@ -22,8 +22,8 @@ from kubeloop.kube.client.transport import HttpRequest, TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.testing import clients
 from kubeloop.testing.cluster_options import ClusterOptions, Options, cluster_options
-from kubeloop.testing.host_process import ClusterEnded, HostProcess
-from kubeloop.testing.messages import ClusterAddress
+from kubeloop.testing.host.host_process import ClusterEnded, HostProcess
+from kubeloop.testing.host.messages import ClusterAddress
 from kubeloop.testing.operations import Operations
 from kubeloop.testing.portal import Portal, awaited, blocking
 

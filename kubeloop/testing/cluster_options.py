@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
+from kubeloop.kube.user_error import UserError
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Network
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kubeloop.devcluster.kubelet.stages.files import Stage
     from kubeloop.devcluster.server.faults import Faults
     from kubeloop.devcluster.simulation.node_objects import NodeSettings
-    from kubeloop.process.control_plane import Settings
+    from kubeloop.process.control_plane.control_plane import Settings
 
 
 class Options(TypedDict, total=False):
@@ -107,7 +107,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     def node_settings(self) -> NodeSettings:
         """Return the settings of the simulated nodes. Raises UserError."""
         from kubeloop.devcluster.simulation.node_objects import NodeSettings
-        from kubeloop.process.node_options import node_capacity, read_device_pools, zone_names
+        from kubeloop.process.development_cluster.node_options import node_capacity, read_device_pools, zone_names
 
         return NodeSettings(
             count=self.nodes,
@@ -126,13 +126,13 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def service_range(self) -> IPv4Network:
         """Return the address range of Services. Raises UserError."""
-        from kubeloop.process.service_range import parse_service_range
+        from kubeloop.process.control_plane.service_range import parse_service_range
 
         return parse_service_range(self.service_cluster_ip_range)
 
     def settings(self) -> Settings:
         """Return the settings of the control plane. Imports the scheduler's plugins. Raises UserError."""
-        from kubeloop.process.control_plane import Settings, parse_controllers
+        from kubeloop.process.control_plane.control_plane import Settings, parse_controllers
         from kubeloop.scheduler.config.load import load_configuration
         from kubeloop.scheduler.config.types import default_configuration
         from kubeloop.scheduler.legacy_policy.policy import POLICY_KIND

@@ -17,7 +17,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.objects.api_types import Deployment, Node, Pod
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS
-from kubeloop.process.control_plane import ControlPlane
+from kubeloop.process.control_plane.control_plane import ControlPlane
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
 from kubeloop.testing.assembly import run_api_server, run_control_plane
 from kubeloop.testing.cluster_options import Options, cluster_options

@@ -14,10 +14,11 @@ from typing import Any
 
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.discovery import ResourceMap
-from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, UserError
+from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Event, Pod
 from kubeloop.kube.objects.resources import BY_GROUP_KIND, EVENTS, NAMESPACES, PODS, Resource
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
 from kubeloop.process.endpoint.trace_targets import TRACES_PATH
 from kubeloop.process.manifests import Manifest, apply, objects_of, parse_manifests, read_manifests

@@ -76,7 +76,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if _SESSION in config.stash or _shared_cluster_address(config) is not None:
         return
     if any(not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())) for item in session.items):
-        from kubeloop.testing.launch import launch
+        from kubeloop.testing.host.launch import launch
 
         launched = launch()
         try:
@@ -194,7 +194,7 @@ def _session(config: pytest.Config) -> Session:
 @contextlib.contextmanager
 def _user_errors() -> Iterator[None]:
     """Turn a UserError into a usage error of pytest, which ends the session."""
-    from kubeloop.kube.errors import UserError
+    from kubeloop.kube.user_error import UserError
 
     try:
         yield

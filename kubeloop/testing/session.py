@@ -10,12 +10,13 @@ from typing import Any, NoReturn
 import msgspec
 import pytest
 
-from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
+from kubeloop.kube.errors import ApiError, ServerUnreachable
+from kubeloop.kube.user_error import UserError
 from kubeloop.testing.cluster import Cluster, Namespace
 from kubeloop.testing.cluster_options import ClusterOptions, cluster_options
-from kubeloop.testing.host_process import ClusterEnded, HostProcess
-from kubeloop.testing.launch import LaunchedHost
-from kubeloop.testing.messages import ClusterAddress
+from kubeloop.testing.host.host_process import ClusterEnded, HostProcess
+from kubeloop.testing.host.launch import LaunchedHost
+from kubeloop.testing.host.messages import ClusterAddress
 from kubeloop.testing.portal import Portal
 from kubeloop.testing.report import report_lines
 

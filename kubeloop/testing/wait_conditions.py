@@ -17,10 +17,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import DaemonSet, Deployment, Job, Pod, StatefulSet, convert
 from kubeloop.kube.objects.object_fields import controller_of, job_finished_condition
 from kubeloop.kube.objects.workload_types import PodGroup
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.workload_progress import (
     daemon_set_progress,
     deployment_progress,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.event_recorder import EventSink
+from kubeloop.kube.events.event_recorder import EventSink
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Pod

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kubeloop.kube.objects.api_types import Node, Taint
-from kubeloop.kube.selectors import Selector
+from kubeloop.kube.selectors.selectors import Selector
 from kubeloop.scheduler.cache.class_counts import ClassCounts, RowChanges, reordered_columns
 from kubeloop.scheduler.cache.node_info import HostPort, NodeInfo
 from kubeloop.scheduler.cache.pod_classes import AffinityClass, LabelClass

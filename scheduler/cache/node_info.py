@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from kubeloop.kube.objects.api_types import ContainerStatus, Node, Pod
-from kubeloop.kube.pod_affinity import AffinityTerm
-from kubeloop.kube.quantities import milli_value, value
+from kubeloop.kube.selectors.pod_affinity import AffinityTerm
+from kubeloop.kube.values.quantities import milli_value, value
 from kubeloop.scheduler.cache.pod_classes import (
     NO_AFFINITY,
     AffinityClass,

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from kubeloop.kube.objects.api_types import Pod, PodAffinity, PodAffinityTerm
-from kubeloop.kube.pod_affinity import AffinityTerm
+from kubeloop.kube.selectors.pod_affinity import AffinityTerm
 
 
 class LabelClass:

@@ -14,7 +14,7 @@ import msgspec
 
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Container, ContainerStatus, Pod, Quantity
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.values.quantities import parse_quantity
 
 CPU = "cpu"
 MEMORY = "memory"

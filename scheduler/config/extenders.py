@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kubeloop.kube.durations import parse_duration_seconds
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
+from kubeloop.kube.values.durations import parse_duration_seconds
 from kubeloop.scheduler.config.defaults import DEFAULT_EXTENDER_TIMEOUT_SECONDS
 from kubeloop.scheduler.config.plugin_args import NodeResourcesFitArgs
 from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS, ManagedResource, Profile

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.config.plugin_args import ARGS_TYPES
 
 ENTRY_POINT_GROUP = "kubeloop.scheduler_plugins"

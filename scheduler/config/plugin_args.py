@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kubeloop.kube.durations import duration_text, parse_duration_seconds
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import NodeAffinity, Struct, TopologySpreadConstraint
+from kubeloop.kube.values.durations import duration_text, parse_duration_seconds
 
 
 class ResourceSpec(Struct):

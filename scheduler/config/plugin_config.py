@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import JSONValue, Struct, without_nulls
+from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.config import out_of_tree_plugins
 from kubeloop.scheduler.config.defaults import API_VERSION
 from kubeloop.scheduler.config.plugin_args import ARGS_TYPES, NoArgs, with_defaults

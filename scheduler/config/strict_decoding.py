@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import msgspec
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import JSONValue, without_nulls
+from kubeloop.kube.user_error import UserError
 
 T = TypeVar("T")
 

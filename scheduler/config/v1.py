@@ -15,10 +15,10 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeloop.kube import yaml
-from kubeloop.kube.durations import duration_text, parse_duration_seconds
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import JSONValue
+from kubeloop.kube.user_error import UserError
+from kubeloop.kube.values.durations import duration_text, parse_duration_seconds
 from kubeloop.scheduler.config.defaults import (
     API_VERSION,
     DEFAULT_MAX_BINDINGS_IN_FLIGHT,

@@ -8,10 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kubeloop.kube.durations import duration_text, parse_duration_seconds
 from kubeloop.kube.feature_gates import FeatureGates
-from kubeloop.kube.field_errors import FieldError, forbidden, invalid, label_key_errors, not_supported, required
-from kubeloop.kube.node_selectors import NodeSelectorMatcher, NodeSelectorTermMatcher
+from kubeloop.kube.selectors.node_selectors import NodeSelectorMatcher, NodeSelectorTermMatcher
+from kubeloop.kube.validation.field_errors import (
+    FieldError,
+    forbidden,
+    invalid,
+    label_key_errors,
+    not_supported,
+    required,
+)
+from kubeloop.kube.values.durations import duration_text, parse_duration_seconds
 from kubeloop.scheduler.config.defaults import API_VERSION
 from kubeloop.scheduler.config.plugin_args import has_binding_timeout, has_filter_timeout
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet

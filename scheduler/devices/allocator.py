@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from kubeloop.kube.device_selectors import DeviceSelectorError
 from kubeloop.kube.objects.device_taints import tolerates_device_taint
 from kubeloop.kube.objects.device_types import DeviceToleration
+from kubeloop.kube.selectors.device_selectors import DeviceSelectorError
 from kubeloop.scheduler.devices.capacity import Amounts, consumed_capacity, has_capacity
 from kubeloop.scheduler.devices.constraints import Constraint, new_constraint
 from kubeloop.scheduler.devices.device_pools import Pool, PoolDevice

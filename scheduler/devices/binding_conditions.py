@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from kubeloop.kube.durations import parse_duration_seconds
 from kubeloop.kube.objects.device_types import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim
-from kubeloop.kube.times import time_plus
+from kubeloop.kube.values.durations import parse_duration_seconds
+from kubeloop.kube.values.times import time_plus
 
 _DEFAULT_TIMEOUT_SECONDS = 600.0
 

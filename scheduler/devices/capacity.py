@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kubeloop.kube.objects.device_types import CapacityRequestPolicyRange, CapacityRequirements, Device, DeviceCapacity
-from kubeloop.kube.quantities import Format, Quantity, parse_quantity
+from kubeloop.kube.values.quantities import Format, Quantity, parse_quantity
 
 Amounts = dict[str, Quantity]
 """Amounts of capacity by qualified name."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from kubeloop.kube.node_selectors import NodeSelectorMatcher
 from kubeloop.kube.objects.api_types import NodeSelector
 from kubeloop.kube.objects.device_types import Device, ResourceSlice
-from kubeloop.kube.quantities import parse_quantity
-from kubeloop.kube.selectors import SelectorError
+from kubeloop.kube.selectors.node_selectors import NodeSelectorMatcher
+from kubeloop.kube.selectors.selectors import SelectorError
+from kubeloop.kube.values.quantities import parse_quantity
 from kubeloop.scheduler.devices.device_usage import PoolKey
 from kubeloop.scheduler.devices.errors import AllocationError
 

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from kubeloop.kube.objects.device_types import AllocationResult
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.values.quantities import parse_quantity
 from kubeloop.scheduler.devices.capacity import Amounts
 
 PoolKey = tuple[str, str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from kubeloop.kube.selectors import SelectorError
+from kubeloop.kube.selectors.selectors import SelectorError
 from kubeloop.scheduler.devices.allocator import SearchSettings, has_untolerated_taint, rejecting_selector
 from kubeloop.scheduler.devices.capacity import has_capacity
 from kubeloop.scheduler.devices.constraints import applies, attribute_value, attribute_values

@@ -22,7 +22,7 @@ from kubeloop.kube.objects.device_types import (
     ResourceClaimSpec,
 )
 from kubeloop.kube.objects.pod_claims import EXTENDED_RESOURCE_ANNOTATION
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.values.quantities import parse_quantity
 from kubeloop.scheduler.cache.node_info import DEVICE_CLASS_PREFIX
 
 SPECIAL_CLAIM = "<extended-resources>"

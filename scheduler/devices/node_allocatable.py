@@ -14,7 +14,7 @@ from kubeloop.kube.objects.api_types import NodeAllocatableResourceClaimStatus, 
 from kubeloop.kube.objects.api_types import Quantity as Amount
 from kubeloop.kube.objects.device_types import NodeAllocatableResourceMapping, ResourceClaim
 from kubeloop.kube.objects.pod_claims import claim_name
-from kubeloop.kube.quantities import Quantity, parse_quantity
+from kubeloop.kube.values.quantities import Quantity, parse_quantity
 from kubeloop.scheduler.cache.node_info import NodeInfo
 from kubeloop.scheduler.cache.pod_requests import RequestRules, pod_requests
 from kubeloop.scheduler.devices.allocator import AllocatedDevice

@@ -20,9 +20,9 @@ from kubeloop.cel.syntax import (
 )
 from kubeloop.cel.values import CelError, ContainerValue, equal, type_name
 from kubeloop.kube.cel_library import QuantityValue, semver
-from kubeloop.kube.device_selectors import DeviceSelectorError, compile_device_selector
 from kubeloop.kube.objects.device_types import Device, DeviceAttribute
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.selectors.device_selectors import DeviceSelectorError, compile_device_selector
+from kubeloop.kube.values.quantities import parse_quantity
 
 _MAX_RESULTS = 10_000  # cached per expression
 

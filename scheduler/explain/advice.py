@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from kubeloop.kube.node_selectors import RequiredNodeAffinity
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.taints_and_tolerations import find_untolerated_taint
-from kubeloop.kube.pod_affinity import AffinityTerm
-from kubeloop.kube.quantities import Format, Quantity
+from kubeloop.kube.selectors.node_selectors import RequiredNodeAffinity
+from kubeloop.kube.selectors.pod_affinity import AffinityTerm
+from kubeloop.kube.values.quantities import Format, Quantity
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_requests import request_rules
 from kubeloop.scheduler.plugins.pod_topology_spread.constraints import HOSTNAME

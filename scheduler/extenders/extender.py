@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
+from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.api.extender import ExtenderError
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS

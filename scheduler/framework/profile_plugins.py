@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kubeloop.kube.errors import UserError
-from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.user_error import UserError
+from kubeloop.kube.validation.field_errors import quoted
 from kubeloop.scheduler.api.extension_points import (
     BindPlugin,
     FilterPlugin,

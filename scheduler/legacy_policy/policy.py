@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from kubeloop.kube.field_errors import invalid
 from kubeloop.kube.objects.api_types import JSONValue
+from kubeloop.kube.user_error import UserError
+from kubeloop.kube.validation.field_errors import invalid
 from kubeloop.scheduler.config.defaults import API_VERSION
 from kubeloop.scheduler.config.extenders import extender_configuration
 from kubeloop.scheduler.config.load import read_document

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kubeloop.kube.objects.object_fields import zone_key
-from kubeloop.kube.selectors import Selector
+from kubeloop.kube.selectors.selectors import Selector
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
 from kubeloop.scheduler.api.handle import Handle

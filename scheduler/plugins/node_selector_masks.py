@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kubeloop.kube.node_selectors import NodeSelectorMatcher, NodeSelectorTermMatcher, RequiredNodeAffinity
-from kubeloop.kube.selectors import Requirement, Selector
+from kubeloop.kube.selectors.node_selectors import NodeSelectorMatcher, NodeSelectorTermMatcher, RequiredNodeAffinity
+from kubeloop.kube.selectors.selectors import Requirement, Selector
 from kubeloop.scheduler.cache.arrays import Mask, Rows
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.objects.workload_types import PodGroup
+from kubeloop.kube.validation.field_errors import quoted
 from kubeloop.scheduler.api.cycle_state import PodGroupCycleState
 from kubeloop.scheduler.api.extension_points import (
     Placement,

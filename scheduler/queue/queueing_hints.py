@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import (
     ActionType,

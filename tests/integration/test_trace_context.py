@@ -17,7 +17,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, Transport
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES, REPLICA_SETS
-from kubeloop.process.control_plane import ControlPlane, Settings
+from kubeloop.process.control_plane.control_plane import ControlPlane, Settings
 from support.objects.manifests import deployment
 from support.processes.cli_processes import TIMEOUT_SECONDS, Kubeloop
 

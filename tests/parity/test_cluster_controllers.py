@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from kubeloop.process.controller_table import CONTROLLERS_BY_NAME
+from kubeloop.process.control_plane.controller_table import CONTROLLERS_BY_NAME
 from support.comparison.kubernetes_controllers import KUBERNETES_CONTROLLERS
 from support.comparison.real_apiserver import RealApiServer, find_binary, needs_binaries, real_apiserver
 from support.objects.certificate_requests import signing_request

@@ -17,8 +17,8 @@ import pytest
 
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import GATES, FeatureGates
+from kubeloop.kube.user_error import UserError
 from support.apiserver.api_requests import InProcessApi
 from support.apiserver.bare_apiserver import create_accounts
 from support.comparison.real_apiserver import RealApiServer, find_binary, needs_binaries, real_apiserver

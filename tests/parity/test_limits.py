@@ -10,7 +10,7 @@ import pytest
 
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE
 from kubeloop.devcluster.serializer.protobuf import codec
-from kubeloop.kube.times import parse_time, time_text
+from kubeloop.kube.values.times import parse_time, time_text
 from support.apiserver.api_response import ApiResponse
 from support.apiserver.http_api import HttpApi, ServerPair, server_pair
 from support.comparison.differential import comparable

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.values.quantities import parse_quantity
 from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 from support.processes.cli_processes import Kubeloop
 

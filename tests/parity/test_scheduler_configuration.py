@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
+from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.config.v1 import configuration_document
 from kubeloop.scheduler.framework.profile_plugins import check_profiles

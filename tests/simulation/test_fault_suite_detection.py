@@ -32,7 +32,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.objects.api_types import Deployment
 from kubeloop.kube.objects.object_fields import condition_of
 from kubeloop.kube.objects.resources import PODS
-from kubeloop.process.leader_election import LeaderElection
+from kubeloop.process.control_plane.leader_election import LeaderElection
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.devices.claim_cache import ClaimCache

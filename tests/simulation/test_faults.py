@@ -11,8 +11,9 @@ import pytest
 
 from kubeloop.devcluster.server.faults import Faults
 from kubeloop.devcluster.storage.store import Change
-from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
+from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
+from kubeloop.kube.user_error import UserError
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kubeloop.process.controller_table import CONTROLLER_TABLE
+from kubeloop.process.control_plane.controller_table import CONTROLLER_TABLE
 from support.comparison.kubernetes_controllers import KUBERNETES_CONTROLLERS
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "controllers-list.md"

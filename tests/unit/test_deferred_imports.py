@@ -34,7 +34,7 @@ DEFERRED = {
     },
 }
 """Modules that may be imported inside functions, by folder; CPU milliseconds that each adds to the imports of
-kubeloop.process.control_plane (`http`: of kubeloop.kube.errors, which `--help` imports)."""
+kubeloop.process.control_plane.control_plane (`http`: of kubeloop.kube.errors, which `--help` imports)."""
 
 
 def module_of(statement: ast.Import | ast.ImportFrom) -> str:

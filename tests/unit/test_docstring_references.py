@@ -89,4 +89,4 @@ def test_named_options_exist() -> None:
 
 @pytest.mark.parametrize("reference", ["kube/no_such.py", "no_such.md", "scheduler.no_such.thing.at_all"])
 def test_missing_reference_is_noticed(reference: str) -> None:
-    assert not exists(ROOT / "kube/times.py", reference)
+    assert not exists(ROOT / "kube/values/times.py", reference)

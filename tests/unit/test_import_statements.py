@@ -94,12 +94,12 @@ def test_import_statement_is_true(name: str, file: Path, verb: str, statement: s
 @pytest.mark.parametrize(
     ("verb", "statement", "wrong"),
     [
-        ("Imports", "`errors` and msgspec only", set()),
-        ("Imports", "`errors` only", {"msgspec"}),
-        ("Imports", "msgspec only", {"kubeloop.kube.errors"}),
-        ("Imports", "`errors`, `clock` and msgspec", {"kubeloop.kube.clock"}),
+        ("Imports", "`user_error` and msgspec only", set()),
+        ("Imports", "`user_error` only", {"msgspec"}),
+        ("Imports", "msgspec only", {"kubeloop.kube.user_error"}),
+        ("Imports", "`user_error`, `clock` and msgspec", {"kubeloop.kube.clock"}),
         ("May import", "`kube` and `cel`", set()),
-        ("May import", "`cel`", {"kubeloop.kube.errors"}),
+        ("May import", "`cel`", {"kubeloop.kube.user_error"}),
         ("May import", "`kube` only", {"msgspec"}),
     ],
 )

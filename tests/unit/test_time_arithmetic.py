@@ -11,10 +11,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("cel", "controllers", "devcluster", "informers", "kube", "kubeloop", "scheduler", "tracing")
 ALLOWED = {
-    "kube/times.py": {"timedelta", "fromisoformat"},
-    "kube/cron_schedule.py": {"timedelta"},  # between local times of one schedule, whose years are limited
+    "kube/values/times.py": {"timedelta", "fromisoformat"},
+    "kube/values/cron_schedule.py": {"timedelta"},  # between local times of one schedule, whose years are limited
     "cel/values.py": {"timedelta"},  # CEL limits the years, and OverflowError is handled
-    "kube/string_formats.py": {"fromisoformat"},  # whether a text is a date
+    "kube/validation/string_formats.py": {"fromisoformat"},  # whether a text is a date
     "kubeloop/testing/virtual_time.py": {"timedelta"},  # of the test's own clock
     "kubeloop/process/logs.py": {"fromtimestamp"},  # of this process' clock
     "devcluster/kubelet/stages/lifecycle.py": {"fromisoformat"},  # whether an annotation is a time

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.tracing.metrics_interface import TraceMetrics
 from kubeloop.tracing.spans.trace import Trace
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.tracing.export.batch_thread import BatchSettings, BatchThread, batch_settings, positive_number
 from kubeloop.tracing.export.otlp_encoding import TraceEncoder
 from kubeloop.tracing.export.resource import kubeloop_version, resource_attributes

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.tracing.export.batch_thread import BatchSettings, BatchThread, batch_settings
 from kubeloop.tracing.export.resource import kubeloop_version, resource_attributes
 from kubeloop.tracing.metrics_interface import DropReason, TraceMetrics

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.tracing.spans.pod_group_record import PodGroupRecord
 from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from kubeloop.kube.objects.observed_types import ObservedEvent
-from kubeloop.kube.times import epoch_ns
+from kubeloop.kube.values.times import epoch_ns
 from kubeloop.tracing.spans.pod_milestones import (
     MAX_MESSAGE,
     SECOND_NS,

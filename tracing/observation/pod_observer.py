@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.observed_types import ObservedEvent, ObservedNode, ObservedOwner, ObservedPod
-from kubeloop.kube.times import epoch_ns
+from kubeloop.kube.values.times import epoch_ns
 from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew
 from kubeloop.tracing.observation.pod_events import add_event
 from kubeloop.tracing.observation.pod_states import Skew, add_state, describe, since_last_state, was_ready

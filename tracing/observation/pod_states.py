@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects.observed_types import (
     ContainerRunning,
     ContainerTerminated,
@@ -14,7 +13,8 @@ from kubeloop.kube.objects.observed_types import (
     ObservedPod,
     ObservedPodStatus,
 )
-from kubeloop.kube.times import time_plus
+from kubeloop.kube.values.integers import parse_integer
+from kubeloop.kube.values.times import time_plus
 from kubeloop.tracing.spans.pod_milestones import (
     MAX_MESSAGE,
     MAX_RUNS,

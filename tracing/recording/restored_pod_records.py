@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.kube.times import epoch_ns, time_plus
+from kubeloop.kube.values.times import epoch_ns, time_plus
 from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
 from kubeloop.tracing.spans.pod_record import Gap, PodRecord
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube.durations import duration_seconds
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
+from kubeloop.kube.values.durations import duration_seconds
 from kubeloop.tracing.spans.traceparent import TraceContext
 
 log = logging.getLogger(__name__)

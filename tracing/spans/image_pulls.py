@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from kubeloop.kube.durations import duration_seconds
-from kubeloop.kube.integers import parse_integer
+from kubeloop.kube.values.durations import duration_seconds
+from kubeloop.kube.values.integers import parse_integer
 from kubeloop.tracing.spans.pod_milestones import ContainerMilestones, Edge, PullMark, no_later
 
 _DURATION: Final = r"[0-9a-zµ.]+"

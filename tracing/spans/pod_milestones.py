@@ -1,7 +1,7 @@
 """Milestones of an observed pod: what its states and Events show about when it was scheduled, started, ready, ended.
 
 A milestone is an Edge: the interval in which it was reached. Evidence that comes again or late changes nothing.
-`observed_phases` derives phases from the milestones. Imports msgspec and `kube.times` only.
+`observed_phases` derives phases from the milestones. Imports msgspec and `kube.values.times` only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from kubeloop.kube.times import epoch_ns
+from kubeloop.kube.values.times import epoch_ns
 
 SECOND_NS: Final = 1_000_000_000
 MAX_MARKS: Final = 60  # per list; of more, the first and last are stored

@@ -14,9 +14,9 @@ from itertools import islice
 from typing import Any, Final
 
 from kubeloop.informers.store import Store
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import controller_of
+from kubeloop.kube.values.integers import parse_integer
 from kubeloop.tracing.recording.recent_traces import RecentTraces
 from kubeloop.tracing.spans.owners import POD_GROUP, deployment_name, owner_text
 from kubeloop.tracing.spans.pod_record import PodRecord

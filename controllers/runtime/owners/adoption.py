@@ -15,7 +15,7 @@ from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.kube.errors import ApiError, Invalid, NotFound
 from kubeloop.kube.objects.api_types import JSONValue, LabelSelector, Object
 from kubeloop.kube.objects.object_fields import controller_of, controller_reference
-from kubeloop.kube.selectors import Selector, SelectorError, selector_from
+from kubeloop.kube.selectors.selectors import Selector, SelectorError, selector_from
 
 T = TypeVar("T", bound=Object)
 

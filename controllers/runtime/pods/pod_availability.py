@@ -10,7 +10,7 @@ from datetime import datetime
 
 from kubeloop.kube.objects.api_types import LabelSelector, Pod
 from kubeloop.kube.objects.object_fields import condition_of, is_finished
-from kubeloop.kube.times import seconds_between, time_plus
+from kubeloop.kube.values.times import seconds_between, time_plus
 
 
 def is_active(pod: Pod) -> bool:

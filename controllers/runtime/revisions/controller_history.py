@@ -24,7 +24,7 @@ from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import AlreadyExists, Conflict
 from kubeloop.kube.objects.api_types import ControllerRevision, JSONValue, Object, ObjectMeta, OwnerReference, to_json
 from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS
-from kubeloop.kube.selectors import Selector
+from kubeloop.kube.selectors.selectors import Selector
 
 REVISION_HASH_LABEL = "controller.kubernetes.io/hash"
 

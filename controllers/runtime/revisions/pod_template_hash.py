@@ -18,9 +18,9 @@ from fnv_hash_fast import fnv1a_32
 from kubeloop.controllers.runtime.revisions.name_hash import safe_encode
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.object_fields import POD_TEMPLATE_HASH_LABEL
-from kubeloop.kube.quantities import Quantity, QuantityError, parse_quantity
 from kubeloop.kube.schema import Field, StructType, TypeRef, type_ref
-from kubeloop.kube.times import ZERO_TIME_SECONDS, text_seconds
+from kubeloop.kube.values.quantities import Quantity, QuantityError, parse_quantity
+from kubeloop.kube.values.times import ZERO_TIME_SECONDS, text_seconds
 
 _TEMPLATE = "core/v1.PodTemplateSpec"
 _ZERO: dict[str, Any] = {

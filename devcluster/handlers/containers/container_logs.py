@@ -21,8 +21,8 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.kubelet.containers.container_answers import LogAnswer
 from kubeloop.devcluster.serializer.decoding import decode_time
-from kubeloop.kube.integers import parse_integer
-from kubeloop.kube.times import parse_time, time_plus
+from kubeloop.kube.values.integers import parse_integer
+from kubeloop.kube.values.times import parse_time, time_plus
 
 _POLL_SECONDS = 0.2
 _MAX_LOG_BYTES = 64 << 20  # read from the end of a larger file

@@ -22,10 +22,10 @@ from kubeloop.devcluster.serializer.decoding import DecodeError, decode_time
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.feature_gates import FeatureGates
-from kubeloop.kube.field_errors import quoted
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SERVICES, Resource
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.values.integers import parse_integer
 
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 _MOST = 2**63

@@ -15,7 +15,7 @@ from kubeloop.devcluster.printers.formatting import UNSET, spec_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_selector
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_1035_label, dns_subdomain, qualified_name
+from kubeloop.kube.validation.name_checks import dns_1035_label, dns_subdomain, qualified_name
 
 if TYPE_CHECKING:
     from kubeloop.kube.policy_cel.environment import Environment, Expression

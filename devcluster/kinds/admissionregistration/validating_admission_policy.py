@@ -20,7 +20,7 @@ from kubeloop.devcluster.kinds.admissionregistration.policies import (
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import qualified_name
+from kubeloop.kube.validation.name_checks import qualified_name
 
 _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 

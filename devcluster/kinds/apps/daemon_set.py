@@ -33,8 +33,8 @@ from kubeloop.devcluster.validation.pod.workload_template import (
     validate_restart_policy_always,
 )
 from kubeloop.devcluster.validation.warnings.pod_warnings import workload_warnings
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.values.integers import parse_integer
 
 
 def validate_daemon_set(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:

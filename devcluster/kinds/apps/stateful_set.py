@@ -38,7 +38,7 @@ from kubeloop.devcluster.validation.pod.workload_template import (
 )
 from kubeloop.devcluster.validation.warnings.pod_warnings import claim_warnings, workload_warnings
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label
+from kubeloop.kube.validation.name_checks import dns_label
 
 
 def validate_stateful_set(errors: ErrorList, obj: JSON) -> None:

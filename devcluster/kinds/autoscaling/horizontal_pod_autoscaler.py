@@ -23,8 +23,8 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.devcluster.validation.pod.containers import validate_container_resource_name
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.validation.name_checks import dns_label
+from kubeloop.kube.values.quantities import parse_quantity
 
 _MAX_PERIOD_SECONDS, _MAX_STABILIZATION_SECONDS = 1800, 3600
 _SELECTIONS, _POLICIES = ("Disabled", "Max", "Min"), ("Percent", "Pods")

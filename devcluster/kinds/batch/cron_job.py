@@ -23,8 +23,8 @@ from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.pod_spec import template_before
 from kubeloop.devcluster.validation.warnings.pod_warnings import has_same_spec, hostname_warnings
-from kubeloop.kube.cron_schedule import is_time_zone, schedule_error
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.values.cron_schedule import is_time_zone, schedule_error
 
 _NAME_LENGTH = 52
 _ZONE = re.compile(r"[A-Za-z.\-_0-9+]{1,14}")

@@ -35,11 +35,11 @@ from kubeloop.devcluster.validation.common.error_list import (
 )
 from kubeloop.devcluster.validation.pod.pod_spec import template_before, validate_pod_template_spec
 from kubeloop.devcluster.validation.warnings.pod_warnings import has_same_spec, hostname_warnings, template_warnings
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON, sorted_map
-from kubeloop.kube.name_checks import dns_label, qualified_name
 from kubeloop.kube.objects.resources import POD_GROUPS
-from kubeloop.kube.times import parse_time, seconds_between
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.validation.name_checks import dns_label, qualified_name
+from kubeloop.kube.values.times import parse_time, seconds_between
 
 LABEL_SELECTOR, _TEMPLATE = "meta/v1.LabelSelector", "core/v1.PodTemplateSpec"
 _NOT_NEGATIVE_FIELDS = (

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.kube.field_errors import quoted
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.values.integers import parse_integer
 
 _STATUS = "status"
 _NOT_NEGATIVE_FIELDS = ("active", "succeeded", "failed", "ready", "terminating")

@@ -30,12 +30,12 @@ from kubeloop.devcluster.registry.server_objects import ServerObject, object_tem
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.clock import Clock, rfc3339
-from kubeloop.kube.field_errors import quoted
-from kubeloop.kube.ip_addresses import allocated_ip
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import SERVICES
-from kubeloop.kube.times import parse_time
 from kubeloop.kube.uids import new_uid
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.values.ip_addresses import allocated_ip
+from kubeloop.kube.values.times import parse_time
 
 SERVICE_CIDR = ipaddress.IPv4Network("10.0.0.0/24")
 """kube-apiserver's default of --service-cluster-ip-range."""

@@ -10,7 +10,7 @@ from kubeloop.devcluster.kinds.core.secret import DATA_LIMIT, validate_immutable
 from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import config_key
+from kubeloop.kube.validation.name_checks import config_key
 
 
 def validate_config_map(errors: ErrorList, obj: JSON) -> None:

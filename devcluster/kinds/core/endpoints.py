@@ -11,7 +11,7 @@ from kubeloop.devcluster.printers.formatting import NONE, Cells, join_first, obj
 from kubeloop.devcluster.validation.common.error_list import PROTOCOLS, ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import ip_warning, validate_ip
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label, dns_subdomain, port_number, qualified_name
+from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain, port_number, qualified_name
 
 
 def validate_endpoints(errors: ErrorList, obj: JSON) -> None:

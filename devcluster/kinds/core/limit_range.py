@@ -12,8 +12,8 @@ from kubeloop.devcluster.validation.pod.containers import (
     validate_resource_name,
 )
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import qualified_name
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.validation.name_checks import qualified_name
+from kubeloop.kube.values.quantities import parse_quantity
 
 _NOT_FOR_PODS = "may not be specified when `type` is 'Pod'"
 

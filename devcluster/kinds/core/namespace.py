@@ -18,8 +18,8 @@ from kubeloop.devcluster.validation.common.object_meta import (
     validate_core_finalizers,
 )
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label, qualified_name
 from kubeloop.kube.objects.resources import NAMESPACES
+from kubeloop.kube.validation.name_checks import dns_label, qualified_name
 
 
 def validate_namespace(errors: ErrorList, obj: JSON) -> None:

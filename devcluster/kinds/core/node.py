@@ -19,9 +19,9 @@ from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, Error
 from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network, validate_cidr
 from kubeloop.devcluster.validation.pod.containers import validate_resource_quantity
 from kubeloop.devcluster.validation.pod.scheduling import TAINT_EFFECTS
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import label_value
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.validation.name_checks import label_value
 
 
 def validate_node(errors: ErrorList, obj: JSON) -> None:

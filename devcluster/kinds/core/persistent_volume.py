@@ -39,8 +39,8 @@ from kubeloop.devcluster.validation.warnings.pod_warnings import (
     node_term_warnings,
 )
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label, dns_subdomain
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain
+from kubeloop.kube.values.quantities import parse_quantity
 
 
 def _validate_local(errors: ErrorList, path: str, source: JSON) -> None:

@@ -32,9 +32,9 @@ from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
 )
 from kubeloop.devcluster.validation.warnings.pod_warnings import claim_warnings, class_annotation_warnings
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import qualified_name
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.validation.name_checks import qualified_name
+from kubeloop.kube.values.quantities import parse_quantity
 
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 

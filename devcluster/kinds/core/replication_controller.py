@@ -14,7 +14,7 @@ from kubeloop.devcluster.validation.pod.pod_spec import template_before, validat
 from kubeloop.devcluster.validation.pod.workload_template import SELECTOR_MISMATCH, validate_restart_policy_always
 from kubeloop.devcluster.validation.warnings.pod_warnings import has_same_spec, template_warnings, workload_warnings
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import long_name
+from kubeloop.kube.validation.name_checks import long_name
 
 
 def validate_replication_controller(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:

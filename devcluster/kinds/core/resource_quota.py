@@ -10,7 +10,7 @@ from kubeloop.devcluster.printers.formatting import Cells, object_age, object_na
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.containers import validate_resource_name, validate_resource_quantity
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.values.quantities import parse_quantity
 
 _COMPUTE = ("cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory")
 _QUOTA_NAMES = frozenset(

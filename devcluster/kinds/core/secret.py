@@ -12,7 +12,7 @@ from kubeloop.devcluster.printers.formatting import Cells, object_age, object_na
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import config_key
+from kubeloop.kube.validation.name_checks import config_key
 
 DATA_LIMIT = 1 << 20
 

@@ -39,9 +39,9 @@ from kubeloop.devcluster.validation.common.error_list import (
 )
 from kubeloop.devcluster.validation.common.ip_addresses import validate_cidr, validate_ip
 from kubeloop.devcluster.validation.warnings.pod_warnings import load_balancer_status_warnings
-from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_1035_label, dns_label, dns_subdomain, port_number, qualified_name
+from kubeloop.kube.validation.name_checks import dns_1035_label, dns_label, dns_subdomain, port_number, qualified_name
+from kubeloop.kube.values.ip_addresses import sloppy_ip
 
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _LOAD_BALANCER_ONLY = "may only be used when `type` is 'LoadBalancer'"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
-from kubeloop.kube.ip_addresses import allocated_ip
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.values.ip_addresses import allocated_ip
 
 _SINGLE_STACK, _PREFER_DUAL_STACK, _REQUIRE_DUAL_STACK = "SingleStack", "PreferDualStack", "RequireDualStack"
 

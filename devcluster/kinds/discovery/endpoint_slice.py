@@ -12,9 +12,9 @@ from kubeloop.devcluster.kinds.core.service import validate_reachable_ip
 from kubeloop.devcluster.printers.formatting import UNSET, Cells, join_first, object_age, object_name
 from kubeloop.devcluster.validation.common.error_list import PROTOCOLS, ErrorList, validate_labels
 from kubeloop.devcluster.validation.common.ip_addresses import ip_warning, validate_ip, validate_strict_ip
-from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label, dns_subdomain, label_value, qualified_name
+from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain, label_value, qualified_name
+from kubeloop.kube.values.ip_addresses import sloppy_ip
 
 _MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 _ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")

@@ -13,7 +13,7 @@ from kubeloop.devcluster.kinds.events.version_conversion import event_from_core,
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import validate_object_meta
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_subdomain
+from kubeloop.kube.validation.name_checks import dns_subdomain
 
 
 def validate_events_v1_event(errors: ErrorList, obj: JSON) -> None:

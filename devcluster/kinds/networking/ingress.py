@@ -24,9 +24,8 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
 from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
 from kubeloop.devcluster.validation.warnings.pod_warnings import load_balancer_status_warnings
-from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import (
+from kubeloop.kube.validation.name_checks import (
     dns_1035_label,
     dns_label,
     dns_subdomain,
@@ -34,6 +33,7 @@ from kubeloop.kube.name_checks import (
     port_number,
     regex_error,
 )
+from kubeloop.kube.values.ip_addresses import sloppy_ip
 
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 _BAD_SEQUENCES, _BAD_ENDINGS = ("//", "/./", "/../", "%2f", "%2F"), ("/..", "/.")

@@ -10,7 +10,7 @@ from kubeloop.devcluster.kinds.networking.ingress import validate_typed_referenc
 from kubeloop.devcluster.printers.formatting import NONE, Cells, object_age, object_name, spec_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label, dns_subdomain, regex_error
+from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain, regex_error
 
 _CONTROLLER_LENGTH = 250
 

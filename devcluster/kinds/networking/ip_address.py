@@ -10,7 +10,7 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import validate_strict_ip
 from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_subdomain
+from kubeloop.kube.validation.name_checks import dns_subdomain
 
 
 def ip_address_name(name: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from kubeloop.devcluster.printers.formatting import Cells, object_age, object_na
 from kubeloop.devcluster.validation.common.error_list import PROTOCOLS, ErrorList, validate_label_selector
 from kubeloop.devcluster.validation.common.ip_addresses import cidr_warning, sloppy_network, validate_cidr
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import port_name, port_number
+from kubeloop.kube.validation.name_checks import port_name, port_number
 
 
 def validate_network_policy(errors: ErrorList, obj: JSON, known_ranges: Collection[str] = ()) -> None:

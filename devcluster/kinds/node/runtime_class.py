@@ -12,7 +12,7 @@ from kubeloop.devcluster.validation.pod.containers import validate_resource_requ
 from kubeloop.devcluster.validation.pod.scheduling import validate_tolerations
 from kubeloop.devcluster.validation.warnings.pod_warnings import DEPRECATED_NODE_LABELS
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label
+from kubeloop.kube.validation.name_checks import dns_label
 
 
 def validate_runtime_class(errors: ErrorList, obj: JSON) -> None:

@@ -10,7 +10,7 @@ from kubeloop.devcluster.printers.formatting import Cells, object_age, object_na
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_subdomain
+from kubeloop.kube.validation.name_checks import dns_subdomain
 
 
 def validate_role_binding(errors: ErrorList, obj: JSON) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.volumes import validate_csi_driver_name
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label, dns_subdomain, label_value, qualified_name, regex_error
+from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain, label_value, qualified_name, regex_error
 
 Validator = Callable[[ErrorList, str, Any], None]
 

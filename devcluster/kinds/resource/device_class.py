@@ -14,7 +14,7 @@ from kubeloop.devcluster.registry.disabled_fields import drop_fields, spec_part
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.containers import is_extended
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import long_name
+from kubeloop.kube.validation.name_checks import long_name
 
 
 def validate_device_class(errors: ErrorList, obj: JSON) -> None:

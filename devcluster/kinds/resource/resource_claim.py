@@ -30,12 +30,12 @@ from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, Error
 from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
 from kubeloop.devcluster.validation.pod.scheduling import validate_node_selector
-from kubeloop.kube.device_selectors import DeviceSelectorError, compile_device_selector
-from kubeloop.kube.field_errors import quoted
-from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_subdomain
 from kubeloop.kube.objects.resources import RESOURCE_CLAIMS
+from kubeloop.kube.selectors.device_selectors import DeviceSelectorError, compile_device_selector
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.validation.name_checks import dns_subdomain
+from kubeloop.kube.values.ip_addresses import sloppy_ip
 
 _MAX_REQUESTS, _MAX_CONSTRAINTS, MAX_CONFIG, MAX_SELECTORS = 32, 32, 32, 32
 _MAX_ALTERNATIVES, _MAX_EXPRESSION, _MAX_CONSUMERS = 8, 10 * 1024, 256

@@ -22,10 +22,10 @@ from kubeloop.devcluster.registry.disabled_fields import drop_fields, spec_part
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.pod.containers import is_native
 from kubeloop.devcluster.validation.pod.scheduling import validate_node_selector
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_subdomain
-from kubeloop.kube.quantities import Quantity, parse_quantity
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.validation.name_checks import dns_subdomain
+from kubeloop.kube.values.quantities import Quantity, parse_quantity
 
 _MAX_DEVICES, _MAX_ADVANCED_DEVICES, _MAX_COUNTER_SETS, _MAX_COUNTERS = 128, 64, 8, 32
 _MAX_ATTRIBUTES, _MAX_VALUES, _MAX_VALUE, _MAX_TAINTS, _MAX_CONSUMED_SETS, _MAX_OPTIONS = 32, 48, 64, 16, 2, 10

@@ -23,8 +23,8 @@ from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import IMMUTABLE, ErrorList
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label, dns_subdomain, qualified_name
 from kubeloop.kube.objects.resources import POD_GROUPS, WORKLOADS
+from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain, qualified_name
 
 _MAX_CLAIMS, _MAX_TOPOLOGY_CONSTRAINTS = 4, 1
 _HIGHEST_USER_PRIORITY = 1_000_000_000

@@ -8,8 +8,8 @@ from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_selector
 from kubeloop.devcluster.validation.warnings.pod_warnings import DEPRECATED_NODE_LABELS
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_subdomain
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.validation.name_checks import dns_subdomain
+from kubeloop.kube.values.quantities import parse_quantity
 
 
 def validate_csi_storage_capacity(errors: ErrorList, obj: JSON) -> None:

@@ -10,7 +10,7 @@ from kubeloop.devcluster.printers.formatting import Cells, object_age, object_na
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_name
 from kubeloop.devcluster.validation.warnings.pod_warnings import DEPRECATED_NODE_LABELS
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import qualified_name
+from kubeloop.kube.validation.name_checks import qualified_name
 
 
 def validate_storage_class(errors: ErrorList, obj: JSON) -> None:

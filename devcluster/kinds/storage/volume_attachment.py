@@ -10,7 +10,7 @@ from kubeloop.devcluster.printers.formatting import Cells, object_age, object_na
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.volumes import validate_csi_driver_name
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_subdomain
+from kubeloop.kube.validation.name_checks import dns_subdomain
 
 _METADATA_LIMIT, _MESSAGE_LIMIT = 256 * 1024, 1024
 

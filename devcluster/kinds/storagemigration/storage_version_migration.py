@@ -10,7 +10,7 @@ from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_1035_label, dns_subdomain
+from kubeloop.kube.validation.name_checks import dns_1035_label, dns_subdomain
 
 _RESOURCE_VERSION = re.compile("[1-9][0-9]*")
 _CONDITIONS = "status.conditions"

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kubeloop.devcluster.kubelet.referenced_objects import MissingObject, ReadObject, missing_for_environment
-from kubeloop.kube import quantities
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.values import quantities
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")

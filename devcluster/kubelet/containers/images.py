@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import NamedTuple
 
-from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.validation.field_errors import quoted
 
 _DOMAIN = (
     r"(?:(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"

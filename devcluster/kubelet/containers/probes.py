@@ -10,9 +10,9 @@ import math
 from typing import NamedTuple
 
 from kubeloop.devcluster.kubelet.containers.container_commands import command_end
-from kubeloop.kube.durations import duration_text
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.values.durations import duration_text
 
 
 class ProbeFailure(NamedTuple):

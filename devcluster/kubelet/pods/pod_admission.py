@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube import quantities
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.node_selectors import RequiredNodeAffinity
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.pod_resources import pod_requests
 from kubeloop.kube.objects.qos import qos_class
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE, NO_SCHEDULE, is_tolerated
+from kubeloop.kube.selectors.node_selectors import RequiredNodeAffinity
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.values import quantities
 
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 _MEMORY_PRESSURE = api_types.Taint(key="node.kubernetes.io/memory-pressure", effect=NO_SCHEDULE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.quantities import Quantity, QuantityError, parse_quantity
+from kubeloop.kube.values.quantities import Quantity, QuantityError, parse_quantity
 
 USAGE_ANNOTATIONS = {"cpu": "kwok.x-k8s.io/usage-cpu", "memory": "kwok.x-k8s.io/usage-memory"}
 

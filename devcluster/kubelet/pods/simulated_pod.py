@@ -41,9 +41,9 @@ from kubeloop.devcluster.kubelet.referenced_objects import Kind
 from kubeloop.devcluster.simulation.node_addresses import DEFAULT_MAX_PODS, host_ip, pod_cidr
 from kubeloop.devcluster.simulation.node_objects import NodeSettings, failure_mode
 from kubeloop.devcluster.simulation.timers import Timer
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.times import go_duration_seconds, parse_time, seconds_between
+from kubeloop.kube.values.integers import parse_integer
+from kubeloop.kube.values.times import go_duration_seconds, parse_time, seconds_between
 
 _PREFIX = "kubeloop.dev/"
 _DURATIONS = ("start-delay-seconds", "stop-seconds", "image-pull-seconds", "jitter")

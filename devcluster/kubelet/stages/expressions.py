@@ -20,7 +20,7 @@ from kubeloop.cel.values import CelError, Duration, Timestamp, Uint, no_overload
 from kubeloop.kube.cel_library import KUBERNETES_LIBRARY, QuantityValue
 from kubeloop.kube.cel_library import quantity as parse_amount
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.quantities import Format, Quantity
+from kubeloop.kube.values.quantities import Format, Quantity
 
 
 @dataclass(frozen=True, slots=True)

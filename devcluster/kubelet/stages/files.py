@@ -20,7 +20,7 @@ from kubeloop.devcluster.languages.gotemplate.syntax import Arity, TemplateError
 from kubeloop.devcluster.languages.gotemplate.template import Template
 from kubeloop.devcluster.languages.jq import JqError, Query
 from kubeloop.kube import yaml as yaml_text
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.kubelet.stages.expressions import StageExpression

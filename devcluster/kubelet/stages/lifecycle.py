@@ -13,8 +13,8 @@ from typing import Any
 
 from kubeloop.devcluster.kubelet.stages.files import Amount, MatchExpression, Stage
 from kubeloop.devcluster.languages.jq import Results
-from kubeloop.kube.durations import duration_seconds
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.values.durations import duration_seconds
 
 
 def matches(stage: Stage, obj: JSON, results: Results, now: datetime, rng: random.Random) -> bool:

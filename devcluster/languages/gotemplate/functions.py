@@ -24,7 +24,7 @@ from kubeloop.devcluster.languages.gotemplate.values import (
     type_of,
 )
 from kubeloop.kube import yaml
-from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.validation.field_errors import quoted
 
 # --- text/template --------------------------------------------------------------------------------
 

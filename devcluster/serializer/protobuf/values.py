@@ -26,7 +26,7 @@ from kubeloop.devcluster.serializer.protobuf.wire import (
     wire_values,
     write_varint,
 )
-from kubeloop.kube.times import ZERO_TIME_SECONDS, text_seconds, time_text
+from kubeloop.kube.values.times import ZERO_TIME_SECONDS, text_seconds, time_text
 
 MAGIC = b"k8s\x00"
 _ONE_TEXT = {1: BYTES}

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 from kubeloop.devcluster.validation.common.go_values import format_value
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from kubeloop.kube.field_errors import quoted
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import label_value, port_name, port_number, qualified_name, regex_error
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.validation.name_checks import label_value, port_name, port_number, qualified_name, regex_error
+from kubeloop.kube.values.integers import parse_integer
 
 
 class ErrorList(list[JSON]):

@@ -12,8 +12,8 @@ import msgspec
 
 from kubeloop.devcluster.validation.common.internal_types import HOST_FIELDS, ORDER, PLAIN
 from kubeloop.kube import schema
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.validation.field_errors import quoted
 
 
 def go_json(value: Any, type_name: str = "") -> str:

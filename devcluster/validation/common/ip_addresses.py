@@ -6,9 +6,9 @@ from collections.abc import Collection
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.kube.field_errors import quoted
-from kubeloop.kube.integers import parse_integer
-from kubeloop.kube.ip_addresses import sloppy_ip
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.values.integers import parse_integer
+from kubeloop.kube.values.ip_addresses import sloppy_ip
 
 _STRICT = "StrictIPCIDRValidation"
 

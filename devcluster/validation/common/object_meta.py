@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_labels
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label, prefix_of, qualified_name
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.validation.name_checks import dns_label, prefix_of, qualified_name
 
 NameCheck = Callable[[str], Sequence[str]]
 ANNOTATIONS_LIMIT = 256 << 10

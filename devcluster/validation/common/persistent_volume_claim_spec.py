@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList, validate_label_selector
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label, dns_subdomain
-from kubeloop.kube.quantities import parse_quantity, value
+from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain
+from kubeloop.kube.values.quantities import parse_quantity, value
 
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 

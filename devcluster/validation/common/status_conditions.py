@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import qualified_name, regex_error
+from kubeloop.kube.validation.name_checks import qualified_name, regex_error
 
 _CONDITION_STATUSES = ("False", "True", "Unknown")
 _REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"

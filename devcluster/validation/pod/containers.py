@@ -17,7 +17,7 @@ from kubeloop.devcluster.validation.common.error_list import (
 )
 from kubeloop.devcluster.validation.pod.security_context import every_container, validate_container_security_context
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import (
+from kubeloop.kube.validation.name_checks import (
     config_key,
     dns_label,
     dns_subdomain,
@@ -26,7 +26,7 @@ from kubeloop.kube.name_checks import (
     port_number,
     qualified_name,
 )
-from kubeloop.kube.quantities import milli_value, parse_quantity, value
+from kubeloop.kube.values.quantities import milli_value, parse_quantity, value
 
 Volumes = Mapping[str, JSON]
 NameCheck = Callable[[ErrorList, str, str], None]

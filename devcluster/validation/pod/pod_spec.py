@@ -19,11 +19,16 @@ from kubeloop.devcluster.validation.pod.security_profile_annotations import (
 )
 from kubeloop.devcluster.validation.pod.stored_features import error_list_for_update
 from kubeloop.devcluster.validation.pod.token_source import with_common_token_volume_name
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label, dns_subdomain, dns_subdomain_with_underscores, qualified_name
 from kubeloop.kube.objects.pod_resources import container_totals, is_pod_level
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.validation.name_checks import (
+    dns_label,
+    dns_subdomain,
+    dns_subdomain_with_underscores,
+    qualified_name,
+)
+from kubeloop.kube.values.integers import parse_integer
+from kubeloop.kube.values.quantities import parse_quantity
 
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"

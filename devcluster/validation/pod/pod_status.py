@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
 from kubeloop.devcluster.validation.pod.pod_update import validate_immutable_annotations
-from kubeloop.kube.ip_addresses import sloppy_ip
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label, dns_subdomain, qualified_name
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain, qualified_name
+from kubeloop.kube.values.ip_addresses import sloppy_ip
+from kubeloop.kube.values.quantities import parse_quantity
 
 _SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
 _GENERATION = "must be a non-negative integer"

@@ -11,10 +11,10 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.go_values import struct_differences
 from kubeloop.devcluster.validation.pod.pod_spec import validate_pod_metadata_and_spec
 from kubeloop.devcluster.validation.pod.pod_update import validate_immutable_annotations
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.qos import qos_class
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.values.quantities import parse_quantity
 
 _RESIZABLE = ("cpu", "memory")
 _MIRROR = "kubernetes.io/config.mirror"

@@ -14,10 +14,10 @@ from kubeloop.devcluster.validation.common.error_list import (
     validate_label_name,
     validate_label_selector,
 )
-from kubeloop.kube.field_errors import quoted
-from kubeloop.kube.integers import parse_integer
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label, dns_subdomain, label_value
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain, label_value
+from kubeloop.kube.values.integers import parse_integer
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_local_path
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_subdomain
+from kubeloop.kube.validation.name_checks import dns_subdomain
 
 _ID_RANGE = f"must be between 0 and {0x7FFFFFFF}, inclusive"
 _WINDOWS_POD = "cannot be set for a windows pod"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_local_path
 from kubeloop.devcluster.validation.pod.security_context import every_container, validate_app_armor
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.validation.field_errors import quoted
 
 SECCOMP_POD_ANNOTATION = "seccomp.security.alpha.kubernetes.io/pod"
 SECCOMP_CONTAINER_PREFIX = "container.seccomp.security.alpha.kubernetes.io/"

@@ -21,10 +21,10 @@ from kubeloop.devcluster.validation.pod.containers import (
     validate_resource_reference,
 )
 from kubeloop.devcluster.validation.pod.token_source import is_token_volume
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label, dns_subdomain
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain
+from kubeloop.kube.values.quantities import parse_quantity
 
 SourceCheck = Callable[[ErrorList, str, JSON], None]
 

@@ -14,10 +14,10 @@ from kubeloop.devcluster.validation.pod.security_profile_annotations import (
     app_armor_profile,
 )
 from kubeloop.devcluster.validation.pod.token_source import is_token_volume
-from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.name_checks import dns_label, label_value
-from kubeloop.kube.quantities import milli_value
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.validation.name_checks import dns_label, label_value
+from kubeloop.kube.values.quantities import milli_value
 
 _DEPRECATED_ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',

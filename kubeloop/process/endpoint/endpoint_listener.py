@@ -7,7 +7,7 @@ import errno
 import socket
 from collections.abc import Iterator
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kubeloop.process.endpoint.trace_targets import POD_GROUP_KIND, Target, resolve
 
 if TYPE_CHECKING:
-    from kubeloop.process.control_plane import ControlPlane
+    from kubeloop.process.control_plane.control_plane import ControlPlane
     from kubeloop.process.endpoint.server import EndpointServer
     from kubeloop.scheduler.scheduler import Scheduler
 

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.errors import ApiError, UserError
+from kubeloop.kube.errors import ApiError
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import controller_of, is_finished
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.endpoint.trace_targets import Target, resolve, similar_names
 from kubeloop.tracing.spans.owners import deployment_name, plural_kind
 

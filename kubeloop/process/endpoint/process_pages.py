@@ -11,7 +11,7 @@ from kubeloop.process.endpoint.scheduler_dump_pages import add_dump_pages
 from kubeloop.process.endpoint.trace_pages import add_trace_pages
 
 if TYPE_CHECKING:
-    from kubeloop.process.control_plane import ControlPlane
+    from kubeloop.process.control_plane.control_plane import ControlPlane
     from kubeloop.process.endpoint.server import EndpointServer
 
 

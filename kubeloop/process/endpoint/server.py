@@ -23,7 +23,7 @@ import msgspec
 from kubeloop.devcluster.api.request import JSON_TYPE, PendingResponse, Request, Response
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.endpoint.endpoint_listener import listener_url
 from kubeloop.process.metrics.metrics_registry import Collector
 

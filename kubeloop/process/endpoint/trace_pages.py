@@ -14,8 +14,8 @@ import functools
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kubeloop.kube.errors import UserError
-from kubeloop.kube.integers import parse_integer
+from kubeloop.kube.user_error import UserError
+from kubeloop.kube.values.integers import parse_integer
 from kubeloop.process.endpoint.server import RawResponse
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH, TRACES_PATH, causes_of, resolve, resolve_owner
 from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew

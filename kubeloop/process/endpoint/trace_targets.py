@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.tracing.spans.owners import POD_GROUP, owner_text, plural_kind
 from kubeloop.tracing.views.pod_lines import relation
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kubeloop.kube.client.api_client import Client, Selectors
-from kubeloop.kube.errors import ApiError, Forbidden, NotFound, ServerUnreachable, UserError
+from kubeloop.kube.errors import ApiError, Forbidden, NotFound, ServerUnreachable
 from kubeloop.kube.objects.observed_types import ObservedEvent, ObservedNode, ObservedPod
 from kubeloop.kube.objects.resources import LEASES, Resource, new_resource
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.api_server_check import refused_error, unreachable_error
 
 OBSERVED_PODS = new_resource(ObservedPod, "v1", "pods", "Pod")

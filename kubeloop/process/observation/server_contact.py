@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, Transport, TransportError
-from kubeloop.kube.times import epoch_ns
+from kubeloop.kube.values.times import epoch_ns
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kubeloop.kube.durations import parse_duration_seconds
-from kubeloop.kube.node_selectors import NodeSelectorMatcher
 from kubeloop.kube.objects.api_types import Pod, PodResourceClaim
 from kubeloop.kube.objects.device_types import AllocationResult, ResourceClaim
 from kubeloop.kube.objects.pod_claims import (
@@ -25,7 +23,9 @@ from kubeloop.kube.objects.pod_claims import (
     is_shared,
 )
 from kubeloop.kube.objects.workload_types import PodGroup
+from kubeloop.kube.selectors.node_selectors import NodeSelectorMatcher
 from kubeloop.kube.uids import new_uid
+from kubeloop.kube.values.durations import parse_duration_seconds
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.api.extension_points import FilterPaused, RowFilterResult
 from kubeloop.scheduler.api.handle import Handle

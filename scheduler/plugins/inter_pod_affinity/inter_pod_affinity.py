@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kubeloop.kube.objects.api_types import Node, Pod
-from kubeloop.kube.pod_affinity import AffinityTerm
+from kubeloop.kube.selectors.pod_affinity import AffinityTerm
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint, HintFunction
 from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, PreFilterResult, RowFilterResult, RowStatuses

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.kube.pod_affinity import AffinityTerm
-from kubeloop.kube.selectors import Selector
+from kubeloop.kube.selectors.pod_affinity import AffinityTerm
+from kubeloop.kube.selectors.selectors import Selector
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.cache.columns import LabelColumn
 from kubeloop.scheduler.cache.pod_classes import AffinityClass, LabelClass

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE, ActionType, ClusterEventWithHint, Hint
 from kubeloop.scheduler.api.extension_points import (

@@ -11,7 +11,7 @@ import msgspec
 
 from kubeloop.kube.objects.api_types import LabelSelector, OwnerReference, Pod, Service, TopologySpreadConstraint
 from kubeloop.kube.objects.object_fields import controller_of
-from kubeloop.kube.selectors import Selector, selector_from, selector_from_map
+from kubeloop.kube.selectors.selectors import Selector, selector_from, selector_from_map
 from kubeloop.scheduler.api.listers import Listers
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.kube.node_selectors import RequiredNodeAffinity
 from kubeloop.kube.objects.api_types import Node, Pod, Taint, Toleration
 from kubeloop.kube.objects.taints_and_tolerations import find_untolerated_taint
-from kubeloop.kube.selectors import Selector
+from kubeloop.kube.selectors.node_selectors import RequiredNodeAffinity
+from kubeloop.kube.selectors.selectors import Selector
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
 from kubeloop.scheduler.api.extension_points import (

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kubeloop.kube.objects.api_types import Pod, PodDisruptionBudget
-from kubeloop.kube.selectors import Selector, selector_from
+from kubeloop.kube.selectors.selectors import Selector, selector_from
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import PodInfo

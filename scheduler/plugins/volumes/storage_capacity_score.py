@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from kubeloop.kube.objects.api_types import Node
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
-from kubeloop.kube.quantities import value
+from kubeloop.kube.values.quantities import value
 from kubeloop.scheduler.config.plugin_args import UtilizationShapePoint
 from kubeloop.scheduler.plugins.node_resources.scoring import MAX_UTILIZATION, score_by_percent
 from kubeloop.scheduler.plugins.volumes.volume_binder import PodVolumes, VolumeBinder

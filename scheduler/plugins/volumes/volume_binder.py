@@ -13,7 +13,6 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from kubeloop.kube.node_selectors import NodeSelectorMatcher
 from kubeloop.kube.objects.api_types import Node, Object, ObjectReference, Pod
 from kubeloop.kube.objects.in_tree_plugins import in_tree_plugin
 from kubeloop.kube.objects.storage_types import (
@@ -25,8 +24,9 @@ from kubeloop.kube.objects.storage_types import (
     TopologySelectorTerm,
     VolumeNodeAffinity,
 )
-from kubeloop.kube.quantities import value
-from kubeloop.kube.selectors import Selector, selector_from
+from kubeloop.kube.selectors.node_selectors import NodeSelectorMatcher
+from kubeloop.kube.selectors.selectors import Selector, selector_from
+from kubeloop.kube.values.quantities import value
 from kubeloop.scheduler.api.listers import Lister, Listers
 from kubeloop.scheduler.cache.pod_requests import nano
 from kubeloop.scheduler.plugins.volumes.csi_migration import TranslationError, is_migrated, translate_volume

@@ -28,7 +28,7 @@ from kubeloop.kube.objects.api_types import (
     to_json,
 )
 from kubeloop.kube.objects.object_fields import replicas_of
-from kubeloop.kube.selectors import SelectorError, selector_from
+from kubeloop.kube.selectors.selectors import SelectorError, selector_from
 from support.comparison import replay_server
 from support.comparison.replay_server import plain
 from support.traces.disabled_recorders import DisabledReconcileRecorder

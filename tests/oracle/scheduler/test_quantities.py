@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.kube.quantities import QuantityError, parse_quantity
+from kubeloop.kube.values.quantities import QuantityError, parse_quantity
 
 
 def test_quantities_match_kubernetes(records):

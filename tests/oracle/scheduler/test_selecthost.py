@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from kubeloop.kube.event_aggregation import event_note
+from kubeloop.kube.events.event_aggregation import event_note
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempts.algorithm import num_feasible_nodes_to_find
 from kubeloop.scheduler.cache.snapshot import Snapshot

@@ -8,12 +8,12 @@ from typing import Any
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_selector
 from kubeloop.devcluster.validation.pod.scheduling import validate_tolerations
-from kubeloop.kube.node_selectors import NodeSelectorMatcher, PreferredNodeAffinity, RequiredNodeAffinity
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.taints_and_tolerations import find_untolerated_taint, tolerates
-from kubeloop.kube.pod_affinity import AffinityTerm
-from kubeloop.kube.selectors import (
+from kubeloop.kube.selectors.node_selectors import NodeSelectorMatcher, PreferredNodeAffinity, RequiredNodeAffinity
+from kubeloop.kube.selectors.pod_affinity import AffinityTerm
+from kubeloop.kube.selectors.selectors import (
     SelectorError,
     parse_field_selector,
     parse_label_selector,

@@ -21,7 +21,7 @@ from kubeloop.devcluster.server.tls import create_certificate
 from kubeloop.kube.clock import SystemClock, rfc3339
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
-from kubeloop.process.kubeconfig_file import write_kubeconfig
+from kubeloop.process.development_cluster.kubeconfig_file import write_kubeconfig
 
 ACCOUNTS_MANAGER = "accounts-of-tests"
 

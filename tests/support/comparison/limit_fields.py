@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kubeloop.kube import schema
-from kubeloop.kube.times import time_text
+from kubeloop.kube.values.times import time_text
 
 JSON = dict[str, Any]
 Place = tuple[str | int, ...]

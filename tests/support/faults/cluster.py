@@ -26,7 +26,7 @@ from kubeloop.kube.objects.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from kubeloop.process.cluster_assembly import running_cluster
+from kubeloop.process.development_cluster.cluster_assembly import running_cluster
 from kubeloop.testing.virtual_time import VirtualClock
 from support.apiserver.api_requests import InProcessApi
 from support.faults import objects

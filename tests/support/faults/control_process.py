@@ -10,11 +10,11 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from kubeloop.cli.options import ElectionOptions
+from kubeloop.cli.options.options import ElectionOptions
 from kubeloop.cli.replica_election import settings_within_lease
 from kubeloop.kube.client.api_client import Client
-from kubeloop.process.control_plane import ControlPlane, Settings
-from kubeloop.process.leader_election import ElectionSettings, LeaderElection, LeaseLost
+from kubeloop.process.control_plane.control_plane import ControlPlane, Settings
+from kubeloop.process.control_plane.leader_election import ElectionSettings, LeaderElection, LeaseLost
 from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.journal.trace_journal import TraceJournal

@@ -20,8 +20,8 @@ from kubeloop.kube.objects.resources import (
     PODS,
     REPLICA_SETS,
 )
-from kubeloop.kube.quantities import milli_value
-from kubeloop.process.leader_election import ElectionSettings
+from kubeloop.kube.values.quantities import milli_value
+from kubeloop.process.control_plane.leader_election import ElectionSettings
 from kubeloop.scheduler.scheduler import Scheduler
 from support.apiserver.faulty_transport import SentRequest
 from support.faults.cluster import Cluster

@@ -16,7 +16,7 @@ from pathlib import Path
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import JOBS, PODS, REPLICA_SETS
-from kubeloop.process.control_plane import Settings
+from kubeloop.process.control_plane.control_plane import Settings
 from kubeloop.scheduler.config.types import default_configuration
 from kubeloop.testing import virtual_time
 from support.faults import desired_state, objects

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.resources import DEPLOYMENTS, HORIZONTAL_POD_AUTOSCALERS, PODS
-from kubeloop.process.controller_table import default_options
+from kubeloop.process.control_plane.controller_table import default_options
 from support.apiserver.fake_apiserver import FakeApiServer
 
 MERGE_PATCH = "application/merge-patch+json"

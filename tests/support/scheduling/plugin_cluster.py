@@ -16,7 +16,7 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.workload_types import PodGroup
-from kubeloop.process.scheduler_plugins import ALL_PLUGINS
+from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extender import Extender
 from kubeloop.scheduler.api.listers import Listers

@@ -10,12 +10,12 @@ import msgspec
 
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.clock import Clock, rfc3339
-from kubeloop.kube.event_recorder import ComponentEvents
+from kubeloop.kube.events.event_recorder import ComponentEvents
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.resources import NODES, POD_GROUPS, PODS, Resource
 from kubeloop.kube.objects.workload_types import PodGroup
-from kubeloop.process.scheduler_plugins import ALL_PLUGINS
+from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.scheduler import Scheduler

@@ -20,10 +20,10 @@ from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import rfc3339
-from kubeloop.kube.event_recorder import EventRecorder
+from kubeloop.kube.events.event_recorder import EventRecorder
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import EVENTS, NODES, PODS, Resource
-from kubeloop.process.controller_table import default_options
+from kubeloop.process.control_plane.controller_table import default_options
 from kubeloop.testing.virtual_time import VirtualClock
 from support.apiserver.fake_apiserver import FakeApiServer
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 _ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(_ROOT / "benchmarks"))

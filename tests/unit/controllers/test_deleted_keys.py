@@ -17,7 +17,7 @@ from kubeloop.controllers.job.job_controller import JobController
 from kubeloop.controllers.podautoscaler.horizontal_controller import HorizontalController
 from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
 from kubeloop.controllers.statefulset.stateful_set_controller import StatefulSetController
-from kubeloop.process.controller_table import default_options
+from kubeloop.process.control_plane.controller_table import default_options
 
 CONTROLLERS = (
     CronJobController,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from kubeloop.process.controller_table import CONTROLLER_TABLE, default_options
+from kubeloop.process.control_plane.controller_table import CONTROLLER_TABLE, default_options
 from support.simulation.metric_values import RecordedMetrics
 
 

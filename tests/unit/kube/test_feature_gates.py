@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import (
     DEFAULT_FEATURE_GATES,
     GATES,
     FeatureGates,
     known_features,
 )
+from kubeloop.kube.user_error import UserError
 
 
 def test_gates_without_a_value_have_their_default():

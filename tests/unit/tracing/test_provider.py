@@ -8,8 +8,8 @@ import random
 import msgspec
 import pytest
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects import api_types
+from kubeloop.kube.user_error import UserError
 from kubeloop.tracing.metrics_interface import TracedPod, TraceMetrics
 from kubeloop.tracing.provider import STANDBY_SECONDS, Tracing
 from support.traces.pod_traces import trace_pod

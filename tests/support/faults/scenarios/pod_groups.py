@@ -10,7 +10,7 @@ from typing import Any
 from kubeloop.devcluster.storage.store import Change
 from kubeloop.kube.feature_gates import GANG_SCHEDULING_GATES
 from kubeloop.kube.objects.resources import JOBS, NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, WORKLOADS
-from kubeloop.kube.quantities import milli_value
+from kubeloop.kube.values.quantities import milli_value
 from support.faults.cluster import Cluster
 from support.faults.fault_plan import FaultPlan, binds_once, caches_are_current
 from support.faults.objects import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.controllers.clusterroleaggregation.aggregated_rules import aggregated_rules, plain_rules
-from kubeloop.kube.selectors import SelectorError
+from kubeloop.kube.selectors.selectors import SelectorError
 
 PODS = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
 JOBS = {"verbs": ["get"], "apiGroups": ["batch"], "resources": ["jobs"]}

@@ -13,8 +13,8 @@ from kubeloop.controllers.cronjob.schedule_times import (
     schedule_times,
     seconds_to_next_schedule,
 )
-from kubeloop.kube.cron_schedule import InvalidSchedule
 from kubeloop.kube.objects.api_types import CronJob, convert
+from kubeloop.kube.values.cron_schedule import InvalidSchedule
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

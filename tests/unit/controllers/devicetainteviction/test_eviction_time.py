@@ -15,7 +15,7 @@ from kubeloop.controllers.devicetainteviction.eviction_time import (
 from kubeloop.controllers.devicetainteviction.tainted_devices import TaintedDevices
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.device_types import DeviceTaintRule, ResourceClaim
-from kubeloop.kube.times import LATEST
+from kubeloop.kube.values.times import LATEST
 from support.objects.devices import allocated, claim, device, device_slice, typed
 from support.objects.resource_claims import consumer, pod_claim_status, pod_with_claims, resource_claim
 

@@ -11,7 +11,7 @@ from msgspec import structs
 from kubeloop.controllers.endpoint.endpoints_controller import EndpointsController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import ENDPOINTS, PODS, SERVICES
-from kubeloop.process.controller_table import default_options
+from kubeloop.process.control_plane.controller_table import default_options
 from support.apiserver.faulty_transport import SentRequest, WatchFault
 
 pytestmark = pytest.mark.virtual_time

@@ -12,7 +12,7 @@ from msgspec import structs
 from kubeloop.controllers.endpointslice.endpoint_slice_controller import EndpointSliceController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
-from kubeloop.process.controller_table import default_options
+from kubeloop.process.control_plane.controller_table import default_options
 
 pytestmark = pytest.mark.virtual_time
 ZONE = "topology.kubernetes.io/zone"

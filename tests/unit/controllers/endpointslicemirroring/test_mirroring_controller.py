@@ -10,7 +10,7 @@ from msgspec import structs
 
 from kubeloop.controllers.endpointslicemirroring.mirroring_controller import EndpointSliceMirroringController
 from kubeloop.kube.objects.resources import ENDPOINT_SLICES, ENDPOINTS, SERVICES
-from kubeloop.process.controller_table import default_options
+from kubeloop.process.control_plane.controller_table import default_options
 from support.simulation.metric_values import RecordedMetrics
 
 pytestmark = pytest.mark.virtual_time

@@ -16,7 +16,7 @@ from kubeloop.controllers.persistentvolume.persistent_volume_binder import Persi
 from kubeloop.controllers.pvcprotection.claim_protection_controller import ClaimProtectionController
 from kubeloop.controllers.pvprotection.volume_protection_controller import VolumeProtectionController
 from kubeloop.devcluster.controllers.volume_provisioner import VolumeProvisioner
-from kubeloop.kube.event_recorder import EventRecorder
+from kubeloop.kube.events.event_recorder import EventRecorder
 from kubeloop.kube.objects.resources import (
     EVENTS,
     NODES,

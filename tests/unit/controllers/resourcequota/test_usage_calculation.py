@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubeloop.controllers.resourcequota.usage_calculation import status_patch
 from kubeloop.kube.objects.api_types import ResourceQuota, convert
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.values.quantities import parse_quantity
 
 
 def test_status_patch_keeps_unknown_and_drops_unlimited_names():

@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.devcluster.admission.default_plugins import DEFAULT_PLUGINS, parse_disabled_plugins
 from kubeloop.devcluster.server.apiserver import ServingSettings
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from support.apiserver.api_requests import InProcessApi
 
 DOCS = Path(__file__).parents[4] / "docs" / "devcluster.md"

@@ -6,8 +6,8 @@ import pytest
 
 from kubeloop.devcluster.api.served_resources import LIMIT_RANGES, RUNTIME_CLASSES
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode, decode_named
-from kubeloop.kube import times
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS, Resource
+from kubeloop.kube.values import times
 
 
 def pod(**spec: object) -> dict[str, object]:

@@ -14,7 +14,7 @@ from kubeloop.devcluster.simulation.device_files import (
     pools_of,
     read_devices,
 )
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 
 def read(folder: Path, text: str) -> tuple[DevicePool, ...]:

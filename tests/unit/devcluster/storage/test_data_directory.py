@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from kubeloop.devcluster.api.errors import NotDurable, StatusError
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.store import ObjectStore
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import CONFIG_MAPS, PODS
+from kubeloop.kube.user_error import UserError
 
 STEPS = st.lists(
     st.tuples(

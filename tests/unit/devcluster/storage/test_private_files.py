@@ -19,7 +19,7 @@ from kubeloop.devcluster.storage.private_files import (
     write_private_file,
 )
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 
 class LaterClock(SystemClock):

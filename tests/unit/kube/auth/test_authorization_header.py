@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.kube.auth.authorization_header import AuthorizedTransport, ReloadedAuthorization, StaticAuthorization
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 pytestmark = pytest.mark.virtual_time
 

@@ -13,7 +13,7 @@ from kubernetes_asyncio import client, config
 from kubeloop.kube.auth.credentials import connect, connect_with_token
 from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
 from kubeloop.kube.client.transport import TransportError
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from support.apiserver.kubeconfig_server import fetch_version, require_token
 
 

@@ -8,7 +8,7 @@ from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.auth.exec_plugin import connect_with_library
 from kubeloop.kube.client.endpoint import endpoint_from_url
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from support.apiserver.kubeconfig_server import fetch_version, require_token
 
 

@@ -9,7 +9,7 @@ import pytest
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.auth.impersonation import impersonation_headers
 from kubeloop.kube.auth.kubeconfig import KubeconfigEntry
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from support.apiserver.kubeconfig_server import fetch_version, require_token
 
 IMPERSONATION = {

@@ -9,7 +9,7 @@ import yaml
 
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.auth.kubeconfig import read_kubeconfig
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from support.apiserver.kubeconfig_server import fetch_version, require_token
 
 

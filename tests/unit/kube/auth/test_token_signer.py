@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from kubeloop.kube.auth.token_signer import read_token_signer
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 FORMATS = serialization.PrivateFormat
 

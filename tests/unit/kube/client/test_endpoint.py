@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kubeloop.kube.client.endpoint import endpoint_from_url
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "https://", "https://x:99999", "http://x:0", "https://[x"])

@@ -3,8 +3,8 @@
 import pytest
 
 from kubeloop.cli.apiserver import node_settings, serve
-from kubeloop.cli.options import DevClusterOptions, FeatureGateOptions, ServeOptions
-from kubeloop.kube.errors import UserError
+from kubeloop.cli.options.options import DevClusterOptions, FeatureGateOptions, ServeOptions
+from kubeloop.kube.user_error import UserError
 
 
 @pytest.mark.parametrize(

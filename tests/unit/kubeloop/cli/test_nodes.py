@@ -19,8 +19,8 @@ from kubeloop.cli.nodes import (
     _template,
     fail,
 )
-from kubeloop.cli.options import NewNodes
-from kubeloop.kube.errors import UserError
+from kubeloop.cli.options.options import NewNodes
+from kubeloop.kube.user_error import UserError
 
 
 @pytest.mark.parametrize(

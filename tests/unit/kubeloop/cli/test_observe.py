@@ -3,8 +3,8 @@
 import pytest
 
 from kubeloop.cli.observe import observe
-from kubeloop.cli.options import ObserveElectionOptions, ObserveOptions
-from kubeloop.kube.errors import UserError
+from kubeloop.cli.options.options import ObserveElectionOptions, ObserveOptions
+from kubeloop.kube.user_error import UserError
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kubeloop.cli.options import ElectionOptions, ObserveElectionOptions
+from kubeloop.cli.options.options import ElectionOptions, ObserveElectionOptions
 from kubeloop.cli.replica_election import check_election, settings_within_lease
-from kubeloop.kube.errors import UserError
-from kubeloop.process.control_plane import Settings
+from kubeloop.kube.user_error import UserError
+from kubeloop.process.control_plane.control_plane import Settings
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubeloop.cli.options import (
+from kubeloop.cli.options.options import (
     ControllerOptions,
     ElectionOptions,
     FeatureGateOptions,
@@ -11,7 +11,7 @@ from kubeloop.cli.options import (
     ServerOptions,
 )
 from kubeloop.cli.run import run
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 
 def test_inconsistent_election_options_are_rejected():

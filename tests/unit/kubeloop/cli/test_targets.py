@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.cli.targets import join_target, parse_target
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 
 @pytest.mark.parametrize(

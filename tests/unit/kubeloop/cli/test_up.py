@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kubeloop.cli import up
-from kubeloop.cli.options import ControllerOptions, DevClusterOptions, FeatureGateOptions, ProcessOptions
+from kubeloop.cli.options.options import ControllerOptions, DevClusterOptions, FeatureGateOptions, ProcessOptions
 from kubeloop.cli.progress_table import progress_table
 from kubeloop.cli.up import LogProgress
 from kubeloop.process.workload_progress import Progress, WorkloadProgress

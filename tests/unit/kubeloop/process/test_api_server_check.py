@@ -9,7 +9,7 @@ import pytest
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.transport import HttpResponse, TransportError
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.api_server_check import check_api_server
 
 URL = "https://10.0.0.1:6443"

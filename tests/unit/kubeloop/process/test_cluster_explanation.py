@@ -12,7 +12,6 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import (
@@ -27,6 +26,7 @@ from kubeloop.kube.objects.resources import (
     Resource,
 )
 from kubeloop.kube.objects.resources import PODS as PODS_RESOURCE
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.cluster_explanation import ClusterExplanation, gates_for
 from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.manifests import last_applied, read_manifests
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"

@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.errors import ServerUnreachable, UserError
+from kubeloop.kube.errors import ServerUnreachable
 from kubeloop.kube.objects.resources import (
     CONFIG_MAPS,
     CRON_JOBS,
@@ -18,6 +18,7 @@ from kubeloop.kube.objects.resources import (
     STATEFUL_SETS,
     Resource,
 )
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.manifests import LAST_APPLIED, Manifest, apply
 from kubeloop.tracing.recording.apply_recorder import MAX_OBJECTS, ApplyRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.process_files import (
     ProcessRecord,
     current_kubeconfig,

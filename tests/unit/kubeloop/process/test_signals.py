@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.signals import run_until_interrupted
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.testing.cluster_options import ClusterOptions, Options, cluster_options
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.testing import memory_cluster, virtual_time
 from kubeloop.testing.operations import ServerWarning, WaitFailed, WaitTimeout
 from kubeloop.testing.virtual_time import VirtualClock

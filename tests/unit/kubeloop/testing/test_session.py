@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.testing.session import Session
 
 

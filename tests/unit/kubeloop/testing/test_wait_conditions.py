@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.testing.wait_conditions import parse_condition
 
 POD: dict[str, Any] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.config.extenders import http_timeout_seconds
 from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS, ManagedResource

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.config import out_of_tree_plugins
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
-from kubeloop.process.scheduler_plugins import ALL_PLUGINS
+from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.config.plugin_args import (
     ARGS_TYPES,
     CPU_AND_MEMORY,

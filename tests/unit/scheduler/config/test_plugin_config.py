@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.config.plugin_args import InterPodAffinityArgs, NodeAffinityArgs
 from kubeloop.scheduler.config.plugin_config import args_type, decode_plugin_args
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.config.strict_decoding import decode_strictly
 
 

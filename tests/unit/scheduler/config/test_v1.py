@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
 from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.plugin_sets import PluginRef

@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.device_types import CapacityRequirements, Device
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.values.quantities import parse_quantity
 from kubeloop.scheduler.devices.capacity import consumed_capacity, has_capacity
 from support.objects.devices import device
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.values.quantities import parse_quantity
 from kubeloop.scheduler.devices.device_usage import DeviceUsage
 from support.objects.devices import allocated, claim, typed
 

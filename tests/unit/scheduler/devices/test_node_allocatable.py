@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.objects.api_types import to_json
-from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.values.quantities import parse_quantity
 from kubeloop.scheduler.cache.pod_requests import RequestRules
 from kubeloop.scheduler.devices.allocator import AllocatedDevice
 from kubeloop.scheduler.devices.errors import AllocationError

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.cel.parser import parse
-from kubeloop.kube.device_selectors import DeviceSelectorError
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.device_types import Device
+from kubeloop.kube.selectors.device_selectors import DeviceSelectorError
 from kubeloop.scheduler.devices.selectors import DeviceSelectors, fields_read
 
 DEVICE = {

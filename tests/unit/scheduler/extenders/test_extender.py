@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.kube.objects.resources import NODES
+from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.api.extender import ExtenderError
 from kubeloop.scheduler.cache.node_info import NodeInfo
 from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS, ManagedResource

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Struct
+from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint, cluster_event
 from kubeloop.scheduler.api.extension_points import RowFilterResult
 from kubeloop.scheduler.api.status import Code, Status

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.errors import UserError
-from kubeloop.process.scheduler_plugins import ALL_PLUGINS
+from kubeloop.kube.user_error import UserError
+from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet

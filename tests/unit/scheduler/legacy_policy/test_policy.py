@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.resources import SERVICES
+from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.config.load import load_configuration, read_configuration
 from kubeloop.scheduler.config.plugin_args import (
     CPU_AND_MEMORY,

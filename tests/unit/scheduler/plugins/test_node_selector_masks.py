@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.node_selectors import NodeSelectorMatcher, RequiredNodeAffinity
 from kubeloop.kube.objects.api_types import NodeSelector, convert
+from kubeloop.kube.selectors.node_selectors import NodeSelectorMatcher, RequiredNodeAffinity
 from kubeloop.scheduler.plugins.node_selector_masks import labels_of, node_selector_mask, required_affinity_rows
 
 LABELS: list[dict[str, str]] = [{}, {"disk": "ssd"}, {"disk": "hdd", "cores": "8"}, {"disk": "ssd", "cores": "16"}]

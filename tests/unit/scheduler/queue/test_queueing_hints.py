@@ -7,7 +7,7 @@ from typing import Any
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.resources import BY_GROUP_KIND
-from kubeloop.process.scheduler_plugins import ALL_PLUGINS
+from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ActionType, Hint
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.tracing.export.exporters import Exporters, configured_exporters
 from kubeloop.tracing.metrics_interface import TraceMetrics
 from kubeloop.tracing.spans.trace import Span, Trace

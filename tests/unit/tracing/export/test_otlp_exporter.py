@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.tracing.export import otlp_exporter
 from kubeloop.tracing.export.batch_thread import BatchSettings, BatchThread
 from kubeloop.tracing.export.otlp_exporter import ExportSettings, OtlpExporter, export_settings

@@ -8,7 +8,7 @@ import json
 import pytest
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter, SpanExportResult
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.tracing.export.batch_thread import BatchSettings
 from kubeloop.tracing.export.sdk_exporter import SdkExporter, new_span_exporter
 from kubeloop.tracing.spans.trace import Link, Span, SpanEvent, Trace

@@ -10,7 +10,7 @@ import stat
 import pytest
 
 from kubeloop.kube.clock import rfc3339
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.tracing.journal import trace_journal as journal_module
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts

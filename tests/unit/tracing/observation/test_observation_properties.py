@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeloop.kube import times
+from kubeloop.kube.values import times
 from kubeloop.tracing.export.otlp_encoding import TraceEncoder
 from kubeloop.tracing.spans.phase_times import phase_times
 from kubeloop.tracing.spans.pod_record import PodRecord

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.tracing.sampling.samplers import Sampler, TailRules, parse_tail_rules, sampler_from_environment
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

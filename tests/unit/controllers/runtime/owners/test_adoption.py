@@ -19,7 +19,7 @@ from kubeloop.controllers.runtime.owners.adoption import (
 )
 from kubeloop.kube.errors import Conflict, NotFound
 from kubeloop.kube.objects.api_types import LabelSelector, Pod, ReplicaSet, Status, convert
-from kubeloop.kube.selectors import selector_from
+from kubeloop.kube.selectors.selectors import selector_from
 
 SELECTOR = selector_from(LabelSelector(match_labels={"app": "web"}))
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}

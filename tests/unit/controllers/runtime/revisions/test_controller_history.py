@@ -23,7 +23,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.kube.errors import Conflict
 from kubeloop.kube.objects.api_types import ControllerRevision, LabelSelector, ObjectMeta, ReplicaSet, convert
 from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, REPLICA_SETS
-from kubeloop.kube.selectors import selector_from
+from kubeloop.kube.selectors.selectors import selector_from
 
 pytestmark = pytest.mark.virtual_time
 

@@ -14,7 +14,7 @@ from kubeloop.devcluster.kubelet.containers.container_answers import (
 )
 from kubeloop.devcluster.kubelet.stages.answer_files import read_container_answers
 from kubeloop.devcluster.kubelet.stages.files import read_stages
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 
 
 def document(kind: str, spec: str, metadata: str = "{name: p, namespace: shop}") -> str:

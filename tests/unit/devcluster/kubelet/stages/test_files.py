@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kubeloop.devcluster.kubelet.stages.files import Finalizers, read_stages
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from support.objects.stages import DELETE, SELECT_ALL, stage_text
 
 

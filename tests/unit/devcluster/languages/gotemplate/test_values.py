@@ -21,7 +21,7 @@ from kubeloop.devcluster.languages.gotemplate.values import (
     truth,
     type_of,
 )
-from kubeloop.kube.field_errors import quoted
+from kubeloop.kube.validation.field_errors import quoted
 
 
 @pytest.mark.parametrize(

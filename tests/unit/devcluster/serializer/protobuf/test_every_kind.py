@@ -23,7 +23,7 @@ from kubeloop.devcluster.serializer.protobuf.codec import (
 from kubeloop.devcluster.serializer.protobuf.wire import BYTES, wire_values
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.times import time_text
+from kubeloop.kube.values.times import time_text
 
 DEPTH = 6
 RECORDED = Path(__file__).parents[4] / "support" / "comparison" / "recorded_protobuf.json"

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kubeloop.kube.clock import SystemClock
-from kubeloop.process.control_plane import Settings
+from kubeloop.process.control_plane.control_plane import Settings
 from kubeloop.process.endpoint.explain_pages import add_explain_pages
 from kubeloop.process.endpoint.server import EndpointServer
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.kube.objects.resources import NAMESPACES
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.endpoint.owner_pods import cron_job_runs, find_owner, first_pending, owner_document, pods_of
 from kubeloop.process.endpoint.trace_targets import Target
 from support.apiserver.fake_apiserver import FakeApiServer

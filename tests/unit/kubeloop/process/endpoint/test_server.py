@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.endpoint.server import EndpointServer, RawResponse
 from support.processes.endpoints import serving
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.endpoint.trace_targets import Target, causes_of, resolve, resolve_owner
 
 PODS = [("shop", "web-1"), ("shop", "web-2"), ("default", "web-2"), ("test", "api")]

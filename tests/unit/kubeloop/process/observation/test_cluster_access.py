@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.observation.cluster_access import check_access
 from support.apiserver.fake_apiserver import FakeApiServer
 from support.apiserver.faulty_transport import WatchFault, injected_error

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Node, Pod, convert
+from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.api.extension_points import Placement, PodGroupAssignments, PodGroupInfo

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.objects.storage_types import PersistentVolume
-from kubeloop.kube.quantities import value
+from kubeloop.kube.values.quantities import value
 from kubeloop.scheduler.plugins.volumes.volume_binder import VolumeCandidates, matches_node
 from support.objects.plugin_volumes import make_claim, make_volume
 

@@ -1,0 +1,1 @@
+"""Kubernetes Events: the recorder, and the correlation of similar events before they are sent."""

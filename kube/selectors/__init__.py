@@ -1,0 +1,1 @@
+"""Selectors: of labels and fields, of nodes, in affinity terms of pods, and of devices by CEL."""

@@ -1,0 +1,444 @@
+"""The control plane of one process: informers, controllers, scheduler, tracing and events over one client.
+
+One shared informer per kind serves every component. Nesting defines the order: informers start first and stop last;
+events and traces come next, then controllers and scheduler. A component's modules are imported when it is created, so
+that the process can connect to the API server before slow imports (numpy above all).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import msgspec
+
+from kubeloop.controllers.runtime.queue.reconcile_pace import ReconcilePace
+from kubeloop.informers.factory import InformerFactory
+from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs
+from kubeloop.kube.auth.token_signer import SignToken
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.events.event_recorder import EventRecorder
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
+from kubeloop.kube.objects.resources import BY_GROUP_RESOURCE, DEPLOYMENTS, NODES, POD_GROUPS, PODS, Resource
+from kubeloop.kube.user_error import UserError
+from kubeloop.process.control_plane.controller_table import (
+    CONTROLLER_TABLE,
+    CONTROLLERS,
+    CONTROLLERS_BY_NAME,
+    SCHEDULER,
+    SERVICE_ACCOUNT_TOKEN,
+    ControllerDescriptor,
+    default_options,
+)
+from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
+from kubeloop.process.metrics.feature_metrics import FeatureGateCollector
+from kubeloop.process.metrics.loop_lag import LoopLag
+from kubeloop.process.metrics.metrics_registry import Registerer
+from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics, ScrapeTimeCollector
+from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
+from kubeloop.process.python_gc import importing
+from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.scheduler.lister_resources import lister_resources
+from kubeloop.tracing.export.exporters import TraceExporter
+from kubeloop.tracing.journal.trace_journal import TraceJournal
+from kubeloop.tracing.provider import RecordingSettings, Tracing
+from kubeloop.tracing.recording.pod_recorder import PodScope
+from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
+
+if TYPE_CHECKING:
+    from kubeloop.informers.store import Store
+    from kubeloop.kube.objects.api_types import Deployment, OwnerReference, Pod
+    from kubeloop.process.observation.top_owners import TopOwners
+    from kubeloop.scheduler.scheduler import Scheduler
+
+T = TypeVar("T")
+
+_SCHEDULER_MODULES = ("kubeloop.scheduler.scheduler", "kubeloop.process.control_plane.scheduler_plugins")
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Configuration of a control plane.
+
+    controllers: names from CONTROLLERS; those of a feature gate that is off do not run. controller_options: values of
+    the controllers' options by key, where they are not the default. development: the API server is kubeloop's own. It
+    is the only one, and controllers whose table row says so start with the first object of their resources. root_ca,
+    sign_token: see ControllerContext; without sign_token, serviceaccount-token does not run. trace_tail_rules: rules
+    for traces that are exported although the sampler rejected them. trace_until_ready: a trace ends when the pod is
+    Ready, else when it is bound. trace_annotate: workloads are annotated with a trace context, as pods always are.
+    """
+
+    controllers: frozenset[str] = frozenset(CONTROLLERS)
+    controller_options: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    development: bool = False
+    root_ca: str = ""
+    sign_token: SignToken | None = None
+    scheduler: SchedulerConfiguration = msgspec.field(default_factory=SchedulerConfiguration)
+    feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
+    trace_tail_rules: TailRules = NO_TAIL_RULES
+    trace_until_ready: bool = False
+    trace_annotate: bool = False
+
+
+class Component(Protocol):
+    """A controller or the scheduler: runs until cancelled."""
+
+    async def run(self) -> None: ...
+
+
+def parse_controllers(text: str) -> frozenset[str]:
+    """Return the controllers that the value of --controllers selects.
+
+    Entries are names of either form in the table, "*" for all, and "-name" to exclude one. Raises UserError.
+    """
+    kubernetes_names = {descriptor.kubernetes_name: descriptor.name for descriptor in CONTROLLER_TABLE}
+    enabled: set[str] = set()
+    disabled: set[str] = set()
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name = entry.removeprefix("-")
+        name = kubernetes_names.get(name, name)
+        if name == "*" and entry == "*":
+            enabled |= set(CONTROLLERS)
+        elif name not in CONTROLLERS:
+            raise UserError(
+                f"no controller named '{name}'", hint=f"there are {', '.join(CONTROLLERS)}, and '*' for all"
+            )
+        elif entry.startswith("-"):
+            disabled.add(name)
+        else:
+            enabled.add(name)
+    if not enabled - disabled:
+        raise UserError(
+            "no controller is left to run", hint="for example --controllers deployment,replicaset,scheduler"
+        )
+    return frozenset(enabled - disabled)
+
+
+def enabled_controllers(controllers: Set[str], gates: FeatureGates) -> frozenset[str]:
+    """Return those of `controllers` that have no feature gate, or one that is on."""
+    disabled = {row.name for row in CONTROLLER_TABLE if row.feature_gate and not gates.enabled(row.feature_gate)}
+    return frozenset(controllers - disabled)
+
+
+def import_components(controllers: Iterable[str]) -> None:
+    """Import the modules of these controllers ahead of ControlPlane.run()."""
+    for name in controllers:
+        _import_component(name)
+
+
+def initial_components(controllers: Set[str], *, development: bool) -> list[str]:
+    """Return those of `controllers` that start with the process, in order of creation."""
+    late = {row.name for row in CONTROLLER_TABLE if row.starts_with or row.development_server} if development else set()
+    return [name for name in CONTROLLERS if name in controllers and name not in late]
+
+
+def _import_component(name: str) -> None:
+    for module in _SCHEDULER_MODULES if name == SCHEDULER else (CONTROLLERS_BY_NAME[name].module,):
+        importlib.import_module(module)
+
+
+def watched_resources(name: str, gates: FeatureGates) -> list[Resource[Any]]:
+    """Return the resources that a component watches: their informers can start before its modules are imported."""
+    if name == SCHEDULER:
+        return [NODES, PODS, *lister_resources(gates).values()]
+    return _served_resources(CONTROLLERS_BY_NAME[name].watches, gates)
+
+
+def _served_resources(names: str, gates: FeatureGates) -> list[Resource[Any]]:
+    """Return the resources of these names without those whose feature gate is disabled."""
+    resources = [BY_GROUP_RESOURCE[name] for name in names.split()]
+    return [resource for resource in resources if not resource.gate or gates.enabled(resource.gate)]
+
+
+class ControlPlane:
+    """All components of one process, over one client.
+
+    `informers`, `tracing` and `scheduler` are public for progress display, `kubeloop trace` and `kubeloop explain`.
+    scheduler: None if this process runs none, and before run() has created it. components_created: set when run() has
+    created all components; synced: set when their caches are filled as well. dump_requested: set it to write the
+    scheduler's cache and queue to the log.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        registry: Registerer,
+        exporter: TraceExporter | None = None,
+        open_journal: Callable[[], TraceJournal] | None = None,
+    ) -> None:
+        """`exporter` replaces the one that the environment configures; `open_journal` opens the journal of traces, if
+        they are exported."""
+        self.client = client
+        unable = frozenset() if settings.sign_token is not None else {SERVICE_ACCOUNT_TOKEN}
+        self.settings = settings = msgspec.structs.replace(
+            settings, controllers=enabled_controllers(settings.controllers, settings.feature_gates) - unable
+        )
+        self.informers = InformerFactory(client, clock=clock, rng=rng)
+        self.tracing = self._new_tracing(clock, rng, registry, exporter, open_journal)
+        self.lag = LoopLag(registry)
+        self.components_created = asyncio.Event()
+        self.synced = asyncio.Event()
+        self.scheduler: Scheduler | None = None
+        self.dump_requested = asyncio.Event()
+        self._clock = clock
+        self._rng = rng
+        self._registry = registry
+        self._recorder = EventRecorder(client, clock=clock, rng=rng, server_is_busy=self._server_is_busy)
+        self._pace = ReconcilePace(self._has_urgent_work, self._server_is_busy)
+        self._controller_metrics = PrometheusControllerMetrics(registry)
+        registry.register(FeatureGateCollector(settings.feature_gates))
+        self._top_owners: TopOwners | None = None  # created when a pod needs it
+        self._top_owner_needed = asyncio.Event()
+        self._trace_handlers: list[HandlerRegistration[Any]] = []
+        self._record_pods()
+
+    @property
+    def deployments(self) -> Store[Deployment] | None:
+        """Cached Deployments; None unless the Deployment controller runs: pages alone do not justify an informer."""
+        return self.informers.informer(DEPLOYMENTS).store if "deployment" in self.settings.controllers else None
+
+    async def run(
+        self,
+        elect: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None = None,
+        *,
+        import_in_background: bool = False,
+    ) -> None:
+        """Run until cancelled. `elect` decides when controllers and scheduler run (leader election); by default they
+        run immediately. With `import_in_background`, a thread imports the components while caches fill, and each
+        component starts as soon as it is imported.
+
+        Raises ExceptionGroup if a component crashes; all others are then cancelled. A UserError for an invalid
+        configuration is in such a group, or is raised before the first request to the API server. Cancellation:
+        bindings in flight, events and spans are drained first, for a bounded time.
+        """
+        loop = asyncio.get_running_loop()
+        settings = self.settings
+        initial = initial_components(settings.controllers, development=settings.development)
+        components: dict[str, asyncio.Future[Component]] = {name: loop.create_future() for name in initial}
+        if import_in_background:
+            for name in components:
+                for resource in watched_resources(name, settings.feature_gates):
+                    self.informers.informer(resource)
+        else:
+            for name, future in components.items():
+                future.set_result(self._create_component(name))
+            self.components_created.set()
+        self.tracing.is_leader = elect is None
+        async with asyncio.TaskGroup() as outer:
+            outer.create_task(self.lag.run(), name="loop-lag")
+            outer.create_task(self._dump_on_request(), name="dump")
+            outer.create_task(self._read_top_owners(), name="top-owners")
+            informers_task = outer.create_task(self.informers.run(), name="informers")
+            if import_in_background:
+                outer.create_task(self._create_components_in_background(components), name="imports")
+            try:
+                async with asyncio.TaskGroup() as reporting:
+                    tasks = [
+                        reporting.create_task(self.tracing.run(), name="tracing"),
+                        reporting.create_task(self._recorder.run(), name="events"),
+                    ]
+                    try:
+                        await self.informers.wait_synced()
+                        for handler in self._trace_handlers:
+                            await handler.wait_synced()
+                        self.tracing.restored_pods.informer_synced()
+                        self.tracing.groups.informer_synced()
+                        if not import_in_background:
+                            self.synced.set()
+                        await (elect or _run_immediately)(lambda: self._run_components(components))
+                    finally:
+                        for task in tasks:
+                            task.cancel()
+            finally:
+                informers_task.cancel()
+
+    async def _create_components_in_background(self, components: dict[str, asyncio.Future[Component]]) -> None:
+        """Import and create one component after the other."""
+        with importing():
+            for name, future in components.items():
+                await asyncio.to_thread(_import_component, name)
+                future.set_result(self._create_component(name))
+        self.components_created.set()
+        await self.informers.wait_synced()
+        self.synced.set()
+
+    async def _run_components(self, components: dict[str, asyncio.Future[Component]]) -> None:
+        if not self.tracing.is_leader:
+            self.tracing.start_leading()
+        async with asyncio.TaskGroup() as group:
+            for row in CONTROLLER_TABLE:
+                late = row.name in self.settings.controllers and row.name not in components
+                if late and not row.development_server:
+                    group.create_task(self._run_late(row), name=row.name)
+            for name, future in components.items():
+                component = await future
+                group.create_task(component.run(), name=name)
+
+    async def _run_late(self, row: ControllerDescriptor) -> None:
+        """Run a controller from the first object of its resources on.
+
+        Begins to watch before the garbage collector does, which then shares the informers.
+        """
+        resources = _served_resources(row.starts_with, self.settings.feature_gates)
+        await self.informers.wait_for_object(resources, row.starts_when)
+        await asyncio.to_thread(_import_component, row.name)
+        await self._create_component(row.name).run()
+
+    async def _dump_on_request(self) -> None:
+        await self.dump_requested.wait()
+        from kubeloop.process.control_plane.scheduler_dump import dump_on_request
+
+        await dump_on_request(self.client, self.dump_requested, lambda: self.scheduler)
+
+    async def _read_top_owners(self) -> None:
+        await self._top_owner_needed.wait()
+        module = await asyncio.to_thread(importlib.import_module, "kubeloop.process.observation.top_owners")
+        self._top_owners = module.TopOwners(self.client)
+        await self._top_owners.run()
+
+    def _find_top_owner(self, namespace: str, controller: OwnerReference) -> tuple[str, str] | None:
+        if self._top_owners is None:
+            self._top_owner_needed.set()
+            return None
+        top_owner = self._top_owners.find(namespace, controller)
+        return (top_owner.kind, top_owner.name) if top_owner is not None else None
+
+    def _new_tracing(
+        self,
+        clock: Clock,
+        rng: random.Random,
+        registry: Registerer,
+        exporter: TraceExporter | None,
+        open_journal: Callable[[], TraceJournal] | None,
+    ) -> Tracing:
+        settings = self.settings
+        metrics = PrometheusTraceMetrics(registry)
+        tracing = Tracing(
+            clock=clock,
+            rng=rng,
+            exporter=exporter,
+            settings=RecordingSettings(
+                scope=PodScope(
+                    schedulers=self._scheduler_names(),
+                    creators=frozenset(
+                        descriptor.creates_pods_for
+                        for descriptor in CONTROLLER_TABLE
+                        if descriptor.name in settings.controllers and descriptor.creates_pods_for
+                    ),
+                ),
+                tail_rules=settings.trace_tail_rules,
+                until_ready=settings.trace_until_ready,
+                annotates=settings.trace_annotate,
+            ),
+            metrics=metrics,
+            find_top_owner=self._find_top_owner,
+            open_journal=open_journal,
+        )
+        metrics.open.set_function(tracing.open_pods.count)
+        return tracing
+
+    def _create_component(self, name: str) -> Component:
+        """Create one of CONTROLLERS, which registers with the informers. Raises UserError."""
+        if name == SCHEDULER:
+            self.scheduler = self._new_scheduler()
+            return self.scheduler
+        from kubeloop.controllers.runtime.controller_context import ControllerContext
+        from kubeloop.controllers.runtime.writes.status_delay import STATUS_DELAY_SECONDS
+
+        descriptor = CONTROLLERS_BY_NAME[name]
+        options = {**default_options(), **self.settings.controller_options}
+        context = ControllerContext(
+            client=self.client,
+            informers=self.informers,
+            clock=self._clock,
+            traces=self.tracing.reconciles,
+            pod_traces=self.tracing.pods,
+            events=self._recorder.for_component(descriptor.event_component or descriptor.kubernetes_name),
+            metrics=self._controller_metrics,
+            feature_gates=self.settings.feature_gates,
+            workers=options[descriptor.concurrency.key] if descriptor.concurrency is not None else 1,
+            options=options,
+            single_api_server=self.settings.development,
+            root_ca=self.settings.root_ca,
+            sign_token=self.settings.sign_token,
+            status_delay_seconds=STATUS_DELAY_SECONDS,
+            pace=self._pace,
+        )
+        factory = descriptor.factory.rpartition(":")[2]
+        component: Component = getattr(importlib.import_module(descriptor.module), factory)(context)
+        return component
+
+    def _has_urgent_work(self) -> bool:
+        return self.scheduler is not None and self.scheduler.has_urgent_work
+
+    def _server_is_busy(self) -> bool:
+        return self.scheduler is not None and self.scheduler.waits_for_busy_server
+
+    def _new_scheduler(self) -> Scheduler:
+        from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
+        from kubeloop.scheduler.context import SchedulerContext
+        from kubeloop.scheduler.scheduler import Scheduler
+
+        context = SchedulerContext(
+            client=self.client,
+            clock=self._clock,
+            rng=self._rng,
+            recorder_for=functools.cache(self._recorder.for_component),
+            traces=self.tracing.pods,
+            metrics=PrometheusSchedulerMetrics(self._registry, self.settings.feature_gates),
+            feature_gates=self.settings.feature_gates,
+            group_traces=self.tracing.groups,
+        )
+        scheduler = Scheduler(context, self.informers, self.settings.scheduler, ALL_PLUGINS)
+        self._registry.register(ScrapeTimeCollector(scheduler.gauges))
+        return scheduler
+
+    def _record_pods(self) -> None:
+        """Pass every pod event to the trace recorder, before any other handler receives it."""
+        traces = self.tracing.pods
+        self._record_events(PODS, traces.observed, traces.deleted)
+        if SCHEDULER in self.settings.controllers and self.settings.feature_gates.enabled("GenericWorkload"):
+            self._record_pod_groups(self._scheduler_names())
+
+    def _scheduler_names(self) -> frozenset[str]:
+        """Return the names of the schedulers that this process runs."""
+        if SCHEDULER not in self.settings.controllers:
+            return frozenset()
+        return frozenset(profile.scheduler_name for profile in self.settings.scheduler.profiles)
+
+    def _record_pod_groups(self, schedulers: Set[str]) -> None:
+        """Pass the events of pod groups, and of their pods that this process schedules, to the trace recorder."""
+        groups = self.tracing.groups
+
+        def pod_observed(pod: Pod) -> None:
+            if pod.spec.scheduling_group is not None and pod.spec.scheduler_name in schedulers:
+                groups.pod_observed(pod)
+
+        def pod_deleted(pod: Pod) -> None:
+            if pod.spec.scheduling_group is not None:
+                groups.pod_deleted(pod)
+
+        self._record_events(PODS, pod_observed, pod_deleted)
+        self._record_events(POD_GROUPS, groups.group_observed, groups.group_deleted)
+
+    def _record_events(
+        self, resource: Resource[T], observed: Callable[[T], None], deleted: Callable[[T], None]
+    ) -> None:
+        handler = ResourceEventHandlerFuncs[T](
+            on_add=lambda obj, _initial: observed(obj),
+            on_update=lambda _old, obj: observed(obj),
+            on_delete=lambda obj, _unknown: deleted(obj),
+        )
+        self._trace_handlers.append(self.informers.informer(resource).add_handler(handler))
+
+
+async def _run_immediately(run: Callable[[], Awaitable[None]]) -> None:
+    await run()
