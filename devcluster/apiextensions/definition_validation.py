@@ -175,10 +175,7 @@ def _has_status(version: JSON) -> bool:
 
 
 def _require_one_of(errors: ErrorList, path: str, value: str, accepted: tuple[str, ...]) -> None:
-    if not value:
-        errors.required(path)
-    elif value not in accepted:
-        errors.not_supported(path, value, accepted)
+    errors.required_one_of(path, value, accepted)
 
 
 def _validate_names(errors: ErrorList, names: JSON, path: str) -> None:
@@ -259,8 +256,7 @@ def _validate_scale(errors: ErrorList, scale: JSON, path: str) -> None:
 
 
 def _validate_column(errors: ErrorList, column: JSON, path: str) -> None:
-    if not column.get("name"):
-        errors.required(f"{path}.name")
+    errors.required_fields(path, column, "name")
     types = f"must be one of {','.join(_COLUMN_TYPES)}"
     if not column.get("type"):
         errors.required(f"{path}.type", types)
@@ -302,8 +298,7 @@ def _validate_selectable_fields(errors: ErrorList, fields: list[JSON], schema: S
             errors.duplicate(field_path, json_path)
         else:
             json_paths.append(json_path)
-    if len(json_paths) > _MAX_SELECTABLE:
-        errors.too_many(path, len(json_paths), _MAX_SELECTABLE)
+    errors.at_most(path, json_paths, _MAX_SELECTABLE)
 
 
 def _validate_conversion(errors: ErrorList, conversion: JSON) -> None:

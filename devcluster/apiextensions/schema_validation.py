@@ -361,8 +361,7 @@ def _check_openapi(
 ) -> None:
     """Validate the OpenAPI v3 fields. `no_defaults`: the reason why no default is allowed here, "" if one is."""
     type_, items = schema.get("type") or "", schema.get("items")
-    if type_ and type_ not in _TYPES:
-        errors.not_supported(f"{path}.type", type_, _TYPES)
+    errors.one_of(f"{path}.type", type_ or None, _TYPES)
     if schema.get("default") is not None and no_defaults:
         errors.forbidden(f"{path}.default", f"must not be set {no_defaults}")
     for name, message in _NOT_SUPPORTED:
@@ -405,8 +404,7 @@ def _check_extensions(errors: ErrorList, schema: Schema, path: str) -> None:
     map_type, list_type = schema.get(MAP_TYPE), schema.get(LIST_TYPE)
     if map_type is not None:
         _has_wrong_type(errors, schema, "object", MAP_TYPE, path)
-        if map_type not in ("atomic", "granular"):
-            errors.not_supported(f"{path}.{MAP_TYPE}", map_type, ("atomic", "granular"))
+        errors.one_of(f"{path}.{MAP_TYPE}", map_type, ("atomic", "granular"))
     items = schema.get("items") if isinstance(schema.get("items"), dict) else None
     if list_type is not None and not _has_wrong_type(errors, schema, "array", LIST_TYPE, path) and list_type == "set":
         message = f"must be atomic as item of a list with {LIST_TYPE}=set"
@@ -414,8 +412,7 @@ def _check_extensions(errors: ErrorList, schema: Schema, path: str) -> None:
             errors.invalid(f"{path}.items.{LIST_TYPE}", items[LIST_TYPE], message)
         elif items and items.get("type") == "object" and items.get(MAP_TYPE) != "atomic":
             errors.invalid(f"{path}.items.{MAP_TYPE}", items.get(LIST_TYPE), message)
-    if list_type is not None and list_type not in ("atomic", "set", "map"):
-        errors.not_supported(f"{path}.{LIST_TYPE}", list_type, ("atomic", "set", "map"))
+    errors.one_of(f"{path}.{LIST_TYPE}", list_type, ("atomic", "set", "map"))
     keys = schema.get(LIST_KEYS) or []
     if keys and list_type != "map":
         message = f"must be map if {LIST_KEYS} is non-empty"
@@ -496,8 +493,7 @@ def _check_rule_text(errors: ErrorList, schema: Schema, rule: JSON, path: str) -
     message_expression, field = rule.get("messageExpression") or "", rule.get("fieldPath") or ""
     if message_expression and not message_expression.strip():
         errors.required(f"{path}.messageExpression", "messageExpression must be non-empty if specified")
-    if rule.get("reason") and rule["reason"] not in _REASONS:
-        errors.not_supported(f"{path}.reason", rule["reason"], _REASONS)
+    errors.one_of(f"{path}.reason", rule.get("reason") or None, _REASONS)
     if field and not field.strip():
         errors.invalid(f"{path}.fieldPath", field, "must be non-empty if specified")
     if _has_newlines(field):

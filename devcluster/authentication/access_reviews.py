@@ -130,4 +130,4 @@ def _validate_selector(causes: ErrorList, path: str, selector: JSON) -> None:
         if not is_field_selector:
             validate_label_name(causes, f"{where}.key", key)
             for j, value in enumerate(values):
-                causes.invalid_each(f"{where}.values[{j}]", value, label_value(value))
+                causes.check(f"{where}.values[{j}]", value, label_value)

@@ -56,10 +56,8 @@ def validate_match_resources(errors: ErrorList, path: str, match: JSON) -> None:
 def _validate_match_rule(errors: ErrorList, path: str, rule: JSON) -> None:
     seen: set[str] = set()
     for index, name in enumerate(rule.get("resourceNames") or ()):
-        errors.invalid_each(f"{path}.resourceNames[{index}]", name, path_segment(name))
-        if name in seen:
-            errors.duplicate(f"{path}.resourceNames[{index}]", name)
-        seen.add(name)
+        errors.check(f"{path}.resourceNames[{index}]", name, path_segment)
+        errors.unique(f"{path}.resourceNames[{index}]", name, seen)
     operations, groups = rule.get("operations") or (), rule.get("apiGroups") or ()
     versions = rule.get("apiVersions") or ()
     if not operations:
@@ -139,7 +137,7 @@ def _validate_param_ref(errors: ErrorList, path: str, reference: JSON) -> None:
     name, selector = reference.get("name", ""), reference.get("selector")
     exclusive = "name and selector are mutually exclusive"
     if name:
-        errors.invalid_each(f"{path}.name", name, path_segment(name))
+        errors.check(f"{path}.name", name, path_segment)
         if selector is not None:
             errors.forbidden(f"{path}.name", exclusive)
     if selector is not None:
@@ -194,8 +192,7 @@ def validate_match_conditions(
     errors: ErrorList, path: str, conditions: Sequence[JSON], expressions: Expressions
 ) -> None:
     seen: set[str] = set()
-    if len(conditions) > _MAX_CONDITIONS:
-        errors.too_many(path, len(conditions), _MAX_CONDITIONS)
+    errors.at_most(path, conditions, _MAX_CONDITIONS)
     for index, condition in enumerate(conditions):
         where, name, text = f"{path}[{index}]", condition.get("name", ""), condition.get("expression", "").strip()
         if not text:
@@ -209,10 +206,8 @@ def validate_match_conditions(
         if not name:
             errors.required(f"{where}.name")
             continue
-        errors.invalid_each(f"{where}.name", name, qualified_name(name))
-        if name in seen:
-            errors.duplicate(f"{where}.name", name)
-        seen.add(name)
+        errors.check(f"{where}.name", name, qualified_name)
+        errors.unique(f"{where}.name", name, seen)
 
 
 def _validate_variables(errors: ErrorList, path: str, variables: Sequence[JSON], expressions: Expressions) -> None:
@@ -250,8 +245,7 @@ def validate_policy_spec(
         errors.required("spec.matchConstraints")
     else:
         validate_match_resources(errors, "spec.matchConstraints", match)
-        if not match.get("resourceRules"):
-            errors.required("spec.matchConstraints.resourceRules")
+        errors.required_fields("spec.matchConstraints", match, "resourceRules")
         validate_rule_operations(errors, "spec.matchConstraints", match, operations)
     if with_match_conditions:
         validate_match_conditions(errors, "spec.matchConditions", spec.get("matchConditions") or (), expressions)
@@ -272,10 +266,7 @@ def match_conditions_changed(obj: JSON, old: JSON) -> bool:
 def validate_binding(errors: ErrorList, obj: JSON, operations: Sequence[str] = ()) -> JSON:
     spec: JSON = obj["spec"]
     name = spec.get("policyName", "")
-    if not name:
-        errors.required("spec.policyName")
-    else:
-        errors.invalid_each("spec.policyName", name, dns_subdomain(name))
+    errors.check_required("spec.policyName", name, dns_subdomain)
     if spec.get("paramRef") is not None:
         _validate_param_ref(errors, "spec.paramRef", spec["paramRef"])
     if spec.get("matchResources") is not None:

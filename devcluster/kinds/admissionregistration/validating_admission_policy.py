@@ -62,7 +62,7 @@ def _validate_audit_annotations(
     for index, annotation in enumerate(annotations):
         where, key, text = f"{path}[{index}]", annotation.get("key", ""), annotation.get("valueExpression", "")
         if owner:
-            errors.invalid_each(f"{where}.key", f"{owner}/{key}", qualified_name(f"{owner}/{key}"))
+            errors.check(f"{where}.key", f"{owner}/{key}", qualified_name)
         else:
             errors.invalid(f"{where}.key", key, "requires metadata.name be non-empty")
         trimmed = text.strip()
@@ -73,9 +73,7 @@ def _validate_audit_annotations(
         else:
             compiled = expressions.environment.compile(trimmed, STRING_OR_NULL_RESULT)
             report_compile_errors(errors, f"{where}.valueExpression", compiled, text)
-        if key in seen:
-            errors.duplicate(f"{where}.key", key)
-        seen.add(key)
+        errors.unique(f"{where}.key", key, seen)
 
 
 def _validate_validating_policy_spec(errors: ErrorList, obj: JSON, *, with_match_conditions: bool = True) -> None:
@@ -107,8 +105,7 @@ def validate_validating_policy_status_update(errors: ErrorList, obj: JSON, old: 
     warnings = (status.get("typeChecking") or {}).get("expressionWarnings") or ()
     for index, warning in enumerate(warnings):
         where = f"status.typeChecking.expressionWarnings[{index}]"
-        if not warning.get("warning"):
-            errors.required(f"{where}.warning")
+        errors.required_fields(where, warning, "warning")
         if not warning.get("fieldRef", "").strip():
             errors.required(f"{where}.fieldRef")
     validate_conditions(errors, "status.conditions", status.get("conditions") or ())

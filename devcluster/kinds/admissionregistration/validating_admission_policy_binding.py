@@ -21,9 +21,7 @@ def validate_validating_binding(errors: ErrorList, obj: JSON) -> None:
     actions = validate_binding(errors, obj).get("validationActions") or ()
     for index, action in enumerate(actions):
         validate_enum(errors, f"{path}[{index}]", action, _ACTIONS)
-        if action in seen:
-            errors.duplicate(f"{path}[{index}]", action)
-        seen.add(action)
+        errors.unique(f"{path}[{index}]", action, seen)
     if "Deny" in seen and "Warn" in seen:
         detail = (
             "must not contain both Deny and Warn (repeating the same validation failure information in the API "

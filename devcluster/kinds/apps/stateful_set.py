@@ -78,7 +78,7 @@ def _validate_stateful_set_spec(
     errors.not_negative("spec.ordinals.start", spec.get("ordinals", {}).get("start"))
     service = spec.get("serviceName", "")
     if is_new and service:
-        errors.invalid_each("spec.serviceName", service, dns_label(service))
+        errors.check("spec.serviceName", service, dns_label)
     selector, template = spec.get("selector"), spec.get("template", {})
     validate_workload_selector(errors, "spec.selector", selector, "empty selector is invalid for statefulset")
     if not is_valid_selector(selector):
@@ -132,8 +132,7 @@ def _validate_rolling_update(errors: ErrorList, path: str, rolling: JSON) -> Non
 def _validate_claim_retention_policy(errors: ErrorList, path: str, spec: JSON) -> None:
     policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
     for name in ("whenDeleted", "whenScaled"):
-        if name in policy and policy[name] not in ("Retain", "Delete"):
-            errors.not_supported(f"{path}.{name}", policy[name], ("Retain", "Delete"))
+        errors.one_of(f"{path}.{name}", policy.get(name), ("Retain", "Delete"))
 
 
 _STATEFUL_SET_OPEN = frozenset(

@@ -77,17 +77,13 @@ def validate_horizontal_pod_autoscaler_update(errors: ErrorList, obj: JSON, old:
 
 def validate_horizontal_pod_autoscaler_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
-    for name in ("currentReplicas", "desiredReplicas"):
-        errors.not_negative(f"status.{name}", obj.get("status", {}).get(name))
+    errors.not_negative_fields("status", obj.get("status", {}), "currentReplicas", "desiredReplicas")
 
 
 def _validate_object_reference(errors: ErrorList, path: str, reference: JSON, *, allow_core_group: bool) -> None:
     for name in ("kind", "name"):
         text = reference.get(name, "")
-        if text:
-            errors.invalid_each(f"{path}.{name}", text, path_segment(text))
-        else:
-            errors.required(f"{path}.{name}")
+        errors.check_required(f"{path}.{name}", text, path_segment)
     version = reference.get("apiVersion", "")
     if version.count("/") > 1:
         errors.invalid(f"{path}.apiVersion", version, f"unexpected GroupVersion string: {version}")
@@ -100,8 +96,7 @@ def _validate_metric(errors: ErrorList, path: str, metric: JSON) -> None:
     if not kind:
         errors.required(f"{path}.type", "must specify a metric source type")
     supported = sorted(_SOURCES)
-    if kind not in _SOURCES:
-        errors.not_supported(f"{path}.type", kind, supported)
+    errors.one_of(f"{path}.type", kind, supported)
     sources = [name for name in _SOURCES.values() if metric.get(name) is not None]
     if sources:
         _SOURCE_VALIDATORS[sources[0]](errors, f"{path}.{sources[0]}", metric[sources[0]])
@@ -118,10 +113,7 @@ def _validate_metric(errors: ErrorList, path: str, metric: JSON) -> None:
 
 def _validate_identifier(errors: ErrorList, path: str, identifier: JSON) -> None:
     name = identifier.get("name", "")
-    if name:
-        errors.invalid_each(f"{path}.name", name, path_segment(name))
-    else:
-        errors.required(f"{path}.name", "must specify a metric name")
+    errors.check_required(f"{path}.name", name, path_segment, "must specify a metric name")
 
 
 def _validate_target(errors: ErrorList, path: str, target: JSON) -> None:
@@ -180,10 +172,7 @@ def _validate_container_resource_metric(errors: ErrorList, path: str, source: JS
         validate_container_resource_name(errors, f"{path}.name", name)
     else:
         errors.required(f"{path}.name", "must specify a resource name")
-    if container:
-        errors.invalid_each(f"{path}.container", container, dns_label(container))
-    else:
-        errors.required(f"{path}.container", "must specify a container")
+    errors.check_required(f"{path}.container", container, dns_label, "must specify a container")
     _validate_utilization_or_value(errors, f"{path}.target", source.get("target") or {})
 
 
@@ -213,14 +202,12 @@ def _validate_scaling_rules(errors: ErrorList, path: str, rules: JSON) -> None:
     if seconds is not None and seconds > _MAX_STABILIZATION_SECONDS:
         detail = f"must be less than or equal to {_MAX_STABILIZATION_SECONDS}"
         errors.invalid(f"{path}.stabilizationWindowSeconds", seconds, detail)
-    if selection is not None and selection not in _SELECTIONS:
-        errors.not_supported(f"{path}.selectPolicy", selection, _SELECTIONS)
+    errors.one_of(f"{path}.selectPolicy", selection, _SELECTIONS)
     if not policies:
         errors.required(f"{path}.policies", "must specify at least one Policy")
     for i, policy in enumerate(policies or ()):
         where, kind, period = f"{path}.policies[{i}]", policy.get("type", ""), policy.get("periodSeconds", 0)
-        if kind not in _POLICIES:
-            errors.not_supported(f"{where}.type", kind, _POLICIES)
+        errors.one_of(f"{where}.type", kind, _POLICIES)
         if policy.get("value", 0) <= 0:
             errors.invalid(f"{where}.value", policy.get("value", 0), "must be greater than zero")
         if period <= 0:

@@ -54,10 +54,7 @@ def _validate_cron_job_spec(errors: ErrorList, spec: JSON, old: JSON | None = No
     if zone is not None and zone != before.get("timeZone"):
         _validate_time_zone(errors, zone)
     policy = spec.get("concurrencyPolicy", "")
-    if not policy:
-        errors.required("spec.concurrencyPolicy")
-    elif policy not in ("Allow", "Forbid", "Replace"):
-        errors.not_supported("spec.concurrencyPolicy", policy, ("Allow", "Forbid", "Replace"))
+    errors.required_one_of("spec.concurrencyPolicy", policy, ("Allow", "Forbid", "Replace"))
     job = spec.get("jobTemplate", {}).get("spec", {})
     validate_job_spec(errors, _TEMPLATE_SPEC, job, template_before(before.get("jobTemplate")))
     if job.get("selector") is not None:
@@ -65,8 +62,7 @@ def _validate_cron_job_spec(errors: ErrorList, spec: JSON, old: JSON | None = No
         errors.invalid(f"{_TEMPLATE_SPEC}.selector", job["selector"], detail, LABEL_SELECTOR)
     if job.get("manualSelector"):
         errors.not_supported(f"{_TEMPLATE_SPEC}.manualSelector", True, ("nil", "false"))
-    for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
-        errors.not_negative(f"spec.{name}", spec.get(name))
+    errors.not_negative_fields("spec", spec, "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
 
 
 def _validate_schedule(errors: ErrorList, schedule: str, zone: str | None, *, had_zone: bool) -> None:

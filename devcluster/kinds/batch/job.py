@@ -100,17 +100,14 @@ def _validate_selector(errors: ErrorList, spec: JSON) -> None:
 
 
 def validate_job_spec(errors: ErrorList, path: str, spec: JSON, old_template: JSON | None = None) -> None:
-    for name in _NOT_NEGATIVE_FIELDS:
-        errors.not_negative(f"{path}.{name}", spec.get(name))
-        if name == "maxFailedIndexes" and name in spec and "backoffLimitPerIndex" not in spec:
-            errors.required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
+    errors.not_negative_fields(path, spec, *_NOT_NEGATIVE_FIELDS)
+    if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
+        errors.required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
     if "managedBy" in spec:
         validate_domain_prefixed_path(errors, f"{path}.managedBy", spec["managedBy"])
-        if len(spec["managedBy"].encode()) > _MAX_MANAGED_BY_BYTES:
-            errors.too_long(f"{path}.managedBy", _MAX_MANAGED_BY_BYTES)
+        errors.at_most_bytes(f"{path}.managedBy", spec["managedBy"], _MAX_MANAGED_BY_BYTES)
     mode = spec.get("completionMode")
-    if mode is not None and mode not in ("NonIndexed", "Indexed"):
-        errors.not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
+    errors.one_of(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
     if mode == "Indexed":
         _validate_indexed_job(errors, path, spec)
     elif mode in (None, "NonIndexed"):
@@ -127,8 +124,7 @@ def validate_job_spec(errors: ErrorList, path: str, spec: JSON, old_template: JS
             _validate_success_policy(errors, f"{path}.successPolicy.rules", spec)
     replacement = spec.get("podReplacementPolicy")
     supported = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
-    if replacement is not None and replacement not in supported:
-        errors.not_supported(f"{path}.podReplacementPolicy", replacement, supported)
+    errors.one_of(f"{path}.podReplacementPolicy", replacement, supported)
     validate_pod_template_spec(errors, f"{path}.template", template, old_template)
     where, policy = f"{path}.template.spec.restartPolicy", template.get("spec", {}).get("restartPolicy", "")
     if policy in ("", "Always"):
@@ -170,8 +166,7 @@ def _valid_values(names: Sequence[str]) -> str:
 
 def _validate_failure_policy(errors: ErrorList, path: str, spec: JSON) -> None:
     rules, pod_spec = spec["podFailurePolicy"].get("rules") or (), spec.get("template", {}).get("spec", {})
-    if len(rules) > _MAX_RULES:
-        errors.too_many(path, len(rules), _MAX_RULES)
+    errors.at_most(path, rules, _MAX_RULES)
     containers = {
         container.get("name", "") for kind in ("containers", "initContainers") for container in pod_spec.get(kind) or ()
     }
@@ -195,10 +190,7 @@ def _validate_failure_policy(errors: ErrorList, path: str, spec: JSON) -> None:
 
 def _validate_exit_codes(errors: ErrorList, path: str, codes: JSON, containers: set[str]) -> None:
     operator, values, name = codes.get("operator", ""), codes.get("values") or [], codes.get("containerName")
-    if not operator:
-        errors.required(f"{path}.operator", _valid_values(("In", "NotIn")))
-    elif operator not in ("In", "NotIn"):
-        errors.not_supported(f"{path}.operator", operator, ("In", "NotIn"))
+    errors.required_one_of(f"{path}.operator", operator, ("In", "NotIn"), _valid_values(("In", "NotIn")))
     if name is not None and name not in containers:
         detail = "must be one of the container or initContainer names in the pod template"
         errors.invalid(f"{path}.containerName", name, detail)
@@ -216,23 +208,18 @@ def _validate_exit_codes(errors: ErrorList, path: str, codes: JSON, containers: 
 
 
 def _validate_pod_conditions(errors: ErrorList, path: str, patterns: Sequence[JSON]) -> None:
-    if len(patterns) > _MAX_PATTERNS:
-        errors.too_many(path, len(patterns), _MAX_PATTERNS)
+    errors.at_most(path, patterns, _MAX_PATTERNS)
     for i, pattern in enumerate(patterns):
         kind, status = pattern.get("type", ""), pattern.get("status", "")
-        errors.invalid_each(f"{path}[{i}].type", kind, qualified_name(kind))
-        if not status:
-            errors.required(f"{path}[{i}].status", _valid_values(_STATUSES))
-        elif status not in _STATUSES:
-            errors.not_supported(f"{path}[{i}].status", status, _STATUSES)
+        errors.check(f"{path}[{i}].type", kind, qualified_name)
+        errors.required_one_of(f"{path}[{i}].status", status, _STATUSES, _valid_values(_STATUSES))
 
 
 def _validate_success_policy(errors: ErrorList, path: str, spec: JSON) -> None:
     rules, completions = spec["successPolicy"].get("rules") or (), spec.get("completions", 0)
     if not rules:
         errors.required(path, "at least one rules must be specified when the successPolicy is specified")
-    if len(rules) > _MAX_RULES:
-        errors.too_many(path, len(rules), _MAX_RULES)
+    errors.at_most(path, rules, _MAX_RULES)
     for i, rule in enumerate(rules):
         where, indexes, count = f"{path}[{i}]", rule.get("succeededIndexes"), rule.get("succeededCount")
         total = 0

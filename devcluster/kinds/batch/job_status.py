@@ -14,7 +14,6 @@ from kubeloop.kube.validation.field_errors import quoted
 from kubeloop.kube.values.integers import parse_integer
 
 _STATUS = "status"
-_NOT_NEGATIVE_FIELDS = ("active", "succeeded", "failed", "ready", "terminating")
 
 
 def validate_job_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
@@ -68,8 +67,7 @@ def _report_condition_error(errors: ErrorList, detail: str) -> None:
 
 
 def _validate_status_fields(errors: ErrorList, spec: JSON, status: JSON, before: JSON) -> None:
-    for name in _NOT_NEGATIVE_FIELDS:
-        errors.not_negative(f"{_STATUS}.{name}", status.get(name))
+    errors.not_negative_fields(_STATUS, status, "active", "succeeded", "failed", "ready", "terminating")
     _validate_uncounted_pods(errors, status.get("uncountedTerminatedPods"))
 
     def changed(*names: str) -> bool:

@@ -17,12 +17,12 @@ def validate_config_map(errors: ErrorList, obj: JSON) -> None:
     data, binary = obj.get("data", {}), obj.get("binaryData", {})
     total = 0
     for key, value in sorted(data.items()):
-        errors.invalid_each(f"data[{key}]", key, config_key(key))
+        errors.check(f"data[{key}]", key, config_key)
         if key in binary:
             errors.invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
         total += len(value.encode())
     for key, value in sorted(binary.items()):
-        errors.invalid_each(f"binaryData[{key}]", key, config_key(key))
+        errors.check(f"binaryData[{key}]", key, config_key)
         total += len(b64decode(value or ""))
     if total > DATA_LIMIT:
         errors.too_long("[]", DATA_LIMIT)

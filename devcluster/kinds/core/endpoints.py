@@ -35,25 +35,22 @@ def _validate_endpoint_address(errors: ErrorList, where: str, address: JSON) -> 
     ip = address.get("ip", "")
     validate_ip(errors, f"{where}.ip", ip)
     if address.get("hostname"):
-        errors.invalid_each(f"{where}.hostname", address["hostname"], dns_label(address["hostname"]))
+        errors.check(f"{where}.hostname", address["hostname"], dns_label)
     if "nodeName" in address:
-        errors.invalid_each(f"{where}.nodeName", address["nodeName"], dns_subdomain(address["nodeName"]))
+        errors.check(f"{where}.nodeName", address["nodeName"], dns_subdomain)
     validate_reachable_ip(errors, f"{where}.ip", ip)
 
 
 def _validate_endpoint_port(errors: ErrorList, where: str, port: JSON, *, needs_name: bool) -> None:
     name, number, protocol = port.get("name", ""), port.get("port", 0), port.get("protocol", "")
     if name:
-        errors.invalid_each(f"{where}.name", name, dns_label(name))
+        errors.check(f"{where}.name", name, dns_label)
     elif needs_name:
         errors.required(f"{where}.name")
-    errors.invalid_each(f"{where}.port", number, port_number(number))
-    if not protocol:
-        errors.required(f"{where}.protocol")
-    elif protocol not in PROTOCOLS:
-        errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
+    errors.check(f"{where}.port", number, port_number)
+    errors.required_one_of(f"{where}.protocol", protocol, PROTOCOLS)
     if "appProtocol" in port:
-        errors.invalid_each(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))
+        errors.check(f"{where}.appProtocol", port["appProtocol"], qualified_name)
 
 
 def _default(obj: JSON) -> None:

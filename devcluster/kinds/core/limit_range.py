@@ -19,16 +19,14 @@ _NOT_FOR_PODS = "may not be specified when `type` is 'Pod'"
 
 
 def validate_limit_range(errors: ErrorList, obj: JSON) -> None:
-    kinds = set()
+    kinds: set[str] = set()
     for i, item in enumerate(obj["spec"].get("limits") or ()):
         where, kind = f"spec.limits[{i}]", item.get("type", "")
         problems = qualified_name(kind)
         errors.invalid_each(f"{where}.type", kind, problems)
         if not problems and "/" not in kind and kind not in ("Pod", "Container", "PersistentVolumeClaim"):
             errors.invalid(f"{where}.type", kind, "must be a standard limit type or fully qualified")
-        if kind in kinds:
-            errors.duplicate(f"{where}.type", kind)
-        kinds.add(kind)
+        errors.unique(f"{where}.type", kind, kinds)
         _validate_limit_range_item(errors, where, kind, item)
 
 

@@ -25,7 +25,7 @@ from kubeloop.kube.validation.name_checks import dns_label, qualified_name
 def validate_namespace(errors: ErrorList, obj: JSON) -> None:
     names = obj.get("spec", {}).get("finalizers", ())
     for name in names:
-        errors.invalid_each("spec.finalizers", name, qualified_name(name))
+        errors.check("spec.finalizers", name, qualified_name)
         if "/" not in name and name not in STANDARD_FINALIZERS:
             errors.invalid("spec.finalizers", name, NOT_STANDARD)
 
@@ -44,7 +44,7 @@ def validate_namespace_finalize_update(errors: ErrorList, obj: JSON, old: JSON) 
     del old
     names = obj.get("spec", {}).get("finalizers", ())
     for i, name in enumerate(names):
-        errors.invalid_each(f"spec.finalizers[{i}]", name, qualified_name(name))
+        errors.check(f"spec.finalizers[{i}]", name, qualified_name)
     validate_core_finalizers(errors, {"finalizers": names}, "spec")
 
 

@@ -85,10 +85,7 @@ def _validate_taints(errors: ErrorList, taints: Sequence[JSON]) -> None:
         validate_label_name(errors, f"{where}.key", key)
         if bad := label_value(taint.get("value", "")):
             errors.invalid(f"{where}.value", taint.get("value", ""), ";".join(bad))
-        if not effect:
-            errors.required(f"{where}.effect")
-        elif effect not in TAINT_EFFECTS:
-            errors.not_supported(f"{where}.effect", effect, TAINT_EFFECTS)
+        errors.required_one_of(f"{where}.effect", effect, TAINT_EFFECTS)
         if (key, effect) in seen:
             errors.duplicate(where, taint, "taints must be unique by key and effect pair", "core/v1.Taint")
         seen.add((key, effect))

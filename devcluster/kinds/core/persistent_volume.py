@@ -52,8 +52,7 @@ def _validate_local(errors: ErrorList, path: str, source: JSON) -> None:
 
 def _validate_csi(errors: ErrorList, path: str, source: JSON) -> None:
     validate_csi_driver_name(errors, f"{path}.driver", source.get("driver", ""))
-    if not source.get("volumeHandle"):
-        errors.required(f"{path}.volumeHandle")
+    errors.required_fields(path, source, "volumeHandle")
     for field in (
         "controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"
     ):  # fmt: skip
@@ -64,7 +63,7 @@ def _validate_csi(errors: ErrorList, path: str, source: JSON) -> None:
             if not secret.get(name):
                 errors.required(f"{path}.{field}.{name}")
             else:
-                errors.invalid_each(f"{path}.{field}.{name}", secret[name], check(secret[name]))
+                errors.check(f"{path}.{field}.{name}", secret[name], check)
 
 
 _SOURCES_IN_ORDER = (
@@ -81,7 +80,7 @@ def _validate_glusterfs(errors: ErrorList, path: str, source: JSON) -> None:
         detail = "if the endpointnamespace is set, it must be a valid namespace name"
         errors.invalid(f"{path}.endpointsNamespace", namespace, detail)
     elif namespace is not None:
-        errors.invalid_each(f"{path}.endpointsNamespace", namespace, dns_label(namespace))
+        errors.check(f"{path}.endpointsNamespace", namespace, dns_label)
 
 
 def _validate_azure_file(errors: ErrorList, path: str, source: JSON) -> None:

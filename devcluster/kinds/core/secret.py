@@ -41,7 +41,7 @@ def validate_secret(errors: ErrorList, obj: JSON) -> None:
     data, kind = obj.get("data", {}), obj.get("type", "")
     total = 0
     for key, value in sorted(data.items()):
-        errors.invalid_each(f"data[{key}]", key, config_key(key))
+        errors.check(f"data[{key}]", key, config_key)
         total += len(b64decode(value or ""))
     if total > DATA_LIMIT:
         errors.too_long("data", DATA_LIMIT)

@@ -96,8 +96,7 @@ def _validate_service_spec(errors: ErrorList, obj: JSON, old: JSON | None) -> No
         (validate_reachable_ip if external_ip in old_external_ips else validate_external_ip)(
             errors, f"spec.externalIPs[{i}]", external_ip
         )
-    if kind not in _TYPES:
-        errors.not_supported("spec.type", kind, _TYPES)
+    errors.one_of("spec.type", kind, _TYPES)
     if kind == "ClusterIP":
         for i, port in enumerate(ports):
             if port.get("nodePort"):
@@ -118,36 +117,29 @@ def _validate_external_name(errors: ErrorList, spec: JSON) -> None:
     if spec.get("ipFamilyPolicy") is not None:
         errors.forbidden("spec.ipFamilyPolicy", NOT_FOR_EXTERNAL_NAME)
     name = spec.get("externalName", "").removesuffix(".")
-    if not name:
-        errors.required("spec.externalName")
-    else:
-        errors.invalid_each("spec.externalName", name, dns_subdomain(name))
+    errors.check_required("spec.externalName", name, dns_subdomain)
 
 
 def _validate_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
-    names = set()
+    names: set[str] = set()
     for i, port in enumerate(ports):
         where, name = f"spec.ports[{i}]", port.get("name", "")
         if name:
-            errors.invalid_each(f"{where}.name", name, dns_label(name))
-            if name in names:
-                errors.duplicate(f"{where}.name", name)
-            names.add(name)
+            errors.check(f"{where}.name", name, dns_label)
+            errors.unique(f"{where}.name", name, names)
         elif len(ports) > 1:
             errors.required(f"{where}.name")
-        errors.invalid_each(f"{where}.port", port.get("port", 0), port_number(port.get("port", 0)))
+        errors.check(f"{where}.port", port.get("port", 0), port_number)
         protocol = port.get("protocol", "")
-        if protocol not in PROTOCOLS:
-            errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
+        errors.one_of(f"{where}.protocol", protocol, PROTOCOLS)
         validate_port_number_or_name(errors, f"{where}.targetPort", port.get("targetPort", 0))
         if "appProtocol" in port:
-            errors.invalid_each(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))
+            errors.check(f"{where}.appProtocol", port["appProtocol"], qualified_name)
 
 
 def _validate_session_affinity(errors: ErrorList, spec: JSON) -> None:
     affinity, where = spec.get("sessionAffinity", ""), "spec.sessionAffinityConfig"
-    if affinity not in ("ClientIP", "None"):
-        errors.not_supported("spec.sessionAffinity", affinity, ("ClientIP", "None"))
+    errors.one_of("spec.sessionAffinity", affinity, ("ClientIP", "None"))
     if affinity == "ClientIP":
         seconds = spec.get("sessionAffinityConfig", {}).get("clientIP", {}).get("timeoutSeconds", 0)
         if not 0 < seconds <= 86400:
@@ -225,7 +217,7 @@ def _validate_load_balancer_class(errors: ErrorList, spec: JSON) -> None:
     if name is not None and spec.get("type") != "LoadBalancer":
         errors.forbidden("spec.loadBalancerClass", _LOAD_BALANCER_ONLY)
     elif name is not None:
-        errors.invalid_each("spec.loadBalancerClass", name, qualified_name(name))
+        errors.check("spec.loadBalancerClass", name, qualified_name)
 
 
 def _validate_traffic_policies(errors: ErrorList, spec: JSON) -> None:
@@ -240,7 +232,7 @@ def _validate_traffic_policies(errors: ErrorList, spec: JSON) -> None:
         detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         errors.invalid(where, port, detail)
     elif port:
-        errors.invalid_each(where, port, port_number(port))
+        errors.check(where, port, port_number)
     internal_policy = spec.get("internalTrafficPolicy")
     if internal_policy is None:
         if spec.get("type") in ("NodePort", "LoadBalancer", "ClusterIP"):
@@ -248,8 +240,7 @@ def _validate_traffic_policies(errors: ErrorList, spec: JSON) -> None:
     elif internal_policy not in ("Cluster", "Local"):
         errors.not_supported("spec.internalTrafficPolicy", internal_policy, ("Cluster", "Local"))
     distribution, supported = spec.get("trafficDistribution"), ("PreferClose", "PreferSameZone", "PreferSameNode")
-    if distribution is not None and distribution not in supported:
-        errors.not_supported("spec.trafficDistribution", distribution, supported)
+    errors.one_of("spec.trafficDistribution", distribution, supported)
 
 
 def _validate_changed_addresses(errors: ErrorList, spec: JSON, before: JSON) -> None:
@@ -302,11 +293,11 @@ def validate_service_status_update(errors: ErrorList, obj: JSON, old: JSON) -> N
             errors.required(f"{where}.ipMode", "must be specified when `ip` is set")
         elif mode is not None and not address:
             errors.forbidden(f"{where}.ipMode", "may not be specified when `ip` is not set")
-        elif mode is not None and mode not in ("Proxy", "VIP"):
-            errors.not_supported(f"{where}.ipMode", mode, ("Proxy", "VIP"))
+        else:
+            errors.one_of(f"{where}.ipMode", mode, ("Proxy", "VIP"))
         name = ingress.get("hostname", "")
         if name:
-            errors.invalid_each(f"{where}.hostname", name, dns_subdomain(name))
+            errors.check(f"{where}.hostname", name, dns_subdomain)
             if sloppy_ip(name) is not None:
                 errors.invalid(f"{where}.hostname", name, "must be a DNS name, not an IP address")
 

@@ -181,13 +181,11 @@ def address_field_errors(spec: JSON, before: JSON | None, error_list: type[Error
     elif not first and addresses:
         errors.invalid(path, addresses, "must be empty when `clusterIP` is not specified")
     for i, family in enumerate(families):
-        if family not in _FAMILIES:
-            errors.not_supported(f"spec.ipFamilies[{i}]", family, _FAMILIES)
+        errors.one_of(f"spec.ipFamilies[{i}]", family, _FAMILIES)
         if family in families[:i]:
             errors.duplicate(f"spec.ipFamilies[{i}]", family)
     policy = spec.get("ipFamilyPolicy")
-    if policy is not None and policy not in _POLICIES:
-        errors.not_supported("spec.ipFamilyPolicy", policy, _POLICIES)
+    errors.one_of("spec.ipFamilyPolicy", policy, _POLICIES)
     address_errors, old_addresses = error_list(), (before or {}).get("clusterIPs") or ()
     for i, address in enumerate(addresses):
         if i == 0 and address == "None":

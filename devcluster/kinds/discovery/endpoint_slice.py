@@ -23,10 +23,7 @@ _MAX_PORTS, _MAX_ENDPOINTS, _MAX_ADDRESSES, _MAX_TOPOLOGY, _MAX_HINTS = 20_000, 
 
 def validate_endpoint_slice(errors: ErrorList, obj: JSON) -> None:
     kind = obj.get("addressType", "")
-    if not kind:
-        errors.required("addressType")
-    elif kind not in _ADDRESS_TYPES:
-        errors.not_supported("addressType", kind, _ADDRESS_TYPES)
+    errors.required_one_of("addressType", kind, _ADDRESS_TYPES)
     _validate_slice_ports(errors, obj.get("ports") or ())
     _validate_slice_endpoints(errors, obj.get("endpoints") or (), kind)
 
@@ -40,28 +37,24 @@ def validate_endpoint_slice_update(errors: ErrorList, obj: JSON, old: JSON) -> N
 
 
 def _validate_slice_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
-    if len(ports) > _MAX_PORTS:
-        errors.too_many("ports", len(ports), _MAX_PORTS)
+    if not errors.at_most("ports", ports, _MAX_PORTS):
         return
-    names = set()
+    names: set[str] = set()
     for i, port in enumerate(ports):
         where, name, protocol = f"ports[{i}]", port.get("name", ""), port.get("protocol")
         if name:
-            errors.invalid_each(f"{where}.name", name, dns_label(name))
-        if name in names:
-            errors.duplicate(f"{where}.name", name)
-        names.add(name)
+            errors.check(f"{where}.name", name, dns_label)
+        errors.unique(f"{where}.name", name, names)
         if protocol is None:
             errors.required(f"{where}.protocol")
         elif protocol not in PROTOCOLS:
             errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
         if "appProtocol" in port:
-            errors.invalid_each(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))
+            errors.check(f"{where}.appProtocol", port["appProtocol"], qualified_name)
 
 
 def _validate_slice_endpoints(errors: ErrorList, endpoints: Sequence[JSON], kind: str) -> None:
-    if len(endpoints) > _MAX_ENDPOINTS:
-        errors.too_many("endpoints", len(endpoints), _MAX_ENDPOINTS)
+    if not errors.at_most("endpoints", endpoints, _MAX_ENDPOINTS):
         return
     for i, endpoint in enumerate(endpoints):
         where, addresses = f"endpoints[{i}]", endpoint.get("addresses") or ()
@@ -72,13 +65,12 @@ def _validate_slice_endpoints(errors: ErrorList, endpoints: Sequence[JSON], kind
         for j, address in enumerate(addresses):
             _validate_slice_address(errors, f"{where}.addresses", j, address, kind)
         if "nodeName" in endpoint:
-            errors.invalid_each(f"{where}.nodeName", endpoint["nodeName"], dns_subdomain(endpoint["nodeName"]))
+            errors.check(f"{where}.nodeName", endpoint["nodeName"], dns_subdomain)
         topology = endpoint.get("deprecatedTopology", {})
-        if len(topology) > _MAX_TOPOLOGY:
-            errors.too_many(f"{where}.deprecatedTopology", len(topology), _MAX_TOPOLOGY)
+        errors.at_most(f"{where}.deprecatedTopology", topology, _MAX_TOPOLOGY)
         validate_labels(errors, f"{where}.deprecatedTopology", topology)
         if "hostname" in endpoint:
-            errors.invalid_each(f"{where}.hostname", endpoint["hostname"], dns_label(endpoint["hostname"]))
+            errors.check(f"{where}.hostname", endpoint["hostname"], dns_label)
         _validate_endpoint_hints(errors, f"{where}.hints", endpoint.get("hints") or {})
 
 
@@ -116,15 +108,12 @@ def validate_fully_qualified_domain_name(errors: ErrorList, path: str, name: str
 
 def _validate_endpoint_hints(errors: ErrorList, path: str, hints: JSON) -> None:
     for name in ("forZones", "forNodes"):
-        entries, seen = hints.get(name, ()), set()
-        if len(entries) > _MAX_HINTS:
-            errors.too_many(f"{path}.{name}", len(entries), _MAX_HINTS)
+        entries, seen = hints.get(name, ()), set[str]()
+        if not errors.at_most(f"{path}.{name}", entries, _MAX_HINTS):
             return
         for i, entry in enumerate(entries):
             where, text = f"{path}.{name}[{i}].name", entry.get("name", "")
-            if text in seen:
-                errors.duplicate(where, text)
-            seen.add(text)
+            errors.unique(where, text, seen)
             errors.invalid_each(where, text, label_value(text) if name == "forZones" else dns_subdomain(text))
 
 

@@ -91,14 +91,14 @@ def _validate_ingress_spec(errors: ErrorList, spec: JSON, *, relaxed_names: bool
         for j, host in enumerate(tls.get("hosts", ())):
             _validate_host(errors, f"spec.tls[{i}].hosts[{j}]", host)
         if secret := tls.get("secretName", ""):
-            errors.invalid_each(f"spec.tls[{i}].secretName", secret, dns_subdomain(secret))
+            errors.check(f"spec.tls[{i}].secretName", secret, dns_subdomain)
     if "ingressClassName" in spec:
-        errors.invalid_each("spec.ingressClassName", spec["ingressClassName"], dns_subdomain(spec["ingressClassName"]))
+        errors.check("spec.ingressClassName", spec["ingressClassName"], dns_subdomain)
 
 
 def _validate_host(errors: ErrorList, path: str, host: str) -> None:
     if "*" not in host:
-        errors.invalid_each(path, host, dns_subdomain(host))
+        errors.check(path, host, dns_subdomain)
         return
     if len(host) > 253:
         errors.invalid(path, host, "must be no more than 253 characters")
@@ -139,20 +139,20 @@ def _validate_backend(errors: ErrorList, path: str, backend: JSON, *, relaxed_na
             errors.required(f"{path}.service.name")
         else:
             check = dns_label if relaxed_names else dns_1035_label
-            errors.invalid_each(f"{path}.service.name", name, check(name))
+            errors.check(f"{path}.service.name", name, check)
         if port.get("name") and port.get("number"):
             errors.invalid(path, "", "cannot set both port name & port number")
         elif port.get("name"):
-            errors.invalid_each(f"{path}.service.port.name", port["name"], port_name(port["name"]))
+            errors.check(f"{path}.service.port.name", port["name"], port_name)
         elif port.get("number"):
-            errors.invalid_each(f"{path}.service.port.number", port["number"], port_number(port["number"]))
+            errors.check(f"{path}.service.port.number", port["number"], port_number)
         else:
             errors.required(path, "port name or number is required")
 
 
 def validate_typed_reference(errors: ErrorList, path: str, reference: JSON) -> None:
     if reference.get("apiGroup") is not None:
-        errors.invalid_each(f"{path}.apiGroup", reference["apiGroup"], dns_subdomain(reference["apiGroup"]))
+        errors.check(f"{path}.apiGroup", reference["apiGroup"], dns_subdomain)
     validate_path_segment(errors, f"{path}.kind", reference.get("kind", ""))
     validate_path_segment(errors, f"{path}.name", reference.get("name", ""))
 
@@ -167,7 +167,7 @@ def validate_ingress_status_update(errors: ErrorList, obj: JSON, old: JSON) -> N
         if entry.get("ip"):
             validate_ip(errors, f"{where}.ip", entry["ip"], old_addresses)
         if host := entry.get("hostname", ""):
-            errors.invalid_each(f"{where}.hostname", host, dns_subdomain(host))
+            errors.check(f"{where}.hostname", host, dns_subdomain)
             if sloppy_ip(host) is not None:
                 errors.invalid(f"{where}.hostname", host, "must be a DNS name, not an IP address")
 

@@ -24,8 +24,7 @@ _PATH_ERROR = regex_error("Invalid path", _HTTP_PATH)
 def validate_ingress_class(errors: ErrorList, obj: JSON) -> None:
     spec = obj.get("spec", {})
     controller, parameters = spec.get("controller", ""), spec.get("parameters")
-    if len(controller.encode()) > _CONTROLLER_LENGTH:
-        errors.too_long("spec.controller", _CONTROLLER_LENGTH)
+    errors.at_most_bytes("spec.controller", controller, _CONTROLLER_LENGTH)
     validate_domain_prefixed_path(errors, "spec.controller", controller)
     if parameters is not None:
         _validate_class_parameters(errors, "spec.parameters", parameters)
@@ -57,7 +56,7 @@ def _validate_class_parameters(errors: ErrorList, path: str, parameters: JSON) -
         if namespace is None:
             errors.required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")
         else:
-            errors.invalid_each(f"{path}.namespace", namespace, dns_label(namespace))
+            errors.check(f"{path}.namespace", namespace, dns_label)
     elif namespace is not None:
         errors.forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
 

@@ -26,7 +26,7 @@ def validate_ip_address(errors: ErrorList, obj: JSON) -> None:
         return
     path = "spec.parentRef"
     if parent.get("group"):
-        errors.invalid_each(f"{path}.group", parent["group"], dns_subdomain(parent["group"]))
+        errors.check(f"{path}.group", parent["group"], dns_subdomain)
     validate_path_segment(errors, f"{path}.resource", parent.get("resource", ""))
     validate_path_segment(errors, f"{path}.name", parent.get("name", ""))
     validate_path_segment(errors, f"{path}.namespace", parent.get("namespace", ""), needed=False)

@@ -28,8 +28,7 @@ def validate_network_policy(errors: ErrorList, obj: JSON, known_ranges: Collecti
         errors.invalid("spec.policyTypes", list(types), "may not specify more than two policyTypes")
         return
     for i, type_ in enumerate(types):
-        if type_ not in ("Ingress", "Egress"):
-            errors.not_supported(f"spec.policyTypes[{i}]", type_, ("Ingress", "Egress"))
+        errors.one_of(f"spec.policyTypes[{i}]", type_, ("Ingress", "Egress"))
 
 
 def validate_network_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
@@ -48,21 +47,20 @@ def _policy_ranges(spec: JSON) -> Iterator[str]:
 
 def _validate_policy_port(errors: ErrorList, where: str, port_rule: JSON) -> None:
     protocol, port, last = port_rule.get("protocol"), port_rule.get("port"), port_rule.get("endPort")
-    if protocol is not None and protocol not in PROTOCOLS:
-        errors.not_supported(f"{where}.protocol", protocol, ("TCP", "UDP", "SCTP"))
+    errors.one_of(f"{where}.protocol", protocol, ("TCP", "UDP", "SCTP"))
     if port is None:
         if last is not None:
             errors.invalid(f"{where}.endPort", last, "may not be specified when `port` is not specified")
     elif type(port) is int:
-        errors.invalid_each(f"{where}.port", port, port_number(port))
+        errors.check(f"{where}.port", port, port_number)
         if last is not None:
             if last < port:
                 errors.invalid(f"{where}.endPort", port, "must be greater than or equal to `port`")
-            errors.invalid_each(f"{where}.endPort", last, port_number(last))
+            errors.check(f"{where}.endPort", last, port_number)
     else:
         if last is not None:
             errors.invalid(f"{where}.endPort", last, "may not be specified when `port` is non-numeric")
-        errors.invalid_each(f"{where}.port", port, port_name(port))
+        errors.check(f"{where}.port", port, port_name)
 
 
 def _validate_policy_peer(errors: ErrorList, where: str, peer: JSON, known_ranges: Collection[str]) -> None:

@@ -17,10 +17,7 @@ from kubeloop.kube.validation.name_checks import dns_label
 
 def validate_runtime_class(errors: ErrorList, obj: JSON) -> None:
     handler, scheduling = obj.get("handler", ""), obj.get("scheduling") or {}
-    if handler:
-        errors.invalid_each("handler", handler, dns_label(handler))
-    else:
-        errors.required("handler")
+    errors.check_required("handler", handler, dns_label)
     if obj.get("overhead") is not None:
         validate_resource_requirements(errors, "overhead", {"limits": obj["overhead"].get("podFixed", {})})
     validate_labels(errors, "scheduling.nodeSelector", scheduling.get("nodeSelector"))

@@ -25,9 +25,8 @@ def validate_pod_disruption_budget(errors: ErrorList, obj: JSON) -> None:
         validate_positive_int_or_percent(errors, f"spec.{name}", spec.get(name))
         validate_at_most_100_percent(errors, f"spec.{name}", spec.get(name))
     validate_label_selector(errors, "spec.selector", spec.get("selector"))
-    policy = spec.get("unhealthyPodEvictionPolicy")
-    if policy is not None and policy not in ("IfHealthyBudget", "AlwaysAllow"):
-        errors.not_supported("spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget"))
+    policies = ("AlwaysAllow", "IfHealthyBudget")
+    errors.one_of("spec.unhealthyPodEvictionPolicy", spec.get("unhealthyPodEvictionPolicy"), policies)
 
 
 def validate_pod_disruption_budget_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
@@ -39,8 +38,8 @@ def validate_pod_disruption_budget_status_update(errors: ErrorList, obj: JSON, o
     del old
     status = obj.get("status", {})
     validate_conditions(errors, "status.conditions", status.get("conditions", ()))
-    for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
-        errors.not_negative(f"status.{name}", status.get(name))
+    names = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+    errors.not_negative_fields("status", status, *names)
 
 
 def _cells(obj: JSON, now: datetime) -> Cells:

@@ -24,12 +24,8 @@ def validate_binding(errors: ErrorList, obj: JSON, kinds: Sequence[str]) -> None
     reference = obj.get("roleRef", {})
     if reference.get("apiGroup", "") != _RBAC:
         errors.not_supported("roleRef.apiGroup", reference.get("apiGroup", ""), (_RBAC,))
-    if reference.get("kind", "") not in kinds:
-        errors.not_supported("roleRef.kind", reference.get("kind", ""), kinds)
-    if name := reference.get("name", ""):
-        errors.invalid_each("roleRef.name", name, path_segment(name))
-    else:
-        errors.required("roleRef.name")
+    errors.one_of("roleRef.kind", reference.get("kind", ""), kinds)
+    errors.check_required("roleRef.name", reference.get("name", ""), path_segment)
     for i, subject in enumerate(obj.get("subjects", ())):
         _validate_subject(errors, f"subjects[{i}]", subject, namespaced=len(kinds) > 1)
 
@@ -40,7 +36,7 @@ def _validate_subject(errors: ErrorList, where: str, subject: JSON, *, namespace
         errors.required(f"{where}.name")
     if kind == "ServiceAccount":
         if name:
-            errors.invalid_each(f"{where}.name", name, dns_subdomain(name))
+            errors.check(f"{where}.name", name, dns_subdomain)
         if group:
             errors.not_supported(f"{where}.apiGroup", group, ("",))
         if not namespaced and not subject.get("namespace"):

@@ -52,30 +52,27 @@ def validate_list(
 
 
 def validate_unique(errors: ErrorList, path: str, keys: Sequence[Any]) -> None:
-    seen = set()
+    seen: set[Any] = set()
     for i, key in enumerate(keys):
-        if key in seen:
-            errors.duplicate(f"{path}[{i}]", key)
-        seen.add(key)
+        errors.unique(f"{path}[{i}]", key, seen)
 
 
 def validate_label(errors: ErrorList, path: str, name: str) -> None:
-    errors.invalid_each(path, name, dns_label(name))
+    errors.check(path, name, dns_label)
 
 
 def validate_qualified_key(errors: ErrorList, path: str, key: str) -> None:
     """Validate the key of a label, or the type of a condition."""
-    errors.invalid_each(path, key, qualified_name(key))
+    errors.check(path, key, qualified_name)
 
 
 def validate_pool_name(errors: ErrorList, path: str, name: str) -> None:
     if not name:
         errors.required(path)
         return
-    if len(name.encode()) > _MAX_POOL_NAME:
-        errors.too_long(path, _MAX_POOL_NAME)
+    errors.at_most_bytes(path, name, _MAX_POOL_NAME)
     for part in name.split("/"):
-        errors.invalid_each(path, part, dns_subdomain(part))
+        errors.check(path, part, dns_subdomain)
 
 
 def validate_attribute_name(errors: ErrorList, path: str, name: str) -> None:
@@ -97,8 +94,7 @@ def validate_attribute_name(errors: ErrorList, path: str, name: str) -> None:
 
 
 def _validate_identifier(errors: ErrorList, path: str, name: str) -> None:
-    if len(name.encode()) > _MAX_IDENTIFIER:
-        errors.too_long(path, _MAX_IDENTIFIER)
+    errors.at_most_bytes(path, name, _MAX_IDENTIFIER)
     if not re.fullmatch(_IDENTIFIER, name):
         errors.invalid(path, name, _IDENTIFIER_ERROR)
 
@@ -108,7 +104,7 @@ def validate_taint(errors: ErrorList, path: str, taint: JSON, old_effect: str = 
     key, value, effect = (taint.get(name, "") for name in ("key", "value", "effect"))
     validate_qualified_key(errors, f"{path}.key", key)
     if value:
-        errors.invalid_each(f"{path}.value", value, label_value(value))
+        errors.check(f"{path}.value", value, label_value)
     if not effect:
         errors.required(f"{path}.effect")
     elif effect not in (old_effect, *EFFECTS):
@@ -122,11 +118,10 @@ def validate_toleration(errors: ErrorList, path: str, toleration: JSON) -> None:
     if operator == "Exists" and value:
         errors.invalid(f"{path}.value", value, "must be empty for operator `Exists`")
     elif operator == "Equal":
-        errors.invalid_each(f"{path}.value", value, label_value(value))
+        errors.check(f"{path}.value", value, label_value)
     elif operator not in _OPERATORS:
         errors.not_supported(f"{path}.operator", operator, _OPERATORS)
-    if effect and effect not in EFFECTS:
-        errors.not_supported(f"{path}.effect", effect, EFFECTS)
+    errors.one_of(f"{path}.effect", effect or None, EFFECTS)
 
 
 def validate_binding_conditions(errors: ErrorList, path: str, device: JSON) -> None:

@@ -32,8 +32,7 @@ def validate_device_taint_rule_update(errors: ErrorList, obj: JSON, old: JSON) -
 def validate_device_taint_rule_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     conditions = obj.get("status", {}).get("conditions") or ()
     validate_conditions(errors, "status.conditions", conditions)
-    if len(conditions) > _MAX_CONDITIONS:
-        errors.too_many("status.conditions", len(conditions), _MAX_CONDITIONS)
+    errors.at_most("status.conditions", conditions, _MAX_CONDITIONS)
 
 
 def _validate_spec(errors: ErrorList, spec: JSON, old_effect: str) -> None:

@@ -122,10 +122,7 @@ def _validate_alternative(errors: ErrorList, path: str, alternative: JSON) -> No
 
 
 def _validate_requested_devices(errors: ErrorList, path: str, request: JSON) -> None:
-    if device_class := request.get("deviceClassName", ""):
-        errors.invalid_each(f"{path}.deviceClassName", device_class, dns_subdomain(device_class))
-    else:
-        errors.required(f"{path}.deviceClassName")
+    errors.check_required(f"{path}.deviceClassName", request.get("deviceClassName", ""), dns_subdomain)
     validate_list(errors, f"{path}.selectors", request.get("selectors"), MAX_SELECTORS, validate_selector)
     mode, count = request.get("allocationMode", ""), request.get("count", 0)
     if mode == "All" and count:
@@ -219,10 +216,7 @@ def _validate_allocation(errors: ErrorList, path: str, allocation: JSON, referen
 
     def validate_configuration(errors: ErrorList, path: str, config: JSON) -> None:
         source, sources = config.get("source", ""), ("FromClaim", "FromClass")
-        if not source:
-            errors.required(f"{path}.source")
-        elif source not in sources:
-            errors.not_supported(f"{path}.source", source, sources)
+        errors.required_one_of(f"{path}.source", source, sources)
         validate_list(errors, f"{path}.requests", config.get("requests"), _MAX_REQUESTS, reference, key=str)
         validate_opaque_configuration(errors, path, config)
 
@@ -267,16 +261,14 @@ def _validate_device_statuses(errors: ErrorList, statuses: list[JSON] | None, al
             shown = msgspec.json.encode(dict(zip(_DEVICE_ID, _device_id(device), strict=True))).decode()
             errors.invalid_without_value(path, f"{shown}: must be an allocated device in the claim")
         conditions = device.get("conditions") or ()
-        if len(conditions) > _MAX_STATUS_CONDITIONS:
-            errors.too_many(f"{path}.conditions", len(conditions), _MAX_STATUS_CONDITIONS)
+        errors.at_most(f"{path}.conditions", conditions, _MAX_STATUS_CONDITIONS)
         validate_conditions(errors, f"{path}.conditions", conditions)
         if device.get("data") is not None:
             validate_raw_object(errors, f"{path}.data", device["data"])
         network = device.get("networkData") or {}
         limits = {"interfaceName": _MAX_INTERFACE_NAME, "hardwareAddress": _MAX_HARDWARE_ADDRESS}
         for name, limit in limits.items():
-            if len(network.get(name, "").encode()) > limit:
-                errors.too_long(f"{path}.networkData.{name}", limit)
+            errors.at_most_bytes(f"{path}.networkData.{name}", network.get(name, ""), limit)
         ips = network.get("ips")
         validate_list(errors, f"{path}.networkData.ips", ips, _MAX_IPS, _validate_interface_address, key=str)
 

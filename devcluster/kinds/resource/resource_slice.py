@@ -108,7 +108,7 @@ def _node_selections(errors: ErrorList, path: str, value: JSON, names: Sequence[
         if name == "nodeSelector":
             validate_node_selector(errors, f"{path}.{name}", selection)
         elif name == "nodeName" and selection:
-            errors.invalid_each(f"{path}.{name}", selection, dns_subdomain(selection))
+            errors.check(f"{path}.{name}", selection, dns_subdomain)
         elif not selection:
             detail = empty_name if name == "nodeName" else "must be either unset or set to true"
             errors.invalid(f"{path}.{name}", selection, detail)
@@ -167,8 +167,7 @@ def _validate_attribute(errors: ErrorList, path: str, attribute: JSON) -> None:
             where = f"{path}.{name}[{i}]" if type(value) is list else f"{path}.{name}"
             if name.startswith("version") and not _SEMVER.fullmatch(text):
                 errors.invalid(where, text, "must be a string compatible with semver.org spec 2.0.0")
-            if len(text.encode()) > _MAX_VALUE:
-                errors.too_long(where, _MAX_VALUE)
+            errors.at_most_bytes(where, text, _MAX_VALUE)
     if len([value for value in attribute.values() if value is not None]) != 1:
         shown: Any = attribute or ""
         errors.invalid(path, shown, "exactly one value must be specified", "resource/v1.DeviceAttribute")

@@ -80,7 +80,7 @@ def validate_pod_group_status_update(errors: ErrorList, obj: JSON, old: JSON) ->
     for i, entry in enumerate(statuses):
         name = entry.get("resourceClaimName")
         if name is not None and name != stored_names.get(entry.get("name", "")):
-            errors.invalid_each(f"{path}[{i}].resourceClaimName", name, dns_subdomain(name))
+            errors.check(f"{path}[{i}].resourceClaimName", name, dns_subdomain)
 
 
 def validate_group(errors: ErrorList, path: str, group: JSON) -> None:
@@ -97,7 +97,7 @@ def validate_group(errors: ErrorList, path: str, group: JSON) -> None:
         errors.not_supported(f"{path}.disruptionMode", group["disruptionMode"], ("Pod", "PodGroup"))
     if _is_allowed(errors, path, group, "priorityClassName"):
         name = group["priorityClassName"]
-        errors.invalid_each(f"{path}.priorityClassName", name, dns_subdomain(name))
+        errors.check(f"{path}.priorityClassName", name, dns_subdomain)
     if _is_allowed(errors, path, group, "priority") and group["priority"] > _HIGHEST_USER_PRIORITY:
         detail = f"must be less than or equal to {_HIGHEST_USER_PRIORITY}"
         errors.invalid(f"{path}.priority", group["priority"], detail)
@@ -123,7 +123,7 @@ def _validate_claims(errors: ErrorList, path: str, claims: list[JSON]) -> None:
         validate_name(errors, f"{path}[{i}].name", claim.get("name"), dns_label)
         for source in sources:
             if (name := claim.get(source)) is not None:
-                errors.invalid_each(f"{path}[{i}].{source}", name, dns_subdomain(name))
+                errors.check(f"{path}[{i}].{source}", name, dns_subdomain)
 
 
 def _validate_union(errors: ErrorList, path: str, value: JSON, *members: str) -> None:
@@ -136,10 +136,7 @@ def _validate_union(errors: ErrorList, path: str, value: JSON, *members: str) ->
 
 
 def validate_name(errors: ErrorList, path: str, name: str | None, check: _NameCheck) -> None:
-    if name:
-        errors.invalid_each(path, name, check(name))
-    else:
-        errors.required(path)
+    errors.check_required(path, name, check)
 
 
 def validate_size(errors: ErrorList, path: str, items: list[Any], limit: int, *, required: bool = False) -> bool:

@@ -28,7 +28,7 @@ def validate_workload(errors: ErrorList, obj: JSON) -> None:
     if (reference := spec.get("controllerRef")) is not None:
         path = "spec.controllerRef"
         if group := reference.get("apiGroup"):
-            errors.invalid_each(f"{path}.apiGroup", group, dns_subdomain(group))
+            errors.check(f"{path}.apiGroup", group, dns_subdomain)
         for name in ("kind", "name"):
             validate_path_segment(errors, f"{path}.{name}", reference.get(name, ""))
     path, templates = "spec.podGroupTemplates", spec.get("podGroupTemplates") or []

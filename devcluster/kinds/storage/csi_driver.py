@@ -18,12 +18,10 @@ _LIFECYCLES = ("Persistent", "Ephemeral")
 def validate_csi_driver(errors: ErrorList, obj: JSON) -> None:
     spec = obj["spec"]
     policy = spec.get("fsGroupPolicy")
-    if policy is not None and policy not in _GROUP_POLICIES:
-        errors.not_supported("spec.fsGroupPolicy", policy, _GROUP_POLICIES)
+    errors.one_of("spec.fsGroupPolicy", policy, _GROUP_POLICIES)
     _validate_token_requests(errors, spec.get("tokenRequests", ()))
     for mode in spec.get("volumeLifecycleModes", ()):
-        if mode not in _LIFECYCLES:
-            errors.not_supported("spec.volumeLifecycleModes", mode, _LIFECYCLES)
+        errors.one_of("spec.volumeLifecycleModes", mode, _LIFECYCLES)
     period = spec.get("nodeAllocatableUpdatePeriodSeconds")
     if period is not None and period < 10:
         detail = "must be greater than or equal to 10 seconds"

@@ -16,7 +16,7 @@ _NODE_ID_LIMIT = 256
 
 
 def validate_csi_node(errors: ErrorList, obj: JSON) -> None:
-    seen = set()
+    seen: set[str] = set()
     for i, driver in enumerate(obj["spec"].get("drivers") or ()):
         where, name, node_id = f"spec.drivers[{i}]", driver.get("name", ""), driver.get("nodeID", "")
         validate_csi_driver_name(errors, f"{where}.name", name)
@@ -25,9 +25,7 @@ def validate_csi_node(errors: ErrorList, obj: JSON) -> None:
         elif len(node_id.encode()) > _NODE_ID_LIMIT:
             errors.invalid(f"{where}.nodeID", node_id, f"must be {_NODE_ID_LIMIT} characters or less")
         errors.not_negative(f"{where}.allocatable.count", (driver.get("allocatable") or {}).get("count"))
-        if name in seen:
-            errors.duplicate(f"{where}.name", name)
-        seen.add(name)
+        errors.unique(f"{where}.name", name, seen)
         _validate_topology_keys(errors, where, driver.get("topologyKeys") or ())
 
 
@@ -37,7 +35,7 @@ def _validate_topology_keys(errors: ErrorList, path: str, keys: Sequence[str]) -
             errors.required(path)
         if key in keys[:i]:
             errors.duplicate(path, key)
-        errors.invalid_each(path, key, qualified_name(key))
+        errors.check(path, key, qualified_name)
 
 
 def validate_csi_node_update(errors: ErrorList, obj: JSON, old: JSON) -> None:

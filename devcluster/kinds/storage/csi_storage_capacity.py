@@ -15,7 +15,7 @@ from kubeloop.kube.values.quantities import parse_quantity
 def validate_csi_storage_capacity(errors: ErrorList, obj: JSON) -> None:
     validate_label_selector(errors, "nodeTopology", obj.get("nodeTopology"))
     name = obj.get("storageClassName", "")
-    errors.invalid_each("storageClassName", name, dns_subdomain(name))
+    errors.check("storageClassName", name, dns_subdomain)
     amount = obj.get("capacity")
     if amount is not None and parse_quantity(amount).nano() < 0:
         errors.invalid("capacity", amount, "must be greater than or equal to 0")

@@ -16,12 +16,8 @@ from kubeloop.kube.validation.name_checks import qualified_name
 def validate_storage_class(errors: ErrorList, obj: JSON) -> None:
     validate_provisioner(errors, "provisioner", obj.get("provisioner", ""))
     validate_parameters(errors, obj.get("parameters"))
-    policy = obj.get("reclaimPolicy")
-    if policy and policy not in ("Delete", "Retain"):
-        errors.not_supported("reclaimPolicy", policy, ("Delete", "Retain"))
-    mode = obj.get("volumeBindingMode", "")
-    if mode not in ("Immediate", "WaitForFirstConsumer"):
-        errors.not_supported("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
+    errors.one_of("reclaimPolicy", obj.get("reclaimPolicy") or None, ("Delete", "Retain"))
+    errors.one_of("volumeBindingMode", obj.get("volumeBindingMode", ""), ("Immediate", "WaitForFirstConsumer"))
     terms = obj.get("allowedTopologies", ())
     seen: list[dict[str, set[str]]] = [{} for _ in terms]  # v1.36 starts with as many empty terms
     for i, term in enumerate(terms):
@@ -35,7 +31,7 @@ def validate_provisioner(errors: ErrorList, path: str, name: str) -> None:
     if not name:
         errors.required(path)
     else:
-        errors.invalid_each(path, name.lower(), qualified_name(name.lower()))
+        errors.check(path, name.lower(), qualified_name)
 
 
 _MOST_PARAMETERS, _PARAMETERS_LIMIT = 512, 256 << 10

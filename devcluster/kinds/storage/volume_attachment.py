@@ -30,10 +30,10 @@ def validate_volume_attachment(errors: ErrorList, obj: JSON) -> None:
     elif inline is not None:
         validate_persistent_volume_spec(errors, "spec.source.inlineVolumeSpec", inline, inline=True)
     node = spec.get("nodeName", "")
-    errors.invalid_each("spec.nodeName", node, dns_subdomain(node))
+    errors.check("spec.nodeName", node, dns_subdomain)
     _validate_attachment_status(errors, status)
     if volume is not None:
-        errors.invalid_each("spec.source.persistentVolumeName", volume, dns_subdomain(volume))
+        errors.check("spec.source.persistentVolumeName", volume, dns_subdomain)
 
 
 def _validate_attachment_status(errors: ErrorList, status: JSON) -> None:

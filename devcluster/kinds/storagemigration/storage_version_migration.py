@@ -24,7 +24,7 @@ def validate_storage_version_migration(errors: ErrorList, obj: JSON) -> None:
     elif problems := dns_1035_label(resource):
         errors.invalid(f"{path}.resource", resource, ",".join(problems))
     if group:
-        errors.invalid_each(f"{path}.group", group, dns_subdomain(group))
+        errors.check(f"{path}.group", group, dns_subdomain)
 
 
 def validate_storage_version_migration_update(errors: ErrorList, obj: JSON, old: JSON) -> None:

@@ -7,7 +7,7 @@ pkg/util/validation/field/errors.go.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -70,9 +70,59 @@ class ErrorList(list[JSON]):
         items = "item" if limit == 1 else "items"
         self._add("TooMany", path, f"Too many: {actual}: must have at most {limit} {items}")
 
+    def check(self, path: str, value: Any, problems: Callable[[Any], Iterable[str]]) -> None:
+        """Report the problems of a value, such as those of a name."""
+        self.invalid_each(path, value, problems(value))
+
+    def check_required(self, path: str, value: Any, problems: Callable[[Any], Iterable[str]], detail: str = "") -> None:
+        """Require a value without problems; detail: about a missing one."""
+        if value:
+            self.invalid_each(path, value, problems(value))
+        else:
+            self.required(path, detail)
+
+    def required_fields(self, path: str, obj: JSON, *names: str) -> None:
+        """Require these fields of an object to be set and not empty."""
+        for name in names:
+            if not obj.get(name):
+                self.required(f"{path}.{name}")
+
+    def one_of(self, path: str, value: Any, supported: Collection[str], type_name: str = "") -> None:
+        """Require one of these values, or None."""
+        if value is not None and value not in supported:
+            self.not_supported(path, value, supported, type_name)
+
+    def required_one_of(self, path: str, value: str | None, supported: Collection[str], detail: str = "") -> None:
+        """Require one of these values; detail: about a missing one."""
+        if value:
+            self.one_of(path, value, supported)
+        else:
+            self.required(path, detail)
+
+    def unique(self, path: str, key: Any, seen: set[Any]) -> None:
+        """Report a key that was seen before, and add it to those seen."""
+        if key in seen:
+            self.duplicate(path, key)
+        seen.add(key)
+
+    def at_most_bytes(self, path: str, text: str, limit: int) -> None:
+        if len(text.encode()) > limit:
+            self.too_long(path, limit)
+
+    def at_most(self, path: str, items: Sequence[Any] | Mapping[str, Any], limit: int) -> bool:
+        """Require at most this number of items; return True if there are no more."""
+        if len(items) > limit:
+            self.too_many(path, len(items), limit)
+        return len(items) <= limit
+
     def not_negative(self, path: str, value: int | float | None) -> None:
         if value is not None and value < 0:
             self.invalid(path, value, NOT_NEGATIVE)
+
+    def not_negative_fields(self, path: str, obj: JSON, *names: str) -> None:
+        """Require these fields of an object not to be negative."""
+        for name in names:
+            self.not_negative(f"{path}.{name}", obj.get(name))
 
     def immutable(self, path: str, new: Any, old: Any, type_name: str = "") -> None:
         if new != old:

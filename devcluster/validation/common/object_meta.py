@@ -29,7 +29,7 @@ def path_segment(name: str) -> tuple[str, ...]:
 def validate_path_segment(errors: ErrorList, path: str, name: str, *, needed: bool = True) -> None:
     """Validate a name that becomes a segment of an API path; needed: report an empty one."""
     if name:
-        errors.invalid_each(path, name, path_segment(name))
+        errors.check(path, name, path_segment)
     elif needed:
         errors.required(path)
 
@@ -70,7 +70,7 @@ def validate_owner_references(errors: ErrorList, path: str, references: Sequence
 
 def validate_finalizers(errors: ErrorList, path: str, values: Sequence[str]) -> None:
     for value in values:
-        errors.invalid_each(path, value, qualified_name(value))
+        errors.check(path, value, qualified_name)
     if "orphan" in values and "foregroundDeletion" in values:
         errors.invalid(path, list(values), "finalizer orphan and foregroundDeletion cannot be both set")
 
@@ -90,10 +90,7 @@ def validate_object_meta(
         errors.required(f"{path}.name", "name or generateName is required")
     namespace = metadata.get("namespace", "")
     if namespaced:
-        if namespace:
-            errors.invalid_each(f"{path}.namespace", namespace, dns_label(namespace))
-        else:
-            errors.required(f"{path}.namespace")
+        errors.check_required(f"{path}.namespace", namespace, dns_label)
     elif namespace:
         errors.forbidden(f"{path}.namespace", "not allowed on this type")
     errors.not_negative(f"{path}.generation", metadata.get("generation"))
@@ -169,14 +166,12 @@ def validate_managed_fields(errors: ErrorList, entries: Sequence[JSON], path: st
         if entry.get("fieldsType") not in ("", None, "FieldsV1"):
             errors.invalid(f"{where}.fieldsType", entry.get("fieldsType"), "must be `FieldsV1`")
         validate_field_manager(errors, f"{where}.manager", entry.get("manager", ""))
-        if len(entry.get("subresource", "").encode()) > MAX_SUBRESOURCE:
-            errors.too_long(f"{where}.subresource", MAX_SUBRESOURCE)
+        errors.at_most_bytes(f"{where}.subresource", entry.get("subresource", ""), MAX_SUBRESOURCE)
 
 
 def validate_field_manager(errors: ErrorList, path: str, manager: str) -> None:
     """Validate the name of a field manager: length, printable characters."""
-    if len(manager.encode()) > MAX_MANAGER:
-        errors.too_long(path, MAX_MANAGER)
+    errors.at_most_bytes(path, manager, MAX_MANAGER)
     if manager.isprintable():
         return
     for place, char in enumerate(manager):

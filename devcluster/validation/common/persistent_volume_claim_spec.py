@@ -17,20 +17,18 @@ _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOnc
 
 def validate_access_modes(errors: ErrorList, path: str, modes: Sequence[str]) -> None:
     for mode in modes:
-        if mode not in _ACCESS_MODES:
-            errors.not_supported(path, mode, _ACCESS_MODES)
+        errors.one_of(path, mode, _ACCESS_MODES)
     if "ReadWriteOncePod" in modes and any(mode in _ACCESS_MODES and mode != "ReadWriteOncePod" for mode in modes):
         errors.forbidden(path, "may not use ReadWriteOncePod with other access modes")
 
 
 def validate_volume_mode(errors: ErrorList, path: str, mode: str | None) -> None:
-    if mode is not None and mode not in ("Block", "Filesystem"):
-        errors.not_supported(path, mode, ("Block", "Filesystem"))
+    errors.one_of(path, mode, ("Block", "Filesystem"))
 
 
 def validate_class_name(errors: ErrorList, path: str, name: str | None) -> None:
     if name:
-        errors.invalid_each(path, name, dns_subdomain(name))
+        errors.check(path, name, dns_subdomain)
 
 
 def validate_claim_spec(errors: ErrorList, path: str, spec: JSON, before: JSON | None = None) -> None:
@@ -56,7 +54,7 @@ def validate_claim_spec(errors: ErrorList, path: str, spec: JSON, before: JSON |
         _validate_data_source(errors, f"{path}.dataSourceRef", reference, any_group=any_group)
         namespace = reference.get("namespace", "")
         if namespace:
-            errors.invalid_each(f"{path}.dataSourceRef.namespace", namespace, dns_label(namespace))
+            errors.check(f"{path}.dataSourceRef.namespace", namespace, dns_label)
             if source is not None:
                 detail = "may not be specified when dataSourceRef.namespace is specified"
                 errors.invalid(path, {}, detail)  # what Kubernetes shows is a path, which prints as an empty object
@@ -74,7 +72,7 @@ def _validate_data_source(errors: ErrorList, path: str, source: JSON, *, any_gro
         detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
         errors.invalid(path, source.get("kind", ""), detail)
     elif group and not any_group:
-        errors.invalid_each(f"{path}.apiGroup", group, dns_subdomain(group))
+        errors.check(f"{path}.apiGroup", group, dns_subdomain)
 
 
 def validate_basic_quantity(errors: ErrorList, path: str, quantity: str) -> None:

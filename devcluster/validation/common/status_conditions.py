@@ -24,25 +24,19 @@ def validate_conditions(errors: ErrorList, path: str, conditions: Sequence[JSON]
     seen: set[str] = set()
     for i, condition in enumerate(conditions):
         where, kind, reason = f"{path}[{i}]", condition.get("type", ""), condition.get("reason", "")
-        if kind in seen:
-            errors.duplicate(f"{where}.type", kind)
-        seen.add(kind)
-        errors.invalid_each(f"{where}.type", kind, qualified_name(kind))
-        if condition.get("status", "") not in _CONDITION_STATUSES:
-            errors.not_supported(f"{where}.status", condition.get("status", ""), _CONDITION_STATUSES)
+        errors.unique(f"{where}.type", kind, seen)
+        errors.check(f"{where}.type", kind, qualified_name)
+        errors.one_of(f"{where}.status", condition.get("status", ""), _CONDITION_STATUSES)
         if condition.get("observedGeneration", 0) < 0:
             detail = "must be greater than or equal to zero"
             errors.invalid(f"{where}.observedGeneration", condition["observedGeneration"], detail)
-        if not condition.get("lastTransitionTime"):
-            errors.required(f"{where}.lastTransitionTime")
+        errors.required_fields(where, condition, "lastTransitionTime")
         if not reason:
             errors.required(f"{where}.reason")
         elif not _REASON_MATCHES(reason):
             errors.invalid(f"{where}.reason", reason, _NO_REASON)
-        if len(reason.encode()) > _MAX_REASON:
-            errors.too_long(f"{where}.reason", _MAX_REASON)
-        if len(condition.get("message", "").encode()) > _MAX_MESSAGE:
-            errors.too_long(f"{where}.message", _MAX_MESSAGE)
+        errors.at_most_bytes(f"{where}.reason", reason, _MAX_REASON)
+        errors.at_most_bytes(f"{where}.message", condition.get("message", ""), _MAX_MESSAGE)
 
 
 _MAX_REASON, _MAX_MESSAGE = 1024, 32 * 1024  # bytes

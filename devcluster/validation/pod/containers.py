@@ -149,7 +149,7 @@ def validate_container_claims(errors: ErrorList, path: str, container_claims: Se
             errors.duplicate(where, name)
         else:
             if request:
-                errors.invalid_each(f"{where}.request", request, dns_label(request))
+                errors.check(f"{where}.request", request, dns_label)
             if key in seen:
                 errors.duplicate(where, key)
             elif not request:
@@ -163,23 +163,18 @@ def validate_container_claims(errors: ErrorList, path: str, container_claims: Se
 
 
 def _validate_resize_policy(errors: ErrorList, path: str, policies: Sequence[JSON], pod_policy: str) -> None:
-    seen = set()
+    seen: set[str] = set()
     for i, entry in enumerate(policies):
         name, policy = entry.get("resourceName", ""), entry.get("restartPolicy", "")
-        if name in seen:
-            errors.duplicate(f"{path}[{i}]", name)
-        seen.add(name)
+        errors.unique(f"{path}[{i}]", name, seen)
         for field_value, supported in ((name, ("cpu", "memory")), (policy, ("NotRequired", "RestartContainer"))):
-            if not field_value:
-                errors.required(path)
-            elif field_value not in supported:
-                errors.not_supported(path, field_value, supported)
+            errors.required_one_of(path, field_value, supported)
         if pod_policy == "Never" and policy != "NotRequired":
             errors.invalid(path, policy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
 
 
 def _validate_ports(errors: ErrorList, path: str, ports: Sequence[JSON]) -> None:
-    names = set()
+    names: set[str] = set()
     for i, port in enumerate(ports):
         where, name = f"{path}[{i}]", port.get("name", "")
         if name:
@@ -193,25 +188,20 @@ def _validate_ports(errors: ErrorList, path: str, ports: Sequence[JSON]) -> None
         if number == 0:
             errors.required(f"{where}.containerPort")
         else:
-            errors.invalid_each(f"{where}.containerPort", number, port_number(number))
+            errors.check(f"{where}.containerPort", number, port_number)
         if port.get("hostPort"):
-            errors.invalid_each(f"{where}.hostPort", port["hostPort"], port_number(port["hostPort"]))
+            errors.check(f"{where}.hostPort", port["hostPort"], port_number)
         protocol = port.get("protocol", "")
-        if not protocol:
-            errors.required(f"{where}.protocol")
-        elif protocol not in PROTOCOLS:
-            errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
+        errors.required_one_of(f"{where}.protocol", protocol, PROTOCOLS)
 
 
 def validate_host_port_conflicts(errors: ErrorList, path: str, containers: Sequence[JSON]) -> None:
-    host_ports = set()
+    host_ports: set[str] = set()
     for i, container in enumerate(containers):
         for j, port in enumerate(container.get("ports", ())):
             if port.get("hostPort"):
                 key = f"{port.get('protocol', '')}/{port.get('hostIP', '')}/{port['hostPort']}"
-                if key in host_ports:
-                    errors.duplicate(f"{path}[{i}].ports[{j}].hostPort", key)
-                host_ports.add(key)
+                errors.unique(f"{path}[{i}].ports[{j}].hostPort", key, host_ports)
 
 
 _ENV_FIELDS = (
@@ -246,7 +236,7 @@ def validate_field_reference(errors: ErrorList, path: str, reference: JSON, supp
         errors.invalid(f"{path}.fieldPath", field_path, detail)
     elif subscript is not None:
         key = subscript.lower() if base == "metadata.annotations" else subscript
-        errors.invalid_each(path, key, qualified_name(key))
+        errors.check(path, key, qualified_name)
     elif field_path not in _DOWNWARD_FIELDS:
         errors.invalid(
             f"{path}.fieldPath", field_path, f"error converting fieldPath: field label not supported: {field_path}"
@@ -293,24 +283,18 @@ _DIVISORS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti"
 
 
 def _validate_key_reference(errors: ErrorList, path: str, reference: JSON) -> None:
-    errors.invalid_each(f"{path}.name", reference.get("name", ""), dns_subdomain(reference.get("name", "")))
+    errors.check(f"{path}.name", reference.get("name", ""), dns_subdomain)
     if not reference.get("key"):
         errors.required(f"{path}.key")
     else:
-        errors.invalid_each(f"{path}.key", reference["key"], config_key(reference["key"]))
+        errors.check(f"{path}.key", reference["key"], config_key)
 
 
 def _validate_file_reference(errors: ErrorList, path: str, reference: JSON) -> None:
     """Validate a variable's reference to a key of a file in a volume."""
     key, volume, file = (reference.get(name, "") for name in ("key", "volumeName", "path"))
-    if not key:
-        errors.required(f"{path}.key")
-    else:
-        errors.invalid_each(f"{path}.key", key, environment_name(key))
-    if not volume:
-        errors.required(f"{path}.volumeName")
-    else:
-        errors.invalid_each(f"{path}.volumeName", volume, dns_label(volume))
+    errors.check_required(f"{path}.key", key, environment_name)
+    errors.check_required(f"{path}.volumeName", volume, dns_label)
     if not file:
         errors.required(f"{path}.path")
     elif ".." in file.split("/"):
@@ -335,10 +319,7 @@ def validate_file_reference_volumes(errors: ErrorList, path: str, spec: JSON) ->
 def _validate_environment(errors: ErrorList, path: str, variables: Sequence[JSON]) -> None:
     for i, variable in enumerate(variables):
         where, name = f"{path}[{i}]", variable.get("name", "")
-        if not name:
-            errors.required(f"{where}.name")
-        else:
-            errors.invalid_each(f"{where}.name", name, environment_name(name))
+        errors.check_required(f"{where}.name", name, environment_name)
         source = variable.get("valueFrom")
         if source is None:
             continue
@@ -369,7 +350,7 @@ def _validate_environment_sources(errors: ErrorList, path: str, sources: Sequenc
     for i, source in enumerate(sources):
         where = f"{path}[{i}]"
         if source.get("prefix"):
-            errors.invalid_each(f"{where}.prefix", source["prefix"], environment_name(source["prefix"]))
+            errors.check(f"{where}.prefix", source["prefix"], environment_name)
         kinds = [kind for kind in ("configMapRef", "secretRef") if kind in source]
         for kind in kinds:
             name = source[kind].get("name", "")
@@ -413,10 +394,9 @@ def _validate_mounts(errors: ErrorList, path: str, container: JSON, volumes: Vol
                     errors.invalid(f"{where}.subPathExpr", mount[field], detail)
                 validate_local_path(errors, f"{path}.volumeMounts.{field}", mount[field])
         propagation = mount.get("mountPropagation")
-        if propagation is not None and propagation not in ("Bidirectional", "HostToContainer", "None"):
-            errors.not_supported(
-                f"{path}.volumeMounts.mountPropagation", propagation, ("Bidirectional", "HostToContainer", "None")
-            )
+        errors.one_of(
+            f"{path}.volumeMounts.mountPropagation", propagation, ("Bidirectional", "HostToContainer", "None")
+        )
         if propagation == "Bidirectional" and not container.get("securityContext", {}).get("privileged"):
             detail = "Bidirectional mount propagation is available only to privileged containers"
             errors.forbidden(f"{path}.volumeMounts.mountPropagation", detail)
@@ -432,8 +412,8 @@ def _validate_recursive_read_only(errors: ErrorList, path: str, mount: JSON) -> 
             errors.forbidden(path, "may only be specified when readOnly is true")
         if mount.get("mountPropagation", "None") != "None":
             errors.forbidden(path, "may only be specified when mountPropagation is None or not specified")
-    elif recursive_read_only is not None and recursive_read_only not in supported:
-        errors.not_supported(path, recursive_read_only, supported)
+    else:
+        errors.one_of(path, recursive_read_only, supported)
 
 
 def _validate_devices(
@@ -484,16 +464,13 @@ def _validate_handler_type(errors: ErrorList, path: str, handler: JSON, grace_se
 def _validate_handler(errors: ErrorList, path: str, kind: str, handler: JSON, grace_seconds: int | None) -> None:
     where, action = f"{path}.{kind}", handler[kind]
     if kind == "exec":
-        if not action.get("command"):
-            errors.required(f"{where}.command")
+        errors.required_fields(where, action, "command")
     elif kind == "httpGet":
-        if not action.get("path"):
-            errors.required(f"{where}.path")
+        errors.required_fields(where, action, "path")
         validate_port_number_or_name(errors, f"{where}.port", action.get("port", 0))
-        if action.get("scheme", "") not in ("HTTP", "HTTPS"):
-            errors.not_supported(f"{where}.scheme", action.get("scheme", ""), ("HTTP", "HTTPS"))
+        errors.one_of(f"{where}.scheme", action.get("scheme", ""), ("HTTP", "HTTPS"))
         for header in action.get("httpHeaders", ()):
-            errors.invalid_each(f"{where}.httpHeaders", header.get("name", ""), header_name(header.get("name", "")))
+            errors.check(f"{where}.httpHeaders", header.get("name", ""), header_name)
     elif kind == "sleep":
         seconds = action.get("seconds", 0)
         if grace_seconds is not None and not 0 <= seconds <= grace_seconds:
@@ -513,8 +490,7 @@ def _validate_probes(errors: ErrorList, path: str, container: JSON, grace_second
             continue
         where = f"{path}.{kind}"
         _validate_handler_type(errors, where, probe, grace_seconds)
-        for name in _PROBE_NUMBERS:
-            errors.not_negative(f"{where}.{name}", probe.get(name))
+        errors.not_negative_fields(where, probe, *_PROBE_NUMBERS)
         own_grace = probe.get("terminationGracePeriodSeconds")
         if own_grace is not None and own_grace <= 0:
             errors.invalid(f"{where}.terminationGracePeriodSeconds", own_grace, "must be greater than 0")
@@ -568,11 +544,9 @@ def _validate_container(errors: ErrorList, path: str, container: JSON, spec: JSO
         problems = dns_label(name)
         if problems:
             errors.invalid_each(f"{path}.name", name, problems)
-    if not container.get("image"):
-        errors.required(f"{path}.image")
+    errors.required_fields(path, container, "image")
     policy = container.get("terminationMessagePolicy", "")
-    if policy not in ("File", "FallbackToLogsOnError"):
-        errors.not_supported(f"{path}.terminationMessagePolicy", policy, ("File", "FallbackToLogsOnError"))
+    errors.one_of(f"{path}.terminationMessagePolicy", policy, ("File", "FallbackToLogsOnError"))
     if "ports" in container:
         _validate_ports(errors, f"{path}.ports", container["ports"])
     if "env" in container:
@@ -582,8 +556,7 @@ def _validate_container(errors: ErrorList, path: str, container: JSON, spec: JSO
     if "volumeMounts" in container or "volumeDevices" in container:
         _validate_mounts(errors, path, container, volumes)
     pull_policy = container.get("imagePullPolicy", "")
-    if pull_policy not in ("Always", "IfNotPresent", "Never"):
-        errors.not_supported(f"{path}.imagePullPolicy", pull_policy, ("Always", "IfNotPresent", "Never"))
+    errors.one_of(f"{path}.imagePullPolicy", pull_policy, ("Always", "IfNotPresent", "Never"))
     resources = container.get("resources")
     if resources:
         validate_resource_requirements(errors, f"{path}.resources", resources)
@@ -619,18 +592,15 @@ def _validate_restart_policy(errors: ErrorList, path: str, container: JSON, *, i
             detail = "restartPolicyRules are not allowed for init containers with restart policy Always"
             errors.forbidden(f"{path}.restartPolicyRules", detail)
         return
-    if len(rules) > _MAX_RESTART_RULES:
-        errors.too_many(f"{path}.restartPolicyRules", len(rules), _MAX_RESTART_RULES)
+    errors.at_most(f"{path}.restartPolicyRules", rules, _MAX_RESTART_RULES)
     actions = ("Restart", "RestartAllContainers") if restarts_all else ("Restart",)
     for i, rule in enumerate(rules):
         where, codes = f"{path}.restartPolicyRules[{i}]", rule.get("exitCodes")
-        if rule.get("action", "") not in actions:
-            errors.not_supported(f"{where}.action", rule.get("action", ""), actions)
+        errors.one_of(f"{where}.action", rule.get("action", ""), actions)
         if codes is None:
             errors.required(f"{where}.exitCodes", "must be specified")
             continue
-        if codes.get("operator", "") not in ("In", "NotIn"):
-            errors.not_supported(f"{where}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn"))
+        errors.one_of(f"{where}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn"))
         if len(codes.get("values", ())) > _MAX_EXIT_CODES:
             errors.too_many(f"{where}.exitCodes.values", len(codes["values"]), _MAX_EXIT_CODES)
 
@@ -641,14 +611,12 @@ def validate_containers(errors: ErrorList, path: str, spec: JSON, volumes: Volum
     if not containers:
         errors.required(path)
         return
-    names = set()
+    names: set[str] = set()
     for i, container in enumerate(containers):
         where = f"{path}[{i}]"
         _validate_container(errors, where, container, spec, volumes)
         name = container.get("name", "")
-        if name in names:
-            errors.duplicate(f"{where}.name", name)
-        names.add(name)
+        errors.unique(f"{where}.name", name, names)
         if "lifecycle" in container:
             _validate_lifecycle(errors, where, container, grace_seconds, spec.get("os"))
         _validate_probes(errors, where, container, grace_seconds)
@@ -706,9 +674,7 @@ def validate_ephemeral_containers(errors: ErrorList, path: str, spec: JSON, volu
         if image != image.strip():
             errors.invalid(f"{where}.image", image, IMAGE_WHITESPACE)
         target = container.get("targetContainerName", "")
-        if name in names:
-            errors.duplicate(f"{where}.name", name)
-        names.add(name)
+        errors.unique(f"{where}.name", name, names)
         if target and target not in target_names:
             errors.not_found(f"{where}.targetContainerName", target)
         for field in _FORBIDDEN_IN_EPHEMERAL:

@@ -67,11 +67,9 @@ def _validate_pod_spec_fields(errors: ErrorList, path: str, spec: JSON, *, in_po
     if spec.get("hostNetwork"):
         _validate_host_network(errors, path, spec, in_pod=in_pod)
     restart_policy = spec.get("restartPolicy", "")
-    if restart_policy not in ("Always", "OnFailure", "Never"):
-        errors.not_supported(f"{path}.restartPolicy", restart_policy, ("Always", "OnFailure", "Never"))
+    errors.one_of(f"{path}.restartPolicy", restart_policy, ("Always", "OnFailure", "Never"))
     dns_policy = spec.get("dnsPolicy", "")
-    if dns_policy not in _DNS_POLICIES:
-        errors.not_supported(f"{path}.dnsPolicy", dns_policy, _DNS_POLICIES)
+    errors.one_of(f"{path}.dnsPolicy", dns_policy, _DNS_POLICIES)
     if "nodeSelector" in spec:
         validate_labels(errors, f"{path}.nodeSelector", spec["nodeSelector"])
     if spec.get("securityContext") or spec.get("hostPID"):
@@ -82,7 +80,7 @@ def _validate_pod_spec_fields(errors: ErrorList, path: str, spec: JSON, *, in_po
         _validate_dns_config(errors, f"{path}.dnsConfig", spec)
     for i, gate in enumerate(spec.get("readinessGates", ())):
         name = gate.get("conditionType", "")
-        errors.invalid_each(f"{path}.readinessGates[{i}].conditionType", name, qualified_name(name))
+        errors.check(f"{path}.readinessGates[{i}].conditionType", name, qualified_name)
     if "schedulingGates" in spec:
         _validate_scheduling_gates(errors, f"{path}.schedulingGates", spec)
     if "topologySpreadConstraints" in spec:
@@ -124,23 +122,23 @@ def _validate_names(errors: ErrorList, path: str, spec: JSON) -> None:
         _validate_hostname_override(errors, f"{path}.hostnameOverride", spec)
     for name in ("serviceAccountName", "nodeName"):
         if spec.get(name):
-            errors.invalid_each(f"{path}.{name}", spec[name], dns_subdomain(spec[name]))
+            errors.check(f"{path}.{name}", spec[name], dns_subdomain)
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= 0x7FFFFFFF:
         errors.invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
     for name in ("hostname", "subdomain"):
         if spec.get(name):
-            errors.invalid_each(f"{path}.{name}", spec[name], dns_label(spec[name]))
+            errors.check(f"{path}.{name}", spec[name], dns_label)
     if spec.get("tolerations"):
         scheduling.validate_tolerations(errors, f"{path}.tolerations", spec["tolerations"])
     for i, alias in enumerate(spec.get("hostAliases", ())):
         validate_ip(errors, f"{path}.hostAliases[{i}].ip", alias.get("ip", ""))
         for j, name in enumerate(alias.get("hostnames", ())):
-            errors.invalid_each(f"{path}.hostAliases[{i}].hostnames[{j}]", name, dns_subdomain(name))
+            errors.check(f"{path}.hostAliases[{i}].hostnames[{j}]", name, dns_subdomain)
     if priority_class := spec.get("priorityClassName"):
-        errors.invalid_each(f"{path}.priorityClassName", priority_class, dns_subdomain(priority_class))
+        errors.check(f"{path}.priorityClassName", priority_class, dns_subdomain)
     if (runtime_class := spec.get("runtimeClassName")) is not None:
-        errors.invalid_each(f"{path}.runtimeClassName", runtime_class, dns_subdomain(runtime_class))
+        errors.check(f"{path}.runtimeClassName", runtime_class, dns_subdomain)
 
 
 def _validate_hostname_override(errors: ErrorList, path: str, spec: JSON) -> None:
@@ -148,16 +146,15 @@ def _validate_hostname_override(errors: ErrorList, path: str, spec: JSON) -> Non
     for other in ("setHostnameAsFQDN", "hostNetwork"):
         if spec.get(other):
             errors.forbidden(path, f"may not be specified when {other} is true")
-    if len(name.encode()) > 64:
-        errors.too_long(path, 64)
-    errors.invalid_each(path, name, dns_subdomain(name))
+    errors.at_most_bytes(path, name, 64)
+    errors.check(path, name, dns_subdomain)
 
 
 def _validate_scheduling_group(errors: ErrorList, path: str, name: str | None) -> None:
     if name is None:
         errors.invalid(path, None, "must specify one of: `podGroupName`")
     else:
-        errors.invalid_each(path, name, dns_subdomain(name))
+        errors.check(path, name, dns_subdomain)
 
 
 def _validate_host_network(errors: ErrorList, path: str, spec: JSON, *, in_pod: bool) -> None:
@@ -170,7 +167,7 @@ def _validate_host_network(errors: ErrorList, path: str, spec: JSON, *, in_pod: 
 
 
 def _validate_resource_claims(errors: ErrorList, path: str, claims: Sequence[JSON]) -> None:
-    names = set()
+    names: set[str] = set()
     for i, claim in enumerate(claims):
         where, name = f"{path}[{i}]", claim.get("name", "")
         if not name:
@@ -178,7 +175,7 @@ def _validate_resource_claims(errors: ErrorList, path: str, claims: Sequence[JSO
         elif name in names:
             errors.duplicate(f"{where}.name", name)
         else:
-            errors.invalid_each(f"{where}.name", name, dns_label(name))
+            errors.check(f"{where}.name", name, dns_label)
             names.add(name)
         kinds = [kind for kind in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(kind) is not None]
         if len(kinds) > 1:
@@ -188,7 +185,7 @@ def _validate_resource_claims(errors: ErrorList, path: str, claims: Sequence[JSO
             detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
             errors.invalid(where, claim, detail, "core/v1.PodResourceClaim")
         for kind in kinds:
-            errors.invalid_each(f"{where}.{kind}", claim[kind], dns_subdomain(claim[kind]))
+            errors.check(f"{where}.{kind}", claim[kind], dns_subdomain)
 
 
 def _validate_dns_config(errors: ErrorList, path: str, spec: JSON) -> None:
@@ -216,20 +213,18 @@ def _validate_dns_config(errors: ErrorList, path: str, spec: JSON) -> None:
     for i, search in enumerate(searches):
         if search != ".":  # underscores are allowed here, unlike in other names
             plain = search.removesuffix(".")
-            errors.invalid_each(f"{path}.searches[{i}]", plain, dns_subdomain_with_underscores(plain))
+            errors.check(f"{path}.searches[{i}]", plain, dns_subdomain_with_underscores)
     for i, option in enumerate(config.get("options", ())):
         if not option.get("name"):
             errors.required(f"{path}.options[{i}]", "must not be empty")
 
 
 def _validate_scheduling_gates(errors: ErrorList, path: str, spec: JSON) -> None:
-    seen = set()
+    seen: set[str] = set()
     for i, gate in enumerate(spec.get("schedulingGates", ())):
         name = gate.get("name", "")
-        errors.invalid_each(f"{path}[{i}]", name, qualified_name(name))
-        if name in seen:
-            errors.duplicate(f"{path}[{i}]", name)
-        seen.add(name)
+        errors.check(f"{path}[{i}]", name, qualified_name)
+        errors.unique(f"{path}[{i}]", name, seen)
 
 
 def _validate_pod_resource_name(errors: ErrorList, path: str, name: str) -> None:

@@ -25,7 +25,7 @@ def validate_pod_status_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
     _validate_conditions(errors, "status.conditions", status.get("conditions") or ())
     nominated = status.get("nominatedNodeName", "")
     if nominated and nominated != before.get("nominatedNodeName", ""):
-        errors.invalid_each("status.nominatedNodeName", nominated, dns_subdomain(nominated))
+        errors.check("status.nominatedNodeName", nominated, dns_subdomain)
         if old["spec"].get("nodeName") and errors.gates.enabled("ClearingNominatedNodeNameAfterBinding"):
             errors.forbidden("status.nominatedNodeName", _NODE_IS_SET)
     if status.get("observedGeneration", 0) < 0:
@@ -67,8 +67,7 @@ def _validate_volume_statuses(errors: ErrorList, kind: str, status: JSON) -> Non
             reference = image.get("imageRef", "")
             if not reference:
                 errors.required(path, "imageRef must not be empty")
-            if len(reference.encode()) > _MAX_IMAGE_REFERENCE_BYTES:
-                errors.too_long(path, _MAX_IMAGE_REFERENCE_BYTES)
+            errors.at_most_bytes(path, reference, _MAX_IMAGE_REFERENCE_BYTES)
 
 
 _KINDS = ("containers", "initContainers", "ephemeralContainers")
@@ -88,7 +87,7 @@ def _validate_conditions(errors: ErrorList, path: str, conditions: Sequence[JSON
             errors.invalid(f"{path}[{i}].observedGeneration", condition["observedGeneration"], _GENERATION)
         name = condition.get("type", "")
         if name not in _SYSTEM_CONDITIONS:
-            errors.invalid_each(f"{path}[{i}].Type", name, qualified_name(name))
+            errors.check(f"{path}[{i}].Type", name, qualified_name)
 
 
 def _validate_addresses(errors: ErrorList, name: str, type_name: str, status: JSON, before: JSON) -> None:
@@ -111,16 +110,14 @@ def _validate_addresses(errors: ErrorList, name: str, type_name: str, status: JS
 
 
 def _validate_claim_statuses(errors: ErrorList, path: str, statuses: Sequence[JSON], spec: JSON) -> None:
-    names, seen = {resource_claim.get("name", "") for resource_claim in spec.get("resourceClaims", ())}, set()
+    names, seen = {resource_claim.get("name", "") for resource_claim in spec.get("resourceClaims", ())}, set[str]()
     for i, status in enumerate(statuses):
         where, name, claim = f"{path}[{i}]", status.get("name", ""), status.get("resourceClaimName")
         if name not in names:
             errors.invalid(f"{where}.name", name, "must match the name of an entry in `spec.resourceClaims`")
-        if name in seen:
-            errors.duplicate(f"{where}.name", name)
-        seen.add(name)
+        errors.unique(f"{where}.name", name, seen)
         if claim is not None:
-            errors.invalid_each(f"{where}.resourceClaimName", claim, dns_subdomain(claim))
+            errors.check(f"{where}.resourceClaimName", claim, dns_subdomain)
 
 
 def _validate_node_allocatable(errors: ErrorList, path: str, claim: JSON, pod: JSON) -> None:
@@ -169,17 +166,14 @@ def _validate_extended_claim(errors: ErrorList, path: str, status: JSON, spec: J
                 "spec.containers.resources.requests"
             )
             errors.invalid(f"{where}.resourceName", resource, detail)
-        errors.invalid_each(f"{path}.requestName", request, dns_label(request))
+        errors.check(f"{path}.requestName", request, dns_label)
         if (container, resource, request) in seen:
             errors.duplicate(f"{where}.containerName", container)
             errors.duplicate(f"{where}.resourceName", resource)
             errors.duplicate(f"{where}.requestName", request)
         seen.add((container, resource, request))
     claim = status.get("resourceClaimName", "")
-    if not claim:
-        errors.required(f"{path}.resourceClaimName")
-    else:
-        errors.invalid_each(f"{path}.resourceClaimName", claim, dns_subdomain(claim))
+    errors.check_required(f"{path}.resourceClaimName", claim, dns_subdomain)
 
 
 def _validate_transitions(errors: ErrorList, kind: str, status: JSON, before: JSON, spec: JSON) -> None:
@@ -282,16 +276,13 @@ def _validate_known_resource(errors: ErrorList, path: str, name: str, resources:
 
 
 def _validate_device_healths(errors: ErrorList, path: str, devices: Sequence[JSON]) -> None:
-    seen = set()
+    seen: set[str] = set()
     for k, device in enumerate(devices):
         where, health, message = f"{path}[{k}]", device.get("health", ""), device.get("message")
-        if health not in _HEALTH:
-            errors.not_supported(f"{where}.health", health, _HEALTH)
+        errors.one_of(f"{where}.health", health, _HEALTH)
         if message == "":
             errors.required(f"{where}.message", "must be non-empty if specified")
         elif message is not None and len(message.encode()) > _MAX_HEALTH_MESSAGE:
             errors.too_long(f"{where}.message", _MAX_HEALTH_MESSAGE)
         identity = device.get("resourceID", "")
-        if identity in seen:
-            errors.duplicate(f"{where}.resourceID", identity)
-        seen.add(identity)
+        errors.unique(f"{where}.resourceID", identity, seen)

@@ -31,8 +31,8 @@ _INVALID_OPERATOR = "not a valid selector operator"
 def validate_preemption_policy(errors: ErrorList, path: str, policy: str | None) -> None:
     if policy == "":
         errors.required(path)
-    elif policy is not None and policy not in ("PreemptLowerPriority", "Never"):
-        errors.not_supported(path, policy, ("PreemptLowerPriority", "Never"))
+    else:
+        errors.one_of(path, policy, ("PreemptLowerPriority", "Never"))
 
 
 def validate_tolerations(errors: ErrorList, path: str, tolerations: Sequence[JSON]) -> None:
@@ -58,8 +58,7 @@ def validate_tolerations(errors: ErrorList, path: str, tolerations: Sequence[JSO
         else:
             operators = ("Equal", "Exists", "Lt", "Gt") if operator in ("Lt", "Gt") else ("Equal", "Exists")
             errors.not_supported(f"{where}.operator", operator, operators)
-        if effect and effect not in TAINT_EFFECTS:
-            errors.not_supported(f"{where}.effect", effect, TAINT_EFFECTS)
+        errors.one_of(f"{where}.effect", effect or None, TAINT_EFFECTS)
 
 
 def _validate_compared_value(errors: ErrorList, path: str, value: str) -> None:
@@ -88,7 +87,7 @@ def _validate_node_requirement(errors: ErrorList, path: str, requirement: JSON, 
     validate_label_name(errors, f"{path}.key", requirement.get("key", ""))
     if check_values:
         for i, value in enumerate(values):
-            errors.invalid_each(f"{path}.values[{i}]", value, label_value(value))
+            errors.check(f"{path}.values[{i}]", value, label_value)
 
 
 def _validate_node_field_requirement(errors: ErrorList, path: str, requirement: JSON) -> None:
@@ -102,7 +101,7 @@ def _validate_node_field_requirement(errors: ErrorList, path: str, requirement: 
         errors.invalid(f"{path}.key", key, "not a valid field selector key")
     else:
         for i, value in enumerate(values):
-            errors.invalid_each(f"{path}.values[{i}]", value, dns_subdomain(value))
+            errors.check(f"{path}.values[{i}]", value, dns_subdomain)
 
 
 def _validate_node_term(errors: ErrorList, path: str, term: JSON, *, check_values: bool) -> None:
@@ -124,7 +123,7 @@ def _validate_pod_term(errors: ErrorList, path: str, term: JSON) -> None:
     validate_label_selector(errors, f"{path}.labelSelector", term.get("labelSelector"))
     validate_label_selector(errors, f"{path}.namespaceSelector", term.get("namespaceSelector"))
     for name in term.get("namespaces", ()):
-        errors.invalid_each(f"{path}.namespace", name, dns_label(name))
+        errors.check(f"{path}.namespace", name, dns_label)
     _validate_match_label_keys(errors, path, term)
     if not term.get("topologyKey"):
         errors.required(f"{path}.topologyKey", "can not be empty")
@@ -229,8 +228,7 @@ def validate_topology_spread(errors: ErrorList, path: str, constraints: Sequence
             errors.invalid(f"{where}.maxSkew", constraint.get("maxSkew", 0), NOT_POSITIVE)
         if not key:
             errors.required(f"{where}.topologyKey", "can not be empty")
-        if action not in unsatisfiable:
-            errors.not_supported(f"{where}.whenUnsatisfiable", action, unsatisfiable)
+        errors.one_of(f"{where}.whenUnsatisfiable", action, unsatisfiable)
         for other in constraints[i + 1 :]:
             if (other.get("topologyKey", ""), other.get("whenUnsatisfiable", "")) == (key, action):
                 errors.duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}")
@@ -243,8 +241,7 @@ def validate_topology_spread(errors: ErrorList, path: str, constraints: Sequence
                 detail = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
                 errors.invalid(f"{where}.minDomains", min_domains, detail)
         for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-            if name in constraint and constraint[name] not in ("Honor", "Ignore"):
-                errors.not_supported(f"{where}.{name}", constraint[name], ("Honor", "Ignore"))
+            errors.one_of(f"{where}.{name}", constraint.get(name), ("Honor", "Ignore"))
         if _merges_keys(errors):
             _validate_match_label_keys(errors, where, constraint)
         else:

@@ -32,15 +32,10 @@ def _validate_ids(errors: ErrorList, path: str, context: JSON, names: tuple[str,
             errors.invalid(f"{path}.{name}", value, _ID_RANGE)
 
 
-def _validate_one_of(errors: ErrorList, path: str, context: JSON, name: str, supported: tuple[str, ...]) -> None:
-    if context.get(name) is not None and context[name] not in supported:
-        errors.not_supported(f"{path}.{name}", context[name], supported)
-
-
 def validate_container_security_context(errors: ErrorList, path: str, context: JSON, *, host_users: bool) -> None:
     """Validate a container's securityContext. host_users: the container runs in the node's user namespace."""
     _validate_ids(errors, path, context, ("runAsUser", "runAsGroup"))
-    _validate_one_of(errors, path, context, "procMount", ("Default", "Unmasked"))
+    errors.one_of(f"{path}.procMount", context.get("procMount"), ("Default", "Unmasked"))
     if context.get("procMount") == "Unmasked" and host_users:
         errors.invalid(f"{path}.procMount", "Unmasked", "`hostUsers` must be false to use `Unmasked`")
     _validate_seccomp(errors, f"{path}.seccompProfile", context.get("seccompProfile"))
@@ -66,13 +61,13 @@ def validate_pod_security_context(errors: ErrorList, path: str, spec: JSON) -> N
         detail = "ShareProcessNamespace and HostPID cannot both be enabled"
         errors.invalid(f"{path}.shareProcessNamespace", True, detail)
     _validate_sysctls(errors, f"{path}.sysctls", spec, context)
-    _validate_one_of(errors, path, context, "fsGroupChangePolicy", ("Always", "OnRootMismatch"))
+    errors.one_of(f"{path}.fsGroupChangePolicy", context.get("fsGroupChangePolicy"), ("Always", "OnRootMismatch"))
     _validate_seccomp(errors, f"{path}.seccompProfile", context.get("seccompProfile"))
     _validate_windows_options(errors, f"{path}.windowsOptions", context.get("windowsOptions"))
     validate_app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
-    _validate_one_of(errors, path, context, "supplementalGroupsPolicy", ("Merge", "Strict"))
+    errors.one_of(f"{path}.supplementalGroupsPolicy", context.get("supplementalGroupsPolicy"), ("Merge", "Strict"))
     policies = ("MountOption", "Recursive") if errors.gates.enabled("SELinuxMount") else ("Recursive",)
-    _validate_one_of(errors, path, context, "seLinuxChangePolicy", policies)
+    errors.one_of(f"{path}.seLinuxChangePolicy", context.get("seLinuxChangePolicy"), policies)
 
 
 _SYSCTL_SEGMENT = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
@@ -103,10 +98,7 @@ def _validate_seccomp(errors: ErrorList, path: str, profile: JSON | None) -> Non
         return
     kind, local = profile.get("type", ""), profile.get("localhostProfile")
     supported = ("Localhost", "RuntimeDefault", "Unconfined")
-    if not kind:
-        errors.required(f"{path}.type", "type is required when seccompProfile is set")
-    elif kind not in supported:
-        errors.not_supported(f"{path}.type", kind, supported)
+    errors.required_one_of(f"{path}.type", kind, supported, "type is required when seccompProfile is set")
     if kind == "Localhost":
         if local is None:
             errors.required(f"{path}.localhostProfile", "must be set when seccomp type is Localhost")
@@ -130,8 +122,7 @@ def validate_app_armor(errors: ErrorList, path: str, profile: JSON | None) -> No
             errors.invalid(where, local, "must not be padded with whitespace")
         elif not local:
             errors.required(where, needed)
-        if len(local.encode()) > 4095:
-            errors.too_long(where, 4095)
+        errors.at_most_bytes(where, local, 4095)
     elif kind in ("RuntimeDefault", "Unconfined"):
         if local is not None:
             errors.invalid(where, local, "can only be set when AppArmor type is Localhost")
@@ -146,15 +137,13 @@ def _validate_windows_options(errors: ErrorList, path: str, options: JSON | None
         return
     name, spec = options.get("gmsaCredentialSpecName"), options.get("gmsaCredentialSpec")
     if name is not None:
-        errors.invalid_each(f"{path}.gmsaCredentialSpecName", name, dns_subdomain(name))
+        errors.check(f"{path}.gmsaCredentialSpecName", name, dns_subdomain)
     if spec == "":
         errors.invalid(f"{path}.gmsaCredentialSpec", spec, "gmsaCredentialSpec cannot be an empty string")
     elif spec is not None and len(spec.encode()) > 64 << 10:
         errors.invalid(f"{path}.gmsaCredentialSpec", spec, "gmsaCredentialSpec size must be under 64 KiB")
     if options.get("runAsUserName") is not None:
-        errors.invalid_each(
-            f"{path}.runAsUserName", options["runAsUserName"], _windows_user_problems(options["runAsUserName"])
-        )
+        errors.check(f"{path}.runAsUserName", options["runAsUserName"], _windows_user_problems)
 
 
 _NETBIOS = re.compile(r'[^\\/:*?"<>|.][^\\/:*?"<>|]{0,14}')

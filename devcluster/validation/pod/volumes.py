@@ -50,10 +50,7 @@ def validate_volumes(
         problems = ErrorList()
         if not is_token_volume(volume):
             _validate_source(problems, where, volume, pod_name, in_pod=in_pod)
-        if not name:
-            problems.required(f"{where}.name")
-        else:
-            problems.invalid_each(f"{where}.name", name, dns_label(name))
+        problems.check_required(f"{where}.name", name, dns_label)
         if name in mountable:
             problems.duplicate(f"{where}.name", name)
         if not problems:
@@ -227,8 +224,7 @@ def _validate_azure_disk(errors: ErrorList, path: str, source: JSON) -> None:
         ("cachingMode", ("None", "ReadOnly", "ReadWrite")),
         ("kind", ("Dedicated", "Managed", "Shared")),
     ):
-        if source.get(name) is not None and source[name] not in supported:
-            errors.not_supported(f"{path}.{name}", source[name], supported)
+        errors.one_of(f"{path}.{name}", source.get(name), supported)
     if kind == "Managed" and not uri.startswith("/subscriptions/"):
         errors.not_supported(f"{path}.diskURI", uri, (_AZURE_DISK,))
     elif kind not in (None, "Managed") and not uri.startswith("https://"):
@@ -316,7 +312,7 @@ def _validate_csi(errors: ErrorList, path: str, source: JSON) -> None:
     if secret is not None and not secret.get("name"):
         errors.required(f"{path}.nodePublishSecretRef.name")
     elif secret is not None:
-        errors.invalid_each(f"{path}.name", secret["name"], dns_subdomain(secret["name"]))
+        errors.check(f"{path}.name", secret["name"], dns_subdomain)
 
 
 def _validate_ephemeral(errors: ErrorList, path: str, source: JSON) -> None:
@@ -331,8 +327,7 @@ def _validate_ephemeral(errors: ErrorList, path: str, source: JSON) -> None:
 
 def _validate_image(errors: ErrorList, path: str, source: JSON) -> None:
     policy = source.get("pullPolicy", "")
-    if policy not in ("Always", "IfNotPresent", "Never"):
-        errors.not_supported(f"{path}.pullPolicy", policy, ("Always", "IfNotPresent", "Never"))
+    errors.one_of(f"{path}.pullPolicy", policy, ("Always", "IfNotPresent", "Never"))
 
 
 def _validate_quobyte(errors: ErrorList, path: str, source: JSON) -> None:
@@ -356,7 +351,7 @@ def _validate_storage_os(errors: ErrorList, path: str, source: JSON) -> None:
     validate_required_names(errors, path, source, "volumeName")
     for name in ("volumeName", "volumeNamespace"):
         if source.get(name):
-            errors.invalid_each(f"{path}.{name}", source[name], dns_label(source[name]))
+            errors.check(f"{path}.{name}", source[name], dns_label)
     if source.get("secretRef") is not None and not source["secretRef"].get("name"):
         errors.required(f"{path}.secretRef.name")
 
