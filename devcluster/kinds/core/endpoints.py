@@ -34,10 +34,8 @@ def validate_endpoints_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
 def _validate_endpoint_address(errors: ErrorList, where: str, address: JSON) -> None:
     ip = address.get("ip", "")
     validate_ip(errors, f"{where}.ip", ip)
-    if address.get("hostname"):
-        errors.check(f"{where}.hostname", address["hostname"], dns_label)
-    if "nodeName" in address:
-        errors.check(f"{where}.nodeName", address["nodeName"], dns_subdomain)
+    errors.check(f"{where}.hostname", address.get("hostname") or None, dns_label)
+    errors.check(f"{where}.nodeName", address.get("nodeName"), dns_subdomain)
     validate_reachable_ip(errors, f"{where}.ip", ip)
 
 
@@ -49,8 +47,7 @@ def _validate_endpoint_port(errors: ErrorList, where: str, port: JSON, *, needs_
         errors.required(f"{where}.name")
     errors.check(f"{where}.port", number, port_number)
     errors.required_one_of(f"{where}.protocol", protocol, PROTOCOLS)
-    if "appProtocol" in port:
-        errors.check(f"{where}.appProtocol", port["appProtocol"], qualified_name)
+    errors.check(f"{where}.appProtocol", port.get("appProtocol"), qualified_name)
 
 
 def _default(obj: JSON) -> None:

@@ -133,8 +133,7 @@ def _validate_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
         protocol = port.get("protocol", "")
         errors.one_of(f"{where}.protocol", protocol, PROTOCOLS)
         validate_port_number_or_name(errors, f"{where}.targetPort", port.get("targetPort", 0))
-        if "appProtocol" in port:
-            errors.check(f"{where}.appProtocol", port["appProtocol"], qualified_name)
+        errors.check(f"{where}.appProtocol", port.get("appProtocol"), qualified_name)
 
 
 def _validate_session_affinity(errors: ErrorList, spec: JSON) -> None:

@@ -42,15 +42,13 @@ def _validate_slice_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
     names: set[str] = set()
     for i, port in enumerate(ports):
         where, name, protocol = f"ports[{i}]", port.get("name", ""), port.get("protocol")
-        if name:
-            errors.check(f"{where}.name", name, dns_label)
+        errors.check(f"{where}.name", name or None, dns_label)
         errors.unique(f"{where}.name", name, names)
         if protocol is None:
             errors.required(f"{where}.protocol")
         elif protocol not in PROTOCOLS:
             errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
-        if "appProtocol" in port:
-            errors.check(f"{where}.appProtocol", port["appProtocol"], qualified_name)
+        errors.check(f"{where}.appProtocol", port.get("appProtocol"), qualified_name)
 
 
 def _validate_slice_endpoints(errors: ErrorList, endpoints: Sequence[JSON], kind: str) -> None:
@@ -64,13 +62,11 @@ def _validate_slice_endpoints(errors: ErrorList, endpoints: Sequence[JSON], kind
             errors.too_many(f"{where}.addresses", len(addresses), _MAX_ADDRESSES)
         for j, address in enumerate(addresses):
             _validate_slice_address(errors, f"{where}.addresses", j, address, kind)
-        if "nodeName" in endpoint:
-            errors.check(f"{where}.nodeName", endpoint["nodeName"], dns_subdomain)
+        errors.check(f"{where}.nodeName", endpoint.get("nodeName"), dns_subdomain)
         topology = endpoint.get("deprecatedTopology", {})
         errors.at_most(f"{where}.deprecatedTopology", topology, _MAX_TOPOLOGY)
         validate_labels(errors, f"{where}.deprecatedTopology", topology)
-        if "hostname" in endpoint:
-            errors.check(f"{where}.hostname", endpoint["hostname"], dns_label)
+        errors.check(f"{where}.hostname", endpoint.get("hostname"), dns_label)
         _validate_endpoint_hints(errors, f"{where}.hints", endpoint.get("hints") or {})
 
 

@@ -90,10 +90,8 @@ def _validate_ingress_spec(errors: ErrorList, spec: JSON, *, relaxed_names: bool
     for i, tls in enumerate(spec.get("tls", ())):
         for j, host in enumerate(tls.get("hosts", ())):
             _validate_host(errors, f"spec.tls[{i}].hosts[{j}]", host)
-        if secret := tls.get("secretName", ""):
-            errors.check(f"spec.tls[{i}].secretName", secret, dns_subdomain)
-    if "ingressClassName" in spec:
-        errors.check("spec.ingressClassName", spec["ingressClassName"], dns_subdomain)
+        errors.check(f"spec.tls[{i}].secretName", tls.get("secretName") or None, dns_subdomain)
+    errors.check("spec.ingressClassName", spec.get("ingressClassName"), dns_subdomain)
 
 
 def _validate_host(errors: ErrorList, path: str, host: str) -> None:
@@ -151,8 +149,7 @@ def _validate_backend(errors: ErrorList, path: str, backend: JSON, *, relaxed_na
 
 
 def validate_typed_reference(errors: ErrorList, path: str, reference: JSON) -> None:
-    if reference.get("apiGroup") is not None:
-        errors.check(f"{path}.apiGroup", reference["apiGroup"], dns_subdomain)
+    errors.check(f"{path}.apiGroup", reference.get("apiGroup"), dns_subdomain)
     validate_path_segment(errors, f"{path}.kind", reference.get("kind", ""))
     validate_path_segment(errors, f"{path}.name", reference.get("name", ""))
 

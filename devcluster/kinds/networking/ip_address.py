@@ -25,8 +25,7 @@ def validate_ip_address(errors: ErrorList, obj: JSON) -> None:
         errors.required("spec.parentRef")
         return
     path = "spec.parentRef"
-    if parent.get("group"):
-        errors.check(f"{path}.group", parent["group"], dns_subdomain)
+    errors.check(f"{path}.group", parent.get("group") or None, dns_subdomain)
     validate_path_segment(errors, f"{path}.resource", parent.get("resource", ""))
     validate_path_segment(errors, f"{path}.name", parent.get("name", ""))
     validate_path_segment(errors, f"{path}.namespace", parent.get("namespace", ""), needed=False)

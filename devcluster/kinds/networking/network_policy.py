@@ -7,7 +7,7 @@ from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, selector_or_none, spec_of
-from kubeloop.devcluster.validation.common.error_list import PROTOCOLS, ErrorList, validate_label_selector
+from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_selector
 from kubeloop.devcluster.validation.common.ip_addresses import cidr_warning, sloppy_network, validate_cidr
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.validation.name_checks import port_name, port_number

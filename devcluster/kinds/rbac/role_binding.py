@@ -35,8 +35,7 @@ def _validate_subject(errors: ErrorList, where: str, subject: JSON, *, namespace
     if not name:
         errors.required(f"{where}.name")
     if kind == "ServiceAccount":
-        if name:
-            errors.check(f"{where}.name", name, dns_subdomain)
+        errors.check(f"{where}.name", name or None, dns_subdomain)
         if group:
             errors.not_supported(f"{where}.apiGroup", group, ("",))
         if not namespaced and not subject.get("namespace"):

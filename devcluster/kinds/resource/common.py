@@ -103,8 +103,7 @@ def validate_taint(errors: ErrorList, path: str, taint: JSON, old_effect: str = 
     """Validate a taint; old_effect: of a stored taint, which is accepted."""
     key, value, effect = (taint.get(name, "") for name in ("key", "value", "effect"))
     validate_qualified_key(errors, f"{path}.key", key)
-    if value:
-        errors.check(f"{path}.value", value, label_value)
+    errors.check(f"{path}.value", value or None, label_value)
     if not effect:
         errors.required(f"{path}.effect")
     elif effect not in (old_effect, *EFFECTS):

@@ -122,8 +122,7 @@ def _validate_claims(errors: ErrorList, path: str, claims: list[JSON]) -> None:
         _validate_union(errors, f"{path}[{i}]", claim, *sources)
         validate_name(errors, f"{path}[{i}].name", claim.get("name"), dns_label)
         for source in sources:
-            if (name := claim.get(source)) is not None:
-                errors.check(f"{path}[{i}].{source}", name, dns_subdomain)
+            errors.check(f"{path}[{i}].{source}", claim.get(source), dns_subdomain)
 
 
 def _validate_union(errors: ErrorList, path: str, value: JSON, *members: str) -> None:

@@ -27,8 +27,7 @@ def validate_workload(errors: ErrorList, obj: JSON) -> None:
     spec = obj["spec"]
     if (reference := spec.get("controllerRef")) is not None:
         path = "spec.controllerRef"
-        if group := reference.get("apiGroup"):
-            errors.check(f"{path}.apiGroup", group, dns_subdomain)
+        errors.check(f"{path}.apiGroup", reference.get("apiGroup") or None, dns_subdomain)
         for name in ("kind", "name"):
             validate_path_segment(errors, f"{path}.{name}", reference.get(name, ""))
     path, templates = "spec.podGroupTemplates", spec.get("podGroupTemplates") or []

@@ -32,8 +32,7 @@ def validate_volume_attachment(errors: ErrorList, obj: JSON) -> None:
     node = spec.get("nodeName", "")
     errors.check("spec.nodeName", node, dns_subdomain)
     _validate_attachment_status(errors, status)
-    if volume is not None:
-        errors.check("spec.source.persistentVolumeName", volume, dns_subdomain)
+    errors.check("spec.source.persistentVolumeName", volume, dns_subdomain)
 
 
 def _validate_attachment_status(errors: ErrorList, status: JSON) -> None:

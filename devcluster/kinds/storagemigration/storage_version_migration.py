@@ -23,8 +23,7 @@ def validate_storage_version_migration(errors: ErrorList, obj: JSON) -> None:
         errors.required(f"{path}.resource", "resource is required to be set")
     elif problems := dns_1035_label(resource):
         errors.invalid(f"{path}.resource", resource, ",".join(problems))
-    if group:
-        errors.check(f"{path}.group", group, dns_subdomain)
+    errors.check(f"{path}.group", group or None, dns_subdomain)
 
 
 def validate_storage_version_migration_update(errors: ErrorList, obj: JSON, old: JSON) -> None:

@@ -71,8 +71,9 @@ class ErrorList(list[JSON]):
         self._add("TooMany", path, f"Too many: {actual}: must have at most {limit} {items}")
 
     def check(self, path: str, value: Any, problems: Callable[[Any], Iterable[str]]) -> None:
-        """Report the problems of a value, such as those of a name."""
-        self.invalid_each(path, value, problems(value))
+        """Report the problems of a value, such as those of a name; None has none."""
+        if value is not None:
+            self.invalid_each(path, value, problems(value))
 
     def check_required(self, path: str, value: Any, problems: Callable[[Any], Iterable[str]], detail: str = "") -> None:
         """Require a value without problems; detail: about a missing one."""

@@ -27,8 +27,7 @@ def validate_volume_mode(errors: ErrorList, path: str, mode: str | None) -> None
 
 
 def validate_class_name(errors: ErrorList, path: str, name: str | None) -> None:
-    if name:
-        errors.check(path, name, dns_subdomain)
+    errors.check(path, name or None, dns_subdomain)
 
 
 def validate_claim_spec(errors: ErrorList, path: str, spec: JSON, before: JSON | None = None) -> None:

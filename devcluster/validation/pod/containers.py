@@ -148,8 +148,7 @@ def validate_container_claims(errors: ErrorList, path: str, container_claims: Se
         if name in seen:
             errors.duplicate(where, name)
         else:
-            if request:
-                errors.check(f"{where}.request", request, dns_label)
+            errors.check(f"{where}.request", request or None, dns_label)
             if key in seen:
                 errors.duplicate(where, key)
             elif not request:
@@ -189,8 +188,7 @@ def _validate_ports(errors: ErrorList, path: str, ports: Sequence[JSON]) -> None
             errors.required(f"{where}.containerPort")
         else:
             errors.check(f"{where}.containerPort", number, port_number)
-        if port.get("hostPort"):
-            errors.check(f"{where}.hostPort", port["hostPort"], port_number)
+        errors.check(f"{where}.hostPort", port.get("hostPort") or None, port_number)
         protocol = port.get("protocol", "")
         errors.required_one_of(f"{where}.protocol", protocol, PROTOCOLS)
 
@@ -349,8 +347,7 @@ def _validate_environment(errors: ErrorList, path: str, variables: Sequence[JSON
 def _validate_environment_sources(errors: ErrorList, path: str, sources: Sequence[JSON]) -> None:
     for i, source in enumerate(sources):
         where = f"{path}[{i}]"
-        if source.get("prefix"):
-            errors.check(f"{where}.prefix", source["prefix"], environment_name)
+        errors.check(f"{where}.prefix", source.get("prefix") or None, environment_name)
         kinds = [kind for kind in ("configMapRef", "secretRef") if kind in source]
         for kind in kinds:
             name = source[kind].get("name", "")

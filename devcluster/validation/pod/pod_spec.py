@@ -121,24 +121,20 @@ def _validate_names(errors: ErrorList, path: str, spec: JSON) -> None:
     if "hostnameOverride" in spec:
         _validate_hostname_override(errors, f"{path}.hostnameOverride", spec)
     for name in ("serviceAccountName", "nodeName"):
-        if spec.get(name):
-            errors.check(f"{path}.{name}", spec[name], dns_subdomain)
+        errors.check(f"{path}.{name}", spec.get(name) or None, dns_subdomain)
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= 0x7FFFFFFF:
         errors.invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
     for name in ("hostname", "subdomain"):
-        if spec.get(name):
-            errors.check(f"{path}.{name}", spec[name], dns_label)
+        errors.check(f"{path}.{name}", spec.get(name) or None, dns_label)
     if spec.get("tolerations"):
         scheduling.validate_tolerations(errors, f"{path}.tolerations", spec["tolerations"])
     for i, alias in enumerate(spec.get("hostAliases", ())):
         validate_ip(errors, f"{path}.hostAliases[{i}].ip", alias.get("ip", ""))
         for j, name in enumerate(alias.get("hostnames", ())):
             errors.check(f"{path}.hostAliases[{i}].hostnames[{j}]", name, dns_subdomain)
-    if priority_class := spec.get("priorityClassName"):
-        errors.check(f"{path}.priorityClassName", priority_class, dns_subdomain)
-    if (runtime_class := spec.get("runtimeClassName")) is not None:
-        errors.check(f"{path}.runtimeClassName", runtime_class, dns_subdomain)
+    errors.check(f"{path}.priorityClassName", spec.get("priorityClassName") or None, dns_subdomain)
+    errors.check(f"{path}.runtimeClassName", spec.get("runtimeClassName"), dns_subdomain)
 
 
 def _validate_hostname_override(errors: ErrorList, path: str, spec: JSON) -> None:

@@ -116,8 +116,7 @@ def _validate_claim_statuses(errors: ErrorList, path: str, statuses: Sequence[JS
         if name not in names:
             errors.invalid(f"{where}.name", name, "must match the name of an entry in `spec.resourceClaims`")
         errors.unique(f"{where}.name", name, seen)
-        if claim is not None:
-            errors.check(f"{where}.resourceClaimName", claim, dns_subdomain)
+        errors.check(f"{where}.resourceClaimName", claim, dns_subdomain)
 
 
 def _validate_node_allocatable(errors: ErrorList, path: str, claim: JSON, pod: JSON) -> None:

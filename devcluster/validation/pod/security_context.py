@@ -136,14 +136,12 @@ def _validate_windows_options(errors: ErrorList, path: str, options: JSON | None
     if not options:
         return
     name, spec = options.get("gmsaCredentialSpecName"), options.get("gmsaCredentialSpec")
-    if name is not None:
-        errors.check(f"{path}.gmsaCredentialSpecName", name, dns_subdomain)
+    errors.check(f"{path}.gmsaCredentialSpecName", name, dns_subdomain)
     if spec == "":
         errors.invalid(f"{path}.gmsaCredentialSpec", spec, "gmsaCredentialSpec cannot be an empty string")
     elif spec is not None and len(spec.encode()) > 64 << 10:
         errors.invalid(f"{path}.gmsaCredentialSpec", spec, "gmsaCredentialSpec size must be under 64 KiB")
-    if options.get("runAsUserName") is not None:
-        errors.check(f"{path}.runAsUserName", options["runAsUserName"], _windows_user_problems)
+    errors.check(f"{path}.runAsUserName", options.get("runAsUserName"), _windows_user_problems)
 
 
 _NETBIOS = re.compile(r'[^\\/:*?"<>|.][^\\/:*?"<>|]{0,14}')

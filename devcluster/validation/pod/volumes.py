@@ -350,8 +350,7 @@ _HOST_AND_PORT = re.compile(r"(?s)(\[[^\[\]]*\]|[^:\[\]]*):[^:\[\]]*")
 def _validate_storage_os(errors: ErrorList, path: str, source: JSON) -> None:
     validate_required_names(errors, path, source, "volumeName")
     for name in ("volumeName", "volumeNamespace"):
-        if source.get(name):
-            errors.check(f"{path}.{name}", source[name], dns_label)
+        errors.check(f"{path}.{name}", source.get(name) or None, dns_label)
     if source.get("secretRef") is not None and not source["secretRef"].get("name"):
         errors.required(f"{path}.secretRef.name")
 
