@@ -1,12 +1,12 @@
 """Registry of served resources: every kind is declared here once, in the order of discovery.
 
-A declaration has the kind's group, version and names, its subresources, how its strategy differs from the default, and
-the columns of `kubectl get`. Paths, discovery, OpenAPI, storage, tables and field ownership follow from it and from the
-kind's type (kube.schema). Rules that need a function are in the kind's strategy (api.strategy). May import
-`devcluster.api` and `kube`.
+A declaration has the kind's group, version and names, its subresources, and how its strategy differs from the default.
+Paths, discovery, OpenAPI, storage and field ownership follow from it and from the kind's type (kube.schema). Columns of
+`kubectl get` and rules that need a function are in the kind's strategy (api.strategy). May import `devcluster.api` and
+`kube`.
 
     declare("v1", "limitranges", "LimitRange", short="limits", create_on_update=True)
-    declare("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, columns=("Handler=handler", "Age"))
+    declare("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, unconditional_update=False)
 
 Sources: the strategies and storages under pkg/registry, the order of groups in cmd/kube-apiserver/app/aggregator.go.
 """
@@ -45,11 +45,10 @@ class ServedResource:
     field of metadata whose changes do, too. create_on_update: a PUT of a missing object creates it.
     unconditional_update: a PUT may omit resourceVersion. return_deleted_object: DELETE returns the object instead of a
     Status. dependents: default propagation ("ignored": dependents never count). empty_status: status of a new object.
-    columns: table columns as "Name=path"; () for those of `printers/columns.json`. storage_resource: the resource
-    as which objects are stored, if it differs. crd_version: version of a custom resource. deprecated: warning of
-    every request, or "". own_list_kind: kind of lists, if it is not the kind with "List". compute_objects: returns
-    the objects of a kind that is not stored, on each read. resets_status: False if writes of the object itself
-    change its status, too.
+    storage_resource: the resource as which objects are stored, if it differs. crd_version: version of a custom
+    resource. deprecated: warning of every request, or "". own_list_kind: kind of lists, if it is not the kind with
+    "List". compute_objects: returns the objects of a kind that is not stored, on each read. resets_status: False if
+    writes of the object itself change its status, too.
     """
 
     resource: Resource[Any]
@@ -61,7 +60,6 @@ class ServedResource:
     return_deleted_object: bool = False
     dependents: Dependents = "deleted"
     empty_status: JSON = field(default_factory=dict)
-    columns: tuple[str, ...] = ()
     storage_resource: Resource[Any] | None = None
     crd_version: CustomResourceVersion | None = None
     deprecated: str = ""
@@ -188,7 +186,7 @@ serve(resources.SERVICES, create_on_update=True, return_deleted_object=True, sta
 
 API_SERVICES = declare(
     "apiregistration.k8s.io/v1", "apiservices", "APIService", namespaced=False, categories="api-extensions",
-    subresources="status", unconditional_update=False, columns=("Service", "Available", "Age"),
+    subresources="status", unconditional_update=False,
 )  # fmt: skip
 
 # --- apps -------------------------------------------------------------------------------------------------------------
@@ -249,7 +247,6 @@ JOBS = declare(
 CERTIFICATE_SIGNING_REQUESTS = declare(
     "certificates.k8s.io/v1", "certificatesigningrequests", "CertificateSigningRequest", namespaced=False, short="csr",
     subresources="approval status",
-    columns=("Age", "SignerName=spec.signerName", "Requestor=spec.username", "RequestedDuration", "Condition"),
 )  # fmt: skip
 
 # --- networking.k8s.io ------------------------------------------------------------------------------------------------
@@ -260,14 +257,17 @@ INGRESSES = declare(
     status=_LOAD_BALANCER,
 )  # fmt: skip
 IP_ADDRESSES = declare(
-    "networking.k8s.io/v1", "ipaddresses", "IPAddress", namespaced=False, short="ip", columns=("ParentRef", "Age")
+    "networking.k8s.io/v1",
+    "ipaddresses",
+    "IPAddress",
+    namespaced=False,
+    short="ip",
 )
 NETWORK_POLICIES = declare(
     "networking.k8s.io/v1", "networkpolicies", "NetworkPolicy", short="netpol", generation="spec"
 )
 SERVICE_CIDRS = declare(
     "networking.k8s.io/v1", "servicecidrs", "ServiceCIDR", namespaced=False, subresources="status",
-    columns=("CIDRs=spec.cidrs", "Age"),
 )  # fmt: skip
 
 # --- policy -----------------------------------------------------------------------------------------------------------
@@ -293,43 +293,36 @@ serve(resources.STORAGE_CLASSES, return_deleted_object=True)
 serve(resources.VOLUME_ATTACHMENTS, unconditional_update=False, return_deleted_object=True, status={"attached": False})
 VOLUME_ATTRIBUTES_CLASSES = declare(
     "storage.k8s.io/v1", "volumeattributesclasses", "VolumeAttributesClass", namespaced=False, short="vac",
-    return_deleted_object=True, columns=("DriverName=driverName", "Age"),
+    return_deleted_object=True,
 )  # fmt: skip
 
 # --- storagemigration.k8s.io ------------------------------------------------------------------------------------------
 
-serve(resources.STORAGE_VERSION_MIGRATIONS, unconditional_update=False, columns=("Resource", "Status"))
+serve(resources.STORAGE_VERSION_MIGRATIONS, unconditional_update=False)
 
 # --- admissionregistration.k8s.io: policies are enforced (admission/policies); webhooks are stored but not called -----
 
 
-def _admission(plural: str, kind: str, generation: str, *columns: str) -> Resource[JSON]:
+def _admission(plural: str, kind: str, generation: str = "spec") -> Resource[JSON]:
     return declare(
         "admissionregistration.k8s.io/v1", plural, kind, namespaced=False, categories="api-extensions",
-        generation=generation, unconditional_update=False, columns=columns,
+        generation=generation, unconditional_update=False,
     )  # fmt: skip
 
 
-MUTATING_ADMISSION_POLICIES = _admission(
-    "mutatingadmissionpolicies", "MutatingAdmissionPolicy", "spec", "Mutations#=spec.mutations", "ParamKind", "Age"
-)
-MUTATING_ADMISSION_POLICY_BINDINGS = _admission(
-    "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", "spec", "PolicyName=spec.policyName",
-    "ParamRef", "Age",
-)  # fmt: skip
+MUTATING_ADMISSION_POLICIES = _admission("mutatingadmissionpolicies", "MutatingAdmissionPolicy")
+MUTATING_ADMISSION_POLICY_BINDINGS = _admission("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding")
 MUTATING_WEBHOOK_CONFIGURATIONS = _admission(
-    "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", "webhooks", "Webhooks#=webhooks", "Age"
+    "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", "webhooks"
 )
 VALIDATING_ADMISSION_POLICIES = serve(
-    resources.VALIDATING_ADMISSION_POLICIES, generation="spec", unconditional_update=False,
-    columns=("Validations#=spec.validations", "ParamKind", "Age"),
-)  # fmt: skip
+    resources.VALIDATING_ADMISSION_POLICIES, generation="spec", unconditional_update=False
+)
 VALIDATING_ADMISSION_POLICY_BINDINGS = _admission(
-    "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", "spec", "PolicyName=spec.policyName",
-    "ParamRef", "Age",
-)  # fmt: skip
+    "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"
+)
 VALIDATING_WEBHOOK_CONFIGURATIONS = _admission(
-    "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", "webhooks", "Webhooks#=webhooks", "Age"
+    "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", "webhooks"
 )
 
 # --- apiextensions.k8s.io: the defined resources are served by apiextensions -----------------------------------------
@@ -354,12 +347,11 @@ ENDPOINT_SLICES = declare(
 
 # --- resource.k8s.io --------------------------------------------------------------------------------------------------
 
-serve(resources.DEVICE_CLASSES, generation="spec", return_deleted_object=True, columns=("Age",))
-serve(resources.RESOURCE_CLAIMS, return_deleted_object=True, columns=("State", "Age"))
-serve(resources.RESOURCE_CLAIM_TEMPLATES, return_deleted_object=True, columns=("Age",))
+serve(resources.DEVICE_CLASSES, generation="spec", return_deleted_object=True)
+serve(resources.RESOURCE_CLAIMS, return_deleted_object=True)
+serve(resources.RESOURCE_CLAIM_TEMPLATES, return_deleted_object=True)
 serve(
     resources.RESOURCE_SLICES, generation="spec", return_deleted_object=True,
-    columns=("Node=spec.nodeName", "Driver=spec.driver", "Pool=spec.pool.name", "Age"),
 )  # fmt: skip
 serve(resources.DEVICE_TAINT_RULES, generation="spec", return_deleted_object=True)
 
@@ -368,16 +360,10 @@ serve(resources.DEVICE_TAINT_RULES, generation="spec", return_deleted_object=Tru
 _FLOW = "flowcontrol.apiserver.k8s.io/v1"
 FLOW_SCHEMAS = declare(
     _FLOW, "flowschemas", "FlowSchema", namespaced=False, subresources="status", generation="spec",
-    columns=("PriorityLevel=spec.priorityLevelConfiguration.name", "MatchingPrecedence#=spec.matchingPrecedence",
-             "DistinguisherMethod=spec.distinguisherMethod.type", "Age", "MissingPL"),
 )  # fmt: skip
 PRIORITY_LEVEL_CONFIGURATIONS = declare(
     _FLOW, "prioritylevelconfigurations", "PriorityLevelConfiguration", namespaced=False, subresources="status",
     generation="spec",
-    columns=("Type=spec.type", "NominalConcurrencyShares=spec.limited.nominalConcurrencyShares",
-             "Queues=spec.limited.limitResponse.queuing.queues",
-             "HandSize=spec.limited.limitResponse.queuing.handSize",
-             "QueueLengthLimit=spec.limited.limitResponse.queuing.queueLengthLimit", "Age"),
 )  # fmt: skip
 
 

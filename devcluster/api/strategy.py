@@ -177,8 +177,6 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     cells: Callable[[JSON, datetime], list[Any]] | None = None
     """Returns a row of `kubectl get`, in the order of printers/columns.json, wide columns included."""
-    computed_columns: Mapping[str, ComputedColumn] = {}
-    """Columns that the declaration names without a path."""
     column_definitions: Callable[[list[JSON]], list[JSON]] | None = None
     """Returns the definitions of a custom resource's columns; argument: those of name and age."""
     row_conditions: Callable[[JSON], list[JSON]] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -91,41 +91,6 @@ def selector_text(selector: JSON | None) -> str:
     return str(Selector(requirements))
 
 
-def selector_or_none(selector: JSON | None) -> str:
-    return selector_text(selector) or NONE
-
-
-def container_names_and_images(template: JSON | None) -> list[str]:
-    """Return the names and the images of a pod template's containers."""
-    containers = spec_of(template or {}).get("containers") or ()
-    return [
-        ",".join(container["name"] for container in containers),
-        ",".join(container.get("image", "") for container in containers),
-    ]
-
-
 def join_first(entries: Sequence[str], limit: int, empty: str) -> str:
     text = ",".join(entries[:limit]) or empty
     return f"{text} + {len(entries) - limit} more..." if len(entries) > limit else text
-
-
-def load_balancer_addresses(obj: JSON) -> str:
-    ingress = (status_of(obj).get("loadBalancer") or {}).get("ingress") or ()
-    return ",".join(sorted({entry.get("ip") or entry.get("hostname", "") for entry in ingress} - {""}))
-
-
-_ACCESS_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
-
-
-def access_modes(modes: Iterable[str] | None) -> str:
-    present = set(modes or ())
-    return ",".join(short for mode, short in _ACCESS_MODES.items() if mode in present)
-
-
-def storage_class_name(obj: JSON) -> str:
-    annotations = obj["metadata"].get("annotations") or {}
-    return str(annotations.get("volume.beta.kubernetes.io/storage-class") or spec_of(obj).get("storageClassName") or "")
-
-
-def phase_or_terminating(obj: JSON) -> str:
-    return "Terminating" if is_terminating(obj) else str(status_of(obj).get("phase", ""))

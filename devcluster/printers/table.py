@@ -1,13 +1,13 @@
 """Server-side printing: objects as a meta.k8s.io/v1 Table, as `kubectl get` requests them, or as their metadata only.
 
 Column definitions come from columns.json, whose descriptions are the field documentation of the API types as
-kube-apiserver sends it, or from the kind's declaration; the kind's strategy prints the rows.
+kube-apiserver sends it; the kind's strategy prints the rows.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 from importlib import resources
 
 import msgspec
@@ -15,7 +15,6 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import ServedResource, storage_version_of
 from kubeloop.devcluster.api.strategy import strategy_of
-from kubeloop.devcluster.printers.declared_columns import declared_cells, declared_columns
 from kubeloop.devcluster.printers.formatting import CellPrinter, Cells, object_age, object_name, spec_of, status_of
 from kubeloop.devcluster.serializer.conversion import to_stored
 from kubeloop.kube.json_object import JSON
@@ -80,9 +79,6 @@ def table(
     cells: CellPrinter = _any_object
     if objects and objects[0].get("kind") == "Scale":
         cells, definitions = _scale_cells, _columns()["scale"]
-    elif served.columns:
-        cells = partial(declared_cells, served.columns, strategy.computed_columns)
-        definitions = _columns().get(name) or declared_columns(served.columns)
     elif strategy.cells is not None:
         described = strategy.column_definitions
         cells, definitions = strategy.cells, _columns()[name] if described is None else described(_columns()[""])

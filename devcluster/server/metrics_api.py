@@ -23,9 +23,7 @@ WINDOW = "15s"
 
 _NODE_METRICS: Resource[JSON] = Resource(GROUP, VERSION, "NodeMetrics", "nodes", False, dict)
 _POD_METRICS: Resource[JSON] = Resource(GROUP, VERSION, "PodMetrics", "pods", True, dict)
-_SERVED = tuple(
-    ServedResource(resource, verbs=READ_ONLY, columns=("Window=window",)) for resource in (_NODE_METRICS, _POD_METRICS)
-)
+SERVED = tuple(ServedResource(resource, verbs=READ_ONLY) for resource in (_NODE_METRICS, _POD_METRICS))
 
 
 def route_metrics(path: str, store: ObjectStore, clock: Clock) -> RequestInfo | None:
@@ -34,7 +32,7 @@ def route_metrics(path: str, store: ObjectStore, clock: Clock) -> RequestInfo | 
     namespace = ""
     if len(rest) > 2 and rest[0] == "namespaces":
         namespace, rest = rest[1], rest[2:]
-    served = next((it for it in _SERVED if rest and it.resource.plural == rest[0]), None)
+    served = next((it for it in SERVED if rest and it.resource.plural == rest[0]), None)
     name = rest[1] if len(rest) == 2 else ""
     if served is None or len(rest) > 2 or (namespace and not served.resource.namespaced):
         return None
@@ -97,7 +95,7 @@ def metrics_discovery(path: str, accept: str, document: tuple[JSON, str] | None)
             content, form = document
             if not discovery.is_aggregated(form):
                 return {**content, "groups": [*content["groups"], group]}, form
-            resources = [discovery.aggregated_resource(served, served.verbs, ()) for served in _SERVED]
+            resources = [discovery.aggregated_resource(served, served.verbs, ()) for served in SERVED]
             versions = [discovery.aggregated_version(VERSION, resources)]
             item = {"metadata": {"name": GROUP}, "versions": versions}
             return {**content, "items": [*content["items"], item]}, form
@@ -108,7 +106,7 @@ def metrics_discovery(path: str, accept: str, document: tuple[JSON, str] | None)
                 "kind": "APIResourceList",
                 "apiVersion": "v1",
                 "groupVersion": f"{GROUP}/{VERSION}",
-                "resources": [discovery.api_resource(served, served.verbs, "") for served in _SERVED],
+                "resources": [discovery.api_resource(served, served.verbs, "") for served in SERVED],
             }
         case _:
             return document

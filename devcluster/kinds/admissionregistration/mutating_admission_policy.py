@@ -10,12 +10,13 @@ from kubeloop.devcluster.kinds.admissionregistration.policies import (
     Expressions,
     default_policy,
     match_conditions_changed,
-    param_kind_cell,
+    param_kind,
     report_compile_errors,
     static_name_warnings,
     validate_enum,
     validate_policy_spec,
 )
+from kubeloop.devcluster.printers.columns import AGE, number_of, row
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
@@ -97,5 +98,5 @@ STRATEGY = Strategy(
     core_finalizers=False,
     update_steps="ws",
     warnings=static_name_warnings,
-    computed_columns={"ParamKind": param_kind_cell},
+    cells=row(number_of("spec.mutations"), param_kind, AGE),
 )

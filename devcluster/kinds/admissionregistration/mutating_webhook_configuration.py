@@ -12,6 +12,7 @@ from kubeloop.devcluster.kinds.admissionregistration.validating_webhook_configur
     validate_webhooks_update,
     webhook_warnings,
 )
+from kubeloop.devcluster.printers.columns import AGE, number_of, row
 from kubeloop.kube.json_object import JSON
 
 
@@ -27,4 +28,5 @@ STRATEGY = Strategy(
     validate=validate_webhooks,
     validate_update=validate_webhooks_update,
     warnings=webhook_warnings,
+    cells=row(number_of("webhooks"), AGE),
 )

@@ -310,11 +310,11 @@ def _param_reference(reference: JSON | None) -> str:
     return "*"
 
 
-def param_kind_cell(policy: JSON, _now: datetime) -> str:
+def param_kind(policy: JSON, _now: datetime) -> str:
     return _param_reference(spec_of(policy).get("paramKind"))
 
 
-def param_ref_cell(binding: JSON, _now: datetime) -> str:
+def param_ref(binding: JSON, _now: datetime) -> str:
     return _param_reference(spec_of(binding).get("paramRef"))
 
 

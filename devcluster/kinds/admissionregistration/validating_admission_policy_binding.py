@@ -5,11 +5,13 @@ from __future__ import annotations
 from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.kinds.admissionregistration.policies import (
     default_binding,
-    param_ref_cell,
+    param_ref,
     static_name_warnings,
     validate_binding,
     validate_enum,
 )
+from kubeloop.devcluster.printers.columns import AGE, row, text_of
+from kubeloop.devcluster.printers.formatting import NONE
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
@@ -39,5 +41,5 @@ STRATEGY = Strategy(
     core_finalizers=False,
     update_steps="ws",
     warnings=static_name_warnings,
-    computed_columns={"ParamRef": param_ref_cell},
+    cells=row(text_of("spec.policyName", NONE), param_ref, AGE),
 )

@@ -14,6 +14,7 @@ from kubeloop.devcluster.kinds.admissionregistration.policies import (
     static_name_warnings,
     validate_match_conditions,
 )
+from kubeloop.devcluster.printers.columns import AGE, number_of, row
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
@@ -66,4 +67,5 @@ STRATEGY = Strategy(
     validate=validate_webhooks,
     validate_update=validate_webhooks_update,
     warnings=webhook_warnings,
+    cells=row(number_of("webhooks"), AGE),
 )

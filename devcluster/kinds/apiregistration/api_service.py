@@ -10,6 +10,7 @@ from datetime import datetime
 from kubeloop.devcluster.api.conditions import condition_of
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.admissionregistration.validating_webhook_configuration import default_service_port
+from kubeloop.devcluster.printers.columns import AGE, row
 from kubeloop.devcluster.printers.formatting import spec_of
 from kubeloop.kube.json_object import JSON
 
@@ -45,6 +46,4 @@ def _prepare_create(obj: JSON, write: Write) -> None:
     obj["status"] = {"conditions": [condition]}
 
 
-STRATEGY = Strategy(
-    default=_default, prepare_create=_prepare_create, computed_columns={"Service": _backend, "Available": _available}
-)
+STRATEGY = Strategy(default=_default, prepare_create=_prepare_create, cells=row(_backend, _available, AGE))

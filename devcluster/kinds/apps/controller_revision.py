@@ -7,7 +7,8 @@ from datetime import datetime
 import msgspec
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import NONE, Cells, object_age, object_name
+from kubeloop.devcluster.printers.columns import AGE, number_of, row
+from kubeloop.devcluster.printers.formatting import NONE
 from kubeloop.devcluster.serializer.controller_revision_data import SentData, compact, is_same_data
 from kubeloop.devcluster.validation.common.error_list import IMMUTABLE, ErrorList
 from kubeloop.kube.json_object import JSON
@@ -29,19 +30,19 @@ def validate_controller_revision_update(errors: ErrorList, obj: JSON, old: JSON)
         errors.invalid("data", msgspec.Raw(compact(data.text)) if isinstance(data, SentData) else data, IMMUTABLE)
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
+def _controller(obj: JSON, _now: datetime) -> str:
     owners = obj["metadata"].get("ownerReferences") or ()
-    controller = NONE
-    if owner := next((reference for reference in owners if reference.get("controller")), None):
-        group = owner["apiVersion"].rpartition("/")[0]
-        kind = f"{owner['kind']}.{group}" if group else owner["kind"]
-        controller = f"{kind.lower()}/{owner['name']}"
-    return [object_name(obj), controller, obj.get("revision", 0), object_age(obj, now)]
+    owner = next((reference for reference in owners if reference.get("controller")), None)
+    if owner is None:
+        return NONE
+    group = owner["apiVersion"].rpartition("/")[0]
+    kind = f"{owner['kind']}.{group}" if group else owner["kind"]
+    return f"{kind.lower()}/{owner['name']}"
 
 
 STRATEGY = Strategy(
     validate=validate_controller_revision,
     validate_update=validate_controller_revision_update,
     update_steps="uws",
-    cells=_cells,
+    cells=row(_controller, number_of("revision"), AGE),
 )

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from kubeloop.devcluster.api.strategy import Strategy, Write
-from kubeloop.devcluster.printers.formatting import (
-    Cells,
-    container_names_and_images,
-    labels_text,
-    object_age,
-    object_name,
-    selector_or_none,
-    spec_of,
-    status_of,
-)
+from kubeloop.devcluster.printers.columns import AGE, containers_of, labels_of, number_of, row, selector_of
 from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import (
     ErrorList,
@@ -103,23 +92,6 @@ def _default(obj: JSON) -> None:
     spec.setdefault("revisionHistoryLimit", 10)
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    spec, status = spec_of(obj), status_of(obj)
-    template = spec.get("template") or {}
-    return [
-        object_name(obj),
-        status.get("desiredNumberScheduled", 0),
-        status.get("currentNumberScheduled", 0),
-        status.get("numberReady", 0),
-        status.get("updatedNumberScheduled", 0),
-        status.get("numberAvailable", 0),
-        labels_text(spec_of(template).get("nodeSelector")),
-        object_age(obj, now),
-        *container_names_and_images(template),
-        selector_or_none(spec.get("selector")),
-    ]
-
-
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 
 
@@ -159,5 +131,15 @@ STRATEGY = Strategy(
     validate_update=validate_daemon_set_update,
     validate_subresources={"status": validate_daemon_set_status_update},
     warnings=workload_warnings,
-    cells=_cells,
+    cells=row(
+        number_of("status.desiredNumberScheduled"),
+        number_of("status.currentNumberScheduled"),
+        number_of("status.numberReady"),
+        number_of("status.updatedNumberScheduled"),
+        number_of("status.numberAvailable"),
+        labels_of("spec.template.spec.nodeSelector"),
+        AGE,
+        *containers_of("spec.template"),
+        selector_of("spec.selector"),
+    ),
 )

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import partial
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import (
-    Cells,
-    container_names_and_images,
-    object_age,
-    object_name,
-    selector_text,
-    spec_of,
-    status_of,
-)
+from kubeloop.devcluster.printers.columns import AGE, containers_of, number_of, ready_replicas, row, selector_of
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
 from kubeloop.devcluster.serializer.defaulting import default_template, fill_empty_replicas
 from kubeloop.devcluster.validation.common.error_list import (
@@ -98,19 +89,6 @@ def _default(obj: JSON) -> None:
     spec.setdefault("progressDeadlineSeconds", 600)
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    spec, status = spec_of(obj), status_of(obj)
-    return [
-        object_name(obj),
-        f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
-        status.get("updatedReplicas", 0),
-        status.get("availableReplicas", 0),
-        object_age(obj, now),
-        *container_names_and_images(spec.get("template")),
-        selector_text(spec.get("selector")),
-    ]
-
-
 STRATEGY = Strategy(
     default=_default,
     fill_empty_object=fill_empty_replicas,
@@ -122,5 +100,12 @@ STRATEGY = Strategy(
     validate_update=validate_deployment_update,
     validate_subresources={"status": validate_deployment_status_update},
     warnings=partial(workload_warnings, names_pods=True),
-    cells=_cells,
+    cells=row(
+        ready_replicas,
+        number_of("status.updatedReplicas"),
+        number_of("status.availableReplicas"),
+        AGE,
+        *containers_of("spec.template"),
+        selector_of("spec.selector", unset=""),
+    ),
 )

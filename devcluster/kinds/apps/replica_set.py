@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import partial
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import (
-    Cells,
-    container_names_and_images,
-    object_age,
-    object_name,
-    selector_or_none,
-    spec_of,
-    status_of,
-)
+from kubeloop.devcluster.printers.columns import AGE, containers_of, number_of, row, selector_of
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
 from kubeloop.devcluster.serializer.defaulting import default_template, fill_empty_replicas
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -58,14 +49,13 @@ def _default(obj: JSON) -> None:
     obj["spec"].setdefault("replicas", 1)
 
 
-def replica_cells(obj: JSON, now: datetime) -> Cells:
-    spec, status = spec_of(obj), status_of(obj)
-    counts = [spec.get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
-    return [object_name(obj), *counts, object_age(obj, now), *container_names_and_images(spec.get("template"))]
-
-
-def _cells(obj: JSON, now: datetime) -> Cells:
-    return [*replica_cells(obj, now), selector_or_none(spec_of(obj).get("selector"))]
+REPLICA_COLUMNS = (
+    number_of("spec.replicas"),
+    number_of("status.replicas"),
+    number_of("status.readyReplicas"),
+    AGE,
+    *containers_of("spec.template"),
+)
 
 
 STRATEGY = Strategy(
@@ -77,5 +67,5 @@ STRATEGY = Strategy(
     validate_update=validate_replica_set_update,
     validate_subresources={"status": validate_replica_set_status_update},
     warnings=partial(workload_warnings, names_pods=True),
-    cells=_cells,
+    cells=row(*REPLICA_COLUMNS, selector_of("spec.selector")),
 )

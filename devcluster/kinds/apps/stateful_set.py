@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import (
-    Cells,
-    container_names_and_images,
-    object_age,
-    object_name,
-    spec_of,
-    status_of,
-)
+from kubeloop.devcluster.printers.columns import AGE, containers_of, ready_replicas, row
 from kubeloop.devcluster.registry.disabled_fields import drop_fields
 from kubeloop.devcluster.serializer.defaulting import (
     default_persistent_volume_claim,
@@ -187,12 +179,6 @@ def _default(obj: JSON) -> None:
     spec.setdefault("revisionHistoryLimit", 10)
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    spec = spec_of(obj)
-    ready = f"{status_of(obj).get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
-    return [object_name(obj), ready, object_age(obj, now), *container_names_and_images(spec.get("template"))]
-
-
 def _warnings(stateful_set: JSON, old: JSON | None) -> list[str]:
     warnings, spec = workload_warnings(stateful_set, old), stateful_set["spec"]
     spec_segment = ".Spec" if old is not None else ""
@@ -230,5 +216,5 @@ STRATEGY = Strategy(
     validate_update=validate_stateful_set_update,
     validate_subresources={"status": validate_stateful_set_status_update},
     warnings=_warnings,
-    cells=_cells,
+    cells=row(ready_replicas, AGE, *containers_of("spec.template")),
 )

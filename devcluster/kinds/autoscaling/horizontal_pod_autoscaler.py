@@ -8,13 +8,11 @@ from typing import Any
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.autoscaling.version_conversion import autoscaler_from_v1, autoscaler_to_v1
+from kubeloop.devcluster.printers.columns import AGE, number_of, row, text_of
 from kubeloop.devcluster.printers.formatting import (
     NONE,
     UNKNOWN,
     UNSET,
-    Cells,
-    object_age,
-    object_name,
     spec_of,
     status_of,
 )
@@ -269,24 +267,19 @@ def _metric_target_text(spec: JSON, status: JSON | None) -> str:
     return f"{current_value('value')}/{_metric_value(target, 'target', 'value')}"
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    spec, status = spec_of(obj), status_of(obj)
-    reference = spec.get("scaleTargetRef") or {}
-    current = status.get("currentMetrics") or ()
+def _reference(obj: JSON, _now: datetime) -> str:
+    reference = spec_of(obj).get("scaleTargetRef") or {}
+    return f"{reference.get('kind', '')}/{reference.get('name', '')}"
+
+
+def _targets(obj: JSON, _now: datetime) -> str:
+    current = status_of(obj).get("currentMetrics") or ()
     targets = [
         _metric_target_text(metric, current[index] if index < len(current) else None)
-        for index, metric in enumerate(spec.get("metrics") or ())
+        for index, metric in enumerate(spec_of(obj).get("metrics") or ())
     ]
     first_targets = ", ".join(targets[:2]) or NONE
-    return [
-        object_name(obj),
-        f"{reference.get('kind', '')}/{reference.get('name', '')}",
-        f"{first_targets} + {len(targets) - 2} more..." if len(targets) > 2 else first_targets,
-        UNSET if spec.get("minReplicas") is None else str(spec["minReplicas"]),
-        spec.get("maxReplicas", 0),
-        status.get("currentReplicas", 0),
-        object_age(obj, now),
-    ]
+    return f"{first_targets} + {len(targets) - 2} more..." if len(targets) > 2 else first_targets
 
 
 def _scaling_rules(autoscaler: JSON) -> Iterator[JSON]:
@@ -302,5 +295,12 @@ STRATEGY = Strategy(
     validate=validate_horizontal_pod_autoscaler,
     validate_update=validate_horizontal_pod_autoscaler_update,
     validate_subresources={"status": validate_horizontal_pod_autoscaler_status_update},
-    cells=_cells,
+    cells=row(
+        _reference,
+        _targets,
+        text_of("spec.minReplicas", UNSET),
+        number_of("spec.maxReplicas"),
+        number_of("status.currentReplicas"),
+        AGE,
+    ),
 )

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.batch.job import LABEL_SELECTOR, job_spec_warnings, validate_job_spec
+from kubeloop.devcluster.printers.columns import AGE, age_of, containers_of, number_of, row, selector_of, text_of
 from kubeloop.devcluster.printers.formatting import (
     NONE,
     UNSET,
-    Cells,
-    age_since,
-    container_names_and_images,
-    object_age,
-    object_name,
-    selector_or_none,
-    spec_of,
-    status_of,
 )
 from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -101,24 +93,6 @@ def _default(obj: JSON) -> None:
     spec.setdefault("failedJobsHistoryLimit", 1)
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    spec, status = spec_of(obj), status_of(obj)
-    job = spec_of(spec.get("jobTemplate") or {})
-    last = status.get("lastScheduleTime")
-    suspend = spec.get("suspend")
-    return [
-        object_name(obj),
-        spec.get("schedule", ""),
-        spec.get("timeZone") or NONE,
-        UNSET if suspend is None else str(bool(suspend)),
-        len(status.get("active") or ()),
-        age_since(last, now) if last else NONE,
-        object_age(obj, now),
-        *container_names_and_images(job.get("template")),
-        selector_or_none(job.get("selector")),
-    ]
-
-
 def _warnings(cron_job: JSON, old: JSON | None) -> list[str]:
     spec = cron_job["spec"]
     warnings = [] if old is not None else hostname_warnings(cron_job["metadata"], "Pod names and hostnames")
@@ -140,5 +114,14 @@ STRATEGY = Strategy(
     validate_update=validate_cron_job_update,
     subresource_steps="",
     warnings=_warnings,
-    cells=_cells,
+    cells=row(
+        text_of("spec.schedule"),
+        text_of("spec.timeZone", NONE),
+        text_of("spec.suspend", UNSET),
+        number_of("status.active"),
+        age_of("status.lastScheduleTime", NONE),
+        AGE,
+        *containers_of("spec.jobTemplate.spec.template"),
+        selector_of("spec.jobTemplate.spec.selector"),
+    ),
 )

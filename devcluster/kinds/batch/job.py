@@ -14,14 +14,10 @@ from kubeloop.devcluster.api.served_resources import JOBS
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.batch.job_status import index_count, validate_job_status_update
 from kubeloop.devcluster.kinds.networking.ingress_class import validate_domain_prefixed_path
+from kubeloop.devcluster.printers.columns import AGE, containers_of, row, selector_of
 from kubeloop.devcluster.printers.formatting import (
-    Cells,
-    container_names_and_images,
     human_duration,
     is_terminating,
-    object_age,
-    object_name,
-    selector_or_none,
     spec_of,
     status_of,
 )
@@ -339,7 +335,7 @@ def _default(obj: JSON) -> None:
         obj["metadata"]["labels"] = labels  # the same dict: labels that the strategy adds appear in both
 
 
-def _job_status(job: JSON) -> str:
+def _job_status(job: JSON, _now: datetime) -> str:
     for condition in ("Complete", "Failed"):
         if is_true(job, condition):
             return condition
@@ -349,28 +345,19 @@ def _job_status(job: JSON) -> str:
     return next((other for other in other_conditions if is_true(job, other)), "Running")
 
 
-def _cells(job: JSON, now: datetime) -> Cells:
-    spec, status = spec_of(job), status_of(job)
-    succeeded, parallelism = status.get("succeeded", 0), spec.get("parallelism") or 0
-    completions = f"{succeeded}/1"
+def _completions(job: JSON, _now: datetime) -> str:
+    spec, succeeded = spec_of(job), status_of(job).get("succeeded", 0)
     if spec.get("completions") is not None:
-        completions = f"{succeeded}/{spec['completions']}"
-    elif parallelism > 1:
-        completions = f"{succeeded}/1 of {parallelism}"
-    duration = ""
-    if started := status.get("startTime"):
-        ended = status.get("completionTime")
-        end = parse_time(ended) if ended else now
-        duration = human_duration(seconds_between(parse_time(started), end))
-    return [
-        object_name(job),
-        _job_status(job),
-        completions,
-        duration,
-        object_age(job, now),
-        *container_names_and_images(spec.get("template")),
-        selector_or_none(spec.get("selector")),
-    ]
+        return f"{succeeded}/{spec['completions']}"
+    parallelism = spec.get("parallelism") or 0
+    return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
+
+
+def _duration(job: JSON, now: datetime) -> str:
+    started, ended = (status_of(job).get(name) for name in ("startTime", "completionTime"))
+    if not started:
+        return ""
+    return human_duration(seconds_between(parse_time(started), parse_time(ended) if ended else now))
 
 
 def _warnings(job: JSON, old: JSON | None) -> list[str]:
@@ -463,7 +450,7 @@ STRATEGY = Strategy(
     warnings=_warnings,
     deletion_warning=_JOB_WARNING,
     check_update=_check_update,
-    cells=_cells,
+    cells=row(_job_status, _completions, _duration, AGE, *containers_of("spec.template"), selector_of("spec.selector")),
     selectable_fields={**METADATA, "status.successful": number_getter("status", "succeeded")},
     unknown_field='field label "{field}" not supported for Job',
 )

@@ -9,6 +9,7 @@ from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.selectable_fields import NAME, field_getter
 from kubeloop.devcluster.api.strategy import Strategy, Write
+from kubeloop.devcluster.printers.columns import AGE, row, text_of
 from kubeloop.devcluster.printers.formatting import NONE, human_duration, spec_of, status_of
 from kubeloop.kube.json_object import JSON
 
@@ -105,6 +106,12 @@ STRATEGY = Strategy(
     prepare_status=_prepare_status,
     prepare_subresources={"approval": _prepare_approval},
     check_create=_check_create,
-    computed_columns={"RequestedDuration": _requested_duration, "Condition": _condition},
+    cells=row(
+        AGE,
+        text_of("spec.signerName", NONE),
+        text_of("spec.username", NONE),
+        _requested_duration,
+        _condition,
+    ),
     selectable_fields={"metadata.name": NAME, "spec.signerName": field_getter("spec", "signerName")},
 )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, spec_of
+from kubeloop.devcluster.printers.columns import AGE, row, text_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
@@ -24,10 +23,6 @@ def validate_lease_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     validate_lease(errors, obj)
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    return [object_name(obj), spec_of(obj).get("holderIdentity") or "", object_age(obj, now)]
-
-
 def _drop_coordinated_election_fields(lease: JSON, *_: Any) -> None:
     """Drop the fields of coordinated leader election, whose feature gate is off."""
     for name in ("strategy", "preferredHolder"):
@@ -40,5 +35,5 @@ STRATEGY = Strategy(
     validate=validate_lease,
     validate_update=validate_lease_update,
     core_finalizers=False,
-    cells=_cells,
+    cells=row(text_of("spec.holderIdentity"), AGE),
 )

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.core.secret import DATA_LIMIT, validate_immutable_data
-from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
+from kubeloop.devcluster.printers.columns import AGE, row
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.validation.name_checks import config_key
@@ -35,8 +35,8 @@ def validate_config_map_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
         validate_config_map(errors, obj)
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    return [object_name(obj), len(obj.get("data") or ()) + len(obj.get("binaryData") or ()), object_age(obj, now)]
+def _data_count(obj: JSON, _now: datetime) -> int:
+    return len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
 
 
 STRATEGY = Strategy(
@@ -44,5 +44,5 @@ STRATEGY = Strategy(
     validate_update=validate_config_map_update,
     update_steps="usw",
     validated_as_sent=True,
-    cells=_cells,
+    cells=row(_data_count, AGE),
 )

@@ -7,7 +7,8 @@ from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.core.service import validate_reachable_ip
-from kubeloop.devcluster.printers.formatting import NONE, Cells, join_first, object_age, object_name
+from kubeloop.devcluster.printers.columns import AGE, row
+from kubeloop.devcluster.printers.formatting import NONE, join_first
 from kubeloop.devcluster.validation.common.error_list import PROTOCOLS, ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import ip_warning, validate_ip
 from kubeloop.kube.json_object import JSON
@@ -68,10 +69,9 @@ def _endpoint_addresses(subsets: Iterable[JSON]) -> list[str]:
     return endpoints
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    subsets = obj.get("subsets") or ()
-    addresses_text = join_first(_endpoint_addresses(subsets), 3, "") if subsets else NONE
-    return [object_name(obj), addresses_text, object_age(obj, now)]
+def _addresses(obj: JSON, _now: datetime) -> str:
+    subsets = obj.get("subsets")
+    return join_first(_endpoint_addresses(subsets), 3, "") if subsets else NONE
 
 
 _MANAGED_BY = "endpoints.kubernetes.io/managed-by"
@@ -92,5 +92,5 @@ STRATEGY = Strategy(
     validate_update=validate_endpoints_update,
     update_steps="uws",
     warnings=_warnings,
-    cells=_cells,
+    cells=row(_addresses, AGE),
 )

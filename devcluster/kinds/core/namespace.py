@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from kubeloop.devcluster.admission import pod_security
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.selectable_fields import NAME, field_getter
 from kubeloop.devcluster.api.strategy import Strategy, Write
-from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, status_of
+from kubeloop.devcluster.printers.columns import AGE, row, text_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import (
     NOT_STANDARD,
@@ -53,10 +51,6 @@ def _default(obj: JSON) -> None:
     if metadata.get("name"):
         metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = metadata["name"]
     obj.setdefault("status", {}).setdefault("phase", "Active")
-
-
-def _cells(obj: JSON, now: datetime) -> Cells:
-    return [object_name(obj), status_of(obj).get("phase", ""), object_age(obj, now)]
 
 
 def _prepare_create(namespace: JSON, _write: Write) -> None:
@@ -115,6 +109,6 @@ STRATEGY = Strategy(
     check_delete=_check_delete,
     mark_deleted=_mark_deleted,
     is_finalizing=_is_finalizing,
-    cells=_cells,
+    cells=row(text_of("status.phase"), AGE),
     selectable_fields={"metadata.name": NAME, "status.phase": field_getter("status", "phase")},
 )

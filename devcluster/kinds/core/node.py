@@ -11,8 +11,9 @@ from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.api.conditions import condition_of
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.selectable_fields import NAME, boolean_getter
-from kubeloop.devcluster.api.strategy import Strategy, Write
-from kubeloop.devcluster.printers.formatting import NONE, UNKNOWN, Cells, object_age, object_name, spec_of, status_of
+from kubeloop.devcluster.api.strategy import ComputedColumn, Strategy, Write
+from kubeloop.devcluster.printers.columns import AGE, row, text_of
+from kubeloop.devcluster.printers.formatting import NONE, UNKNOWN, spec_of, status_of
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList, validate_label_name
@@ -149,7 +150,7 @@ def _default(obj: JSON) -> None:
         spec["podCIDR"] = several[0]
 
 
-def _node_roles(node: JSON) -> str:
+def _roles(node: JSON, _now: datetime) -> str:
     roles: set[str] = set()
     for key, value in (node["metadata"].get("labels") or {}).items():
         if key.startswith("node-role.kubernetes.io/"):
@@ -159,34 +160,24 @@ def _node_roles(node: JSON) -> str:
     return ",".join(sorted(roles - {""})) or NONE
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    status = status_of(obj)
-    info = status.get("nodeInfo") or {}
-    ready = condition_of(obj, "Ready")
-    status_text = "Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"
-    if spec_of(obj).get("unschedulable"):
-        status_text += ",SchedulingDisabled"
-    addresses = status.get("addresses") or ()
+def _ready(node: JSON, _now: datetime) -> str:
+    ready = condition_of(node, "Ready")
+    status = "Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"
+    return f"{status},SchedulingDisabled" if spec_of(node).get("unschedulable") else status
 
-    def address(kind: str) -> str:
+
+def _address(kind: str) -> ComputedColumn:
+    def cell(node: JSON, _now: datetime) -> str:
+        addresses = status_of(node).get("addresses") or ()
         return next((entry["address"] for entry in addresses if entry.get("type") == kind), NONE)
 
-    kernel = info.get("kernelVersion") or UNKNOWN
-    if architecture := info.get("architecture"):
-        kernel += f" ({architecture})"
+    return cell
 
-    return [
-        object_name(obj),
-        status_text,
-        _node_roles(obj),
-        object_age(obj, now),
-        info.get("kubeletVersion", ""),
-        address("InternalIP"),
-        address("ExternalIP"),
-        info.get("osImage") or UNKNOWN,
-        kernel,
-        info.get("containerRuntimeVersion") or UNKNOWN,
-    ]
+
+def _kernel(node: JSON, _now: datetime) -> str:
+    info = status_of(node).get("nodeInfo") or {}
+    architecture = info.get("architecture")
+    return f"{info.get('kernelVersion') or UNKNOWN}{f' ({architecture})' if architecture else ''}"
 
 
 def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
@@ -234,6 +225,16 @@ STRATEGY = Strategy(
     update_steps="wus",
     warnings=_warnings,
     admit_create=_admit_create,
-    cells=_cells,
+    cells=row(
+        _ready,
+        _roles,
+        AGE,
+        text_of("status.nodeInfo.kubeletVersion"),
+        _address("InternalIP"),
+        _address("ExternalIP"),
+        text_of("status.nodeInfo.osImage", UNKNOWN),
+        _kernel,
+        text_of("status.nodeInfo.containerRuntimeVersion", UNKNOWN),
+    ),
     selectable_fields={"metadata.name": NAME, "spec.unschedulable": boolean_getter("spec", "unschedulable")},
 )

@@ -10,17 +10,15 @@ from typing import Any
 from kubeloop.devcluster.admission.chain import AdmissionChain, add_finalizer
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.strategy import Strategy, Write
-from kubeloop.devcluster.printers.formatting import (
-    UNSET,
-    Cells,
+from kubeloop.devcluster.printers.columns import (
+    AGE,
     access_modes,
-    object_age,
-    object_name,
     phase_or_terminating,
-    spec_of,
-    status_of,
+    row,
     storage_class_name,
+    text_of,
 )
+from kubeloop.devcluster.printers.formatting import UNSET, spec_of
 from kubeloop.devcluster.serializer.defaulting import VOLUME_DEFAULTS
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.go_values import struct_differences
@@ -268,22 +266,9 @@ def _default(obj: JSON) -> None:
                 spec[source].setdefault(name, value)
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    spec = spec_of(obj)
-    claim = spec.get("claimRef")
-    return [
-        object_name(obj),
-        (spec.get("capacity") or {}).get("storage", "0"),
-        access_modes(spec.get("accessModes")),
-        spec.get("persistentVolumeReclaimPolicy", ""),
-        phase_or_terminating(obj),
-        f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
-        storage_class_name(obj),
-        spec.get("volumeAttributesClassName") or UNSET,
-        status_of(obj).get("reason", ""),
-        object_age(obj, now),
-        spec.get("volumeMode") or UNSET,
-    ]
+def _claim(volume: JSON, _now: datetime) -> str:
+    claim = spec_of(volume).get("claimRef")
+    return f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else ""
 
 
 def _warnings(volume: JSON, _old: JSON | None) -> Iterator[str]:
@@ -335,5 +320,16 @@ STRATEGY = Strategy(
     update_steps="s",
     warnings=_warnings,
     admit_create=_admit_create,
-    cells=_cells,
+    cells=row(
+        text_of("spec.capacity.storage", "0"),
+        access_modes("spec.accessModes"),
+        text_of("spec.persistentVolumeReclaimPolicy"),
+        phase_or_terminating,
+        _claim,
+        storage_class_name,
+        text_of("spec.volumeAttributesClassName", UNSET),
+        text_of("status.reason"),
+        AGE,
+        text_of("spec.volumeMode", UNSET),
+    ),
 )

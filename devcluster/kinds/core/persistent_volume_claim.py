@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from kubeloop.devcluster.admission import limit_ranger
 from kubeloop.devcluster.admission.chain import AdmissionChain, add_finalizer
 from kubeloop.devcluster.admission.default_classes import set_default_storage_class
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import LIMIT_RANGES
-from kubeloop.devcluster.api.strategy import Strategy, Write
-from kubeloop.devcluster.printers.formatting import (
-    UNSET,
-    Cells,
+from kubeloop.devcluster.api.strategy import ComputedColumn, Strategy, Write
+from kubeloop.devcluster.printers.columns import (
+    AGE,
     access_modes,
-    object_age,
-    object_name,
     phase_or_terminating,
-    spec_of,
-    status_of,
+    row,
     storage_class_name,
+    text_of,
 )
+from kubeloop.devcluster.printers.formatting import UNSET, spec_of
 from kubeloop.devcluster.serializer.defaulting import default_persistent_volume_claim
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -133,20 +129,8 @@ def _validate_claim_resource(errors: ErrorList, path: str, name: str) -> bool:
     return True
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    spec, status = spec_of(obj), status_of(obj)
-    volume = spec.get("volumeName", "")
-    return [
-        object_name(obj),
-        phase_or_terminating(obj),
-        volume,
-        (status.get("capacity") or {}).get("storage", "0") if volume else "",
-        access_modes(status.get("accessModes")) if volume else "",
-        storage_class_name(obj),
-        spec.get("volumeAttributesClassName") or UNSET,
-        object_age(obj, now),
-        spec.get("volumeMode") or UNSET,
-    ]
+def _if_bound(column: ComputedColumn) -> ComputedColumn:
+    return lambda claim, now: column(claim, now) if spec_of(claim).get("volumeName") else ""
 
 
 def _warnings(claim: JSON, _old: JSON | None) -> list[str]:
@@ -255,5 +239,14 @@ STRATEGY = Strategy(
     check_create=_check_create,
     check_update=_check_update,
     is_charged=_is_charged,
-    cells=_cells,
+    cells=row(
+        phase_or_terminating,
+        text_of("spec.volumeName"),
+        _if_bound(text_of("status.capacity.storage", "0")),
+        _if_bound(access_modes("status.accessModes")),
+        storage_class_name,
+        text_of("spec.volumeAttributesClassName", UNSET),
+        AGE,
+        text_of("spec.volumeMode", UNSET),
+    ),
 )

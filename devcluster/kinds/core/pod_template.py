@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import Cells, container_names_and_images, labels_text, object_name
+from kubeloop.devcluster.printers.columns import containers_of, labels_of, row
 from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.pod_spec import validate_pod_template_spec
@@ -24,15 +22,6 @@ def validate_pod_template_update(errors: ErrorList, obj: JSON, old: JSON) -> Non
         validate_pod_template(errors, obj, old)
 
 
-def _cells(obj: JSON, _now: datetime) -> Cells:
-    template = obj.get("template") or {}
-    return [
-        object_name(obj),
-        *container_names_and_images(template),
-        labels_text((template.get("metadata") or {}).get("labels")),
-    ]
-
-
 def _warnings(obj: JSON, old: JSON | None) -> list[str]:
     template = obj.get("template", {})
     if old is not None and template == old.get("template", {}):
@@ -46,5 +35,5 @@ STRATEGY = Strategy(
     validate=validate_pod_template,
     validate_update=validate_pod_template_update,
     warnings=_warnings,
-    cells=_cells,
+    cells=row(*containers_of("template"), labels_of("template.metadata.labels")),
 )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from kubeloop.devcluster.api.selectable_fields import METADATA, number_getter
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.kinds.apps.replica_set import replica_cells, validate_replica_set_status_update
-from kubeloop.devcluster.printers.formatting import Cells, labels_text, spec_of
+from kubeloop.devcluster.kinds.apps.replica_set import REPLICA_COLUMNS, validate_replica_set_status_update
+from kubeloop.devcluster.printers.columns import labels_of, row
 from kubeloop.devcluster.serializer.defaulting import default_labels_of_template, default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.pod_spec import template_before, validate_pod_template_spec
@@ -51,10 +49,6 @@ def _default(obj: JSON) -> None:
     spec.setdefault("replicas", 1)
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    return [*replica_cells(obj, now), labels_text(spec_of(obj).get("selector"))]
-
-
 def _warnings(controller: JSON, old: JSON | None) -> list[str]:
     """Return the warnings about a ReplicationController; on an update, v1.36 warns about the stored template."""
     if old is None:
@@ -71,6 +65,6 @@ STRATEGY = Strategy(
     validate_update=validate_replication_controller_update,
     validate_subresources={"status": validate_replica_set_status_update},
     warnings=_warnings,
-    cells=_cells,
+    cells=row(*REPLICA_COLUMNS, labels_of("spec.selector")),
     selectable_fields={**METADATA, "status.replicas": number_getter("status", "replicas")},
 )

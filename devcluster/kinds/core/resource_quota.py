@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, status_of
+from kubeloop.devcluster.api.strategy import ComputedColumn, Strategy
+from kubeloop.devcluster.printers.columns import AGE, row
+from kubeloop.devcluster.printers.formatting import status_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.containers import validate_resource_name, validate_resource_quantity
 from kubeloop.kube.json_object import JSON
@@ -127,12 +128,13 @@ def validate_resource_quota_status_update(errors: ErrorList, obj: JSON, old: JSO
         _validate_resource_list(errors, f"status.{name}", obj.get("status", {}).get(name) or {})
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    hard, used = status_of(obj).get("hard") or {}, status_of(obj).get("used") or {}
-    usage = {name: f"{name}: {used.get(name, '0')}/{hard[name]}" for name in sorted(hard)}
-    requests = ", ".join(text for name, text in usage.items() if not name.startswith("limits."))
-    limits = ", ".join(text for name, text in usage.items() if name.startswith("limits."))
-    return [object_name(obj), requests, limits, object_age(obj, now)]
+def _usage(*, limits: bool) -> ComputedColumn:
+    def cell(obj: JSON, _now: datetime) -> str:
+        hard, used = status_of(obj).get("hard") or {}, status_of(obj).get("used") or {}
+        names = [name for name in sorted(hard) if name.startswith("limits.") is limits]
+        return ", ".join(f"{name}: {used.get(name, '0')}/{hard[name]}" for name in names)
+
+    return cell
 
 
 def _warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
@@ -154,5 +156,5 @@ STRATEGY = Strategy(
     validate_update=validate_resource_quota_update,
     validate_subresources={"status": validate_resource_quota_status_update},
     warnings=_warnings,
-    cells=_cells,
+    cells=row(_usage(limits=False), _usage(limits=True), AGE),
 )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
-from datetime import datetime
 
 from kubeloop.devcluster.api.selectable_fields import METADATA, field_getter
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
+from kubeloop.devcluster.printers.columns import AGE, number_of, row, text_of
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
@@ -94,10 +93,6 @@ def _default(obj: JSON) -> None:
         }
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    return [object_name(obj), obj.get("type", ""), len(obj.get("data") or ()), object_age(obj, now)]
-
-
 def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
     """Yield a warning about PEM data that is missing in a TLS secret; the pair is not verified."""
     if obj.get("type") != "kubernetes.io/tls":
@@ -119,6 +114,6 @@ STRATEGY = Strategy(
     update_steps="usw",
     validated_as_sent=True,
     warnings=_warnings,
-    cells=_cells,
+    cells=row(text_of("type"), number_of("data"), AGE),
     selectable_fields={**METADATA, "type": field_getter("type")},
 )

@@ -21,16 +21,8 @@ from kubeloop.devcluster.kinds.core.service_addresses import (
     needs_health_check,
     node_ports,
 )
-from kubeloop.devcluster.printers.formatting import (
-    NONE,
-    UNKNOWN,
-    Cells,
-    labels_text,
-    load_balancer_addresses,
-    object_age,
-    object_name,
-    spec_of,
-)
+from kubeloop.devcluster.printers.columns import AGE, labels_of, load_balancer_addresses, row, text_of
+from kubeloop.devcluster.printers.formatting import NONE, UNKNOWN, spec_of
 from kubeloop.devcluster.validation.common.error_list import (
     PROTOCOLS,
     ErrorList,
@@ -372,14 +364,14 @@ def prepare_update(service: JSON, old: JSON, _write: Write) -> None:
         service["status"] = {**service.get("status", {}), "loadBalancer": {}}
 
 
-def _external_ip(service: JSON) -> str:
+def _external_ip(service: JSON, now: datetime) -> str:
     spec = spec_of(service)
     external = spec.get("externalIPs") or []
     match spec.get("type"):
         case "ClusterIP" | "NodePort":
             return ",".join(external) or NONE
         case "LoadBalancer":
-            balancer = load_balancer_addresses(service)
+            balancer = load_balancer_addresses(service, now)
             return ",".join([balancer, *external] if balancer else external) or "<pending>"
         case "ExternalName":
             return str(spec.get("externalName", ""))
@@ -391,18 +383,13 @@ def _service_port(port: JSON) -> str:
     return f"{port['port']}{node_port}/{port.get('protocol', '')}"
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    spec = spec_of(obj)
-    addresses = spec.get("clusterIPs") or ()
-    return [
-        object_name(obj),
-        spec.get("type", ""),
-        addresses[0] if addresses else NONE,
-        _external_ip(obj),
-        ",".join(_service_port(port) for port in spec.get("ports") or ()) or NONE,
-        object_age(obj, now),
-        labels_text(spec.get("selector")),
-    ]
+def _ports(service: JSON, _now: datetime) -> str:
+    return ",".join(map(_service_port, spec_of(service).get("ports") or ())) or NONE
+
+
+def _cluster_ip(service: JSON, _now: datetime) -> str:
+    addresses: Sequence[str] = spec_of(service).get("clusterIPs") or ()
+    return addresses[0] if addresses else NONE
 
 
 def _warnings(service: JSON, _old: JSON | None) -> Iterator[str]:
@@ -447,7 +434,7 @@ STRATEGY = Strategy(
     warnings=_warnings,
     status_warnings=load_balancer_status_warnings,
     is_charged=_is_charged,
-    cells=_cells,
+    cells=row(text_of("spec.type"), _cluster_ip, _external_ip, _ports, AGE, labels_of("spec.selector")),
     selectable_fields={
         **METADATA,
         "spec.clusterIP": field_getter("spec", "clusterIP"),

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
+from kubeloop.devcluster.printers.columns import AGE, row
 from kubeloop.kube.json_object import JSON
-
-
-def _cells(obj: JSON, now: datetime) -> Cells:
-    return [object_name(obj), object_age(obj, now)]
-
 
 _MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
 
@@ -38,5 +32,5 @@ STRATEGY = Strategy(
     prepare_update=_keep_secret_names_only,
     update_steps="uws",
     warnings=_warnings,
-    cells=_cells,
+    cells=row(AGE),
 )

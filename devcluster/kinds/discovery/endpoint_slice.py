@@ -9,7 +9,8 @@ from typing import Any
 
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.core.service import validate_reachable_ip
-from kubeloop.devcluster.printers.formatting import UNSET, Cells, join_first, object_age, object_name
+from kubeloop.devcluster.printers.columns import AGE, row, text_of
+from kubeloop.devcluster.printers.formatting import UNSET, join_first
 from kubeloop.devcluster.validation.common.error_list import PROTOCOLS, ErrorList, validate_labels
 from kubeloop.devcluster.validation.common.ip_addresses import ip_warning, validate_ip, validate_strict_ip
 from kubeloop.kube.json_object import JSON
@@ -119,14 +120,17 @@ def _default(obj: JSON) -> None:
         port.setdefault("protocol", "TCP")
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
+def _ports(obj: JSON, _now: datetime) -> str:
     ports = [
         str(port["port"]) if port.get("port") is not None else "*" if port.get("name") is None else port["name"]
         for port in obj.get("ports") or ()
     ]
+    return join_first(ports, 3, UNSET)
+
+
+def _addresses(obj: JSON, _now: datetime) -> str:
     addresses = [address for endpoint in obj.get("endpoints") or () for address in endpoint.get("addresses") or ()]
-    kind = obj.get("addressType", "")
-    return [object_name(obj), kind, join_first(ports, 3, UNSET), join_first(addresses, 3, UNSET), object_age(obj, now)]
+    return join_first(addresses, 3, UNSET)
 
 
 _SLICE_CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io")
@@ -163,5 +167,5 @@ STRATEGY = Strategy(
     validate_update=validate_endpoint_slice_update,
     update_steps="ws",
     warnings=_warnings,
-    cells=_cells,
+    cells=row(text_of("addressType"), _ports, _addresses, AGE),
 )

@@ -6,6 +6,8 @@ from datetime import datetime
 
 from kubeloop.devcluster.api.conditions import condition_of
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.columns import AGE, number_of, row, text_of
+from kubeloop.devcluster.printers.formatting import NONE
 from kubeloop.kube.json_object import JSON
 
 
@@ -19,4 +21,13 @@ def _dangling_condition(obj: JSON, _now: datetime) -> str:
     return "?" if condition is None else str(condition.get("status", ""))
 
 
-STRATEGY = Strategy(default=_default, computed_columns={"MissingPL": _dangling_condition})
+STRATEGY = Strategy(
+    default=_default,
+    cells=row(
+        text_of("spec.priorityLevelConfiguration.name", NONE),
+        number_of("spec.matchingPrecedence"),
+        text_of("spec.distinguisherMethod.type", NONE),
+        AGE,
+        _dangling_condition,
+    ),
+)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.columns import AGE, row, text_of
+from kubeloop.devcluster.printers.formatting import NONE
 from kubeloop.kube.json_object import JSON
 
 
@@ -18,4 +20,16 @@ def _default(obj: JSON) -> None:
                     queuing[name] = value
 
 
-STRATEGY = Strategy(default=_default)
+_QUEUING = "spec.limited.limitResponse.queuing"
+
+STRATEGY = Strategy(
+    default=_default,
+    cells=row(
+        text_of("spec.type", NONE),
+        text_of("spec.limited.nominalConcurrencyShares", NONE),
+        text_of(f"{_QUEUING}.queues", NONE),
+        text_of(f"{_QUEUING}.handSize", NONE),
+        text_of(f"{_QUEUING}.queueLengthLimit", NONE),
+        AGE,
+    ),
+)

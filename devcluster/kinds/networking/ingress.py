@@ -11,14 +11,8 @@ from kubeloop.devcluster.admission.default_classes import newest_default
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import INGRESS_CLASSES
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import (
-    NONE,
-    Cells,
-    load_balancer_addresses,
-    object_age,
-    object_name,
-    spec_of,
-)
+from kubeloop.devcluster.printers.columns import AGE, load_balancer_addresses, row, text_of
+from kubeloop.devcluster.printers.formatting import NONE, spec_of
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
@@ -169,21 +163,17 @@ def validate_ingress_status_update(errors: ErrorList, obj: JSON, old: JSON) -> N
                 errors.invalid(f"{where}.hostname", host, "must be a DNS name, not an IP address")
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    spec = spec_of(obj)
-    rules = spec.get("rules") or ()
+def _hosts(obj: JSON, _now: datetime) -> str:
+    rules = spec_of(obj).get("rules") or ()
     hosts = [(index, rule["host"]) for index, rule in enumerate(rules) if rule.get("host")][:3]
-    hosts_text = ",".join(host for _, host in hosts) or "*"
+    text = ",".join(host for _, host in hosts) or "*"
     if len(hosts) == 3 and hosts[-1][0] < len(rules) - 1:  # rules without a host count, too
-        hosts_text += f" + {len(rules) - 3} more..."
-    return [
-        object_name(obj),
-        spec.get("ingressClassName") or NONE,
-        hosts_text,
-        load_balancer_addresses(obj),
-        "80, 443" if spec.get("tls") else "80",
-        object_age(obj, now),
-    ]
+        text += f" + {len(rules) - 3} more..."
+    return text
+
+
+def _ports(obj: JSON, _now: datetime) -> str:
+    return "80, 443" if spec_of(obj).get("tls") else "80"
 
 
 _INGRESS_CLASS = "kubernetes.io/ingress.class"
@@ -218,5 +208,5 @@ STRATEGY = Strategy(
     warnings=_warnings,
     status_warnings=load_balancer_status_warnings,
     admit_create=_admit_create,
-    cells=_cells,
+    cells=row(text_of("spec.ingressClassName", NONE), _hosts, load_balancer_addresses, _ports, AGE),
 )

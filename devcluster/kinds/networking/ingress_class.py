@@ -7,7 +7,8 @@ from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.networking.ingress import validate_typed_reference
-from kubeloop.devcluster.printers.formatting import NONE, Cells, object_age, object_name, spec_of
+from kubeloop.devcluster.printers.columns import AGE, row, text_of
+from kubeloop.devcluster.printers.formatting import NONE, spec_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain, regex_error
@@ -73,13 +74,12 @@ def _default(obj: JSON) -> None:
         parameters["scope"] = "Cluster"
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    spec = spec_of(obj)
-    parameters_text = NONE
-    if parameters := spec.get("parameters"):
-        group = parameters.get("apiGroup")
-        parameters_text = f"{parameters['kind']}{'.' + group if group is not None else ''}/{parameters['name']}"
-    return [object_name(obj), spec.get("controller", ""), parameters_text, object_age(obj, now)]
+def _parameters(obj: JSON, _now: datetime) -> str:
+    parameters = spec_of(obj).get("parameters")
+    if not parameters:
+        return NONE
+    group = parameters.get("apiGroup")
+    return f"{parameters['kind']}{'.' + group if group is not None else ''}/{parameters['name']}"
 
 
 STRATEGY = Strategy(
@@ -87,5 +87,5 @@ STRATEGY = Strategy(
     validate=validate_ingress_class,
     validate_update=validate_ingress_class_update,
     update_steps="usw",
-    cells=_cells,
+    cells=row(text_of("spec.controller"), _parameters, AGE),
 )

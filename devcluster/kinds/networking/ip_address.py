@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.columns import AGE, row
 from kubeloop.devcluster.printers.formatting import NONE, spec_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import validate_strict_ip
@@ -51,5 +52,5 @@ STRATEGY = Strategy(
     validate=validate_ip_address,
     validate_update=validate_ip_address_update,
     update_steps="wus",
-    computed_columns={"ParentRef": _parent_reference},
+    cells=row(_parent_reference, AGE),
 )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, selector_or_none, spec_of
+from kubeloop.devcluster.printers.columns import AGE, row, selector_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_selector
 from kubeloop.devcluster.validation.common.ip_addresses import cidr_warning, sloppy_network, validate_cidr
 from kubeloop.kube.json_object import JSON
@@ -105,10 +104,6 @@ def _default(obj: JSON) -> None:
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    return [object_name(obj), selector_or_none(spec_of(obj).get("podSelector") or {}), object_age(obj, now)]
-
-
 def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
     for direction, peers in (("ingress", "from"), ("egress", "to")):
         for i, rule in enumerate(obj["spec"].get(direction, ())):
@@ -128,5 +123,5 @@ STRATEGY = Strategy(
     validate=validate_network_policy,
     validate_update=validate_network_policy_update,
     warnings=_warnings,
-    cells=_cells,
+    cells=row(selector_of("spec.podSelector"), AGE),
 )

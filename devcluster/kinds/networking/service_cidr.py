@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.columns import AGE, row, text_of
+from kubeloop.devcluster.printers.formatting import NONE
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network, validate_strict_cidr
 from kubeloop.kube.json_object import JSON
@@ -41,5 +43,8 @@ def validate_service_cidr_update(errors: ErrorList, obj: JSON, old: JSON) -> Non
 
 
 STRATEGY = Strategy(
-    status_metadata=("managedFields",), validate=validate_service_cidr, validate_update=validate_service_cidr_update
+    status_metadata=("managedFields",),
+    validate=validate_service_cidr,
+    validate_update=validate_service_cidr_update,
+    cells=row(text_of("spec.cidrs", NONE), AGE),
 )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
+from kubeloop.devcluster.printers.columns import AGE, row, text_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_labels
 from kubeloop.devcluster.validation.pod.containers import validate_resource_requirements
 from kubeloop.devcluster.validation.pod.scheduling import validate_tolerations
@@ -36,10 +35,6 @@ def validate_runtime_class_update(errors: ErrorList, obj: JSON, old: JSON) -> No
     errors.immutable("handler", obj.get("handler", ""), old.get("handler", ""))
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    return [object_name(obj), obj.get("handler", ""), object_age(obj, now)]
-
-
 def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
     for key in sorted((obj.get("scheduling") or {}).get("nodeSelector", ())):
         if key in DEPRECATED_NODE_LABELS:
@@ -52,5 +47,5 @@ STRATEGY = Strategy(
     core_finalizers=False,
     update_steps="wsu",
     warnings=_warnings,
-    cells=_cells,
+    cells=row(text_of("handler"), AGE),
 )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, spec_of, status_of
+from kubeloop.devcluster.printers.columns import AGE, number_of, row, text_of
 from kubeloop.devcluster.validation.common.error_list import (
     ErrorList,
     validate_at_most_100_percent,
@@ -42,12 +40,6 @@ def validate_pod_disruption_budget_status_update(errors: ErrorList, obj: JSON, o
     errors.not_negative_fields("status", status, *names)
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    spec = spec_of(obj)
-    limits = [str(spec[name]) if spec.get(name) is not None else "N/A" for name in ("minAvailable", "maxUnavailable")]
-    return [object_name(obj), *limits, status_of(obj).get("disruptionsAllowed", 0), object_age(obj, now)]
-
-
 STRATEGY = Strategy(
     validate=validate_pod_disruption_budget,
     validate_update=validate_pod_disruption_budget_update,
@@ -55,5 +47,10 @@ STRATEGY = Strategy(
     strategy_metadata=False,
     update_steps="s",
     subresource_steps="s",
-    cells=_cells,
+    cells=row(
+        text_of("spec.minAvailable", "N/A"),
+        text_of("spec.maxUnavailable", "N/A"),
+        number_of("status.disruptionsAllowed"),
+        AGE,
+    ),
 )

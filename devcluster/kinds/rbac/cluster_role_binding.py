@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.rbac.role_binding import (
+    ROLE_BINDING_CELLS,
     default_role_binding,
-    role_binding_cells,
     validate_binding,
     validate_same_role,
 )
@@ -29,5 +29,5 @@ STRATEGY = Strategy(
     validate=validate_cluster_role_binding,
     validate_update=validate_cluster_role_binding_update,
     update_steps="wsu",
-    cells=role_binding_cells,
+    cells=ROLE_BINDING_CELLS,
 )

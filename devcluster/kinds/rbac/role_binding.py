@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
+from kubeloop.devcluster.api.strategy import ComputedColumn, Strategy
+from kubeloop.devcluster.printers.columns import AGE, row
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.kube.json_object import JSON
@@ -65,20 +65,23 @@ def default_role_binding(obj: JSON) -> None:
             subject["apiGroup"] = _RBAC
 
 
-def role_binding_cells(obj: JSON, now: datetime) -> Cells:
-    role = obj.get("roleRef") or {}
-    subjects = obj.get("subjects") or ()
+def _role(binding: JSON, _now: datetime) -> str:
+    role = binding.get("roleRef") or {}
+    return f"{role.get('kind', '')}/{role.get('name', '')}"
 
-    def named(kind: str) -> str:
-        return ", ".join(subject["name"] for subject in subjects if subject.get("kind") == kind)
 
-    accounts = [
-        f"{subject.get('namespace', '')}/{subject['name']}"
-        for subject in subjects
-        if subject.get("kind") == "ServiceAccount"
-    ]
-    reference = f"{role.get('kind', '')}/{role.get('name', '')}"
-    return [object_name(obj), reference, object_age(obj, now), named("User"), named("Group"), ", ".join(accounts)]
+def _subjects(kind: str) -> ComputedColumn:
+    def cell(binding: JSON, _now: datetime) -> str:
+        return ", ".join(
+            f"{subject.get('namespace', '')}/{subject['name']}" if kind == "ServiceAccount" else subject["name"]
+            for subject in binding.get("subjects") or ()
+            if subject.get("kind") == kind
+        )
+
+    return cell
+
+
+ROLE_BINDING_CELLS = row(_role, AGE, _subjects("User"), _subjects("Group"), _subjects("ServiceAccount"))
 
 
 STRATEGY = Strategy(
@@ -87,5 +90,5 @@ STRATEGY = Strategy(
     validate=validate_role_binding,
     validate_update=validate_role_binding_update,
     update_steps="wsu",
-    cells=role_binding_cells,
+    cells=ROLE_BINDING_CELLS,
 )

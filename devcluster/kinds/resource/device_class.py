@@ -10,6 +10,7 @@ from kubeloop.devcluster.kinds.resource.resource_claim import (
     validate_opaque_configuration,
     validate_selector,
 )
+from kubeloop.devcluster.printers.columns import AGE, row
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, spec_part
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.containers import is_extended
@@ -32,4 +33,5 @@ STRATEGY = Strategy(
     validate=validate_device_class,
     validate_update=update_as_create(validate_device_class),
     update_steps="wus",
+    cells=row(AGE),
 )

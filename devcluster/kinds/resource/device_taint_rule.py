@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.resource.common import (
@@ -13,7 +12,7 @@ from kubeloop.devcluster.kinds.resource.common import (
     validate_taint,
 )
 from kubeloop.devcluster.kinds.resource.resource_slice import default_taint_time
-from kubeloop.devcluster.printers.formatting import Cells, age_since, object_age, object_name, spec_of
+from kubeloop.devcluster.printers.columns import AGE, age_of, row, text_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
 from kubeloop.kube.json_object import JSON
@@ -49,13 +48,6 @@ def _default_times(obj: JSON, now: Callable[[], str]) -> None:
     default_taint_time(obj["spec"]["taint"], now)
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    taint = spec_of(obj).get("taint") or {}
-    names = [taint.get(name) or "" for name in ("key", "value", "effect")]
-    time_added = age_since(taint["timeAdded"], now) if taint.get("timeAdded") else ""
-    return [object_name(obj), *names, time_added, object_age(obj, now)]
-
-
 def update_taint_time(taint: JSON, old: JSON, now: Callable[[], str]) -> None:
     """Set when the effect of a DeviceTaintRule was added, unless the client does."""
     if taint.get("effect") != old.get("effect") and taint.get("timeAdded") == old.get("timeAdded"):
@@ -74,5 +66,11 @@ STRATEGY = Strategy(
     validate=validate_device_taint_rule,
     validate_update=validate_device_taint_rule_update,
     validate_subresources={"status": validate_device_taint_rule_status_update},
-    cells=_cells,
+    cells=row(
+        text_of("spec.taint.key"),
+        text_of("spec.taint.value"),
+        text_of("spec.taint.effect"),
+        age_of("spec.taint.timeAdded", ""),
+        AGE,
+    ),
 )

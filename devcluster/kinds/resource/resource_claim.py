@@ -24,6 +24,7 @@ from kubeloop.devcluster.kinds.resource.common import (
     validate_raw_object,
     validate_toleration,
 )
+from kubeloop.devcluster.printers.columns import AGE, row
 from kubeloop.devcluster.printers.formatting import status_of
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
@@ -409,5 +410,5 @@ STRATEGY = Strategy(
     check_update=_check_update,
     is_charged=_is_charged,
     counts_devices=True,
-    computed_columns={"State": _state},
+    cells=row(_state, AGE),
 )

@@ -11,6 +11,7 @@ from kubeloop.devcluster.kinds.resource.resource_claim import (
     gated_claim_fields,
     validate_devices,
 )
+from kubeloop.devcluster.printers.columns import AGE, row
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import validate_template_metadata
 from kubeloop.kube.json_object import JSON
@@ -44,4 +45,5 @@ STRATEGY = Strategy(
     validate_update=validate_resource_claim_template_update,
     update_steps="wsu",
     check_create=_check_create,
+    cells=row(AGE),
 )

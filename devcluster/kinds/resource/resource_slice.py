@@ -18,6 +18,8 @@ from kubeloop.devcluster.kinds.resource.common import (
     validate_pool_name,
     validate_taint,
 )
+from kubeloop.devcluster.printers.columns import AGE, row, text_of
+from kubeloop.devcluster.printers.formatting import NONE
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, spec_part
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.pod.containers import is_native
@@ -345,4 +347,5 @@ STRATEGY = Strategy(
         "spec.nodeName": field_getter("spec", "nodeName"),
     },
     unknown_field="field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {field}",
+    cells=row(text_of("spec.nodeName", NONE), text_of("spec.driver", NONE), text_of("spec.pool.name", NONE), AGE),
 )

@@ -17,7 +17,8 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import condition_of, is_true
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.strategy import Strategy, Write
-from kubeloop.devcluster.printers.formatting import NONE, Cells, object_age, object_name, spec_of
+from kubeloop.devcluster.printers.columns import AGE, row, text_of
+from kubeloop.devcluster.printers.formatting import NONE, spec_of
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, spec_part
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import IMMUTABLE, ErrorList
@@ -189,15 +190,11 @@ def _default(obj: JSON) -> None:
     obj["spec"].setdefault("disruptionMode", "Pod")
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    spec = spec_of(obj)
-    policy = "Basic" if spec.get("schedulingPolicy", {}).get("gang") is None else "Gang"
-    reference = spec.get("podGroupTemplateRef")
-    workload = NONE if reference is None else reference["workload"]["workloadName"]
-    return [object_name(obj), policy, workload, _pod_group_status(obj), object_age(obj, now)]
+def _policy(pod_group: JSON, _now: datetime) -> str:
+    return "Basic" if spec_of(pod_group).get("schedulingPolicy", {}).get("gang") is None else "Gang"
 
 
-def _pod_group_status(pod_group: JSON) -> str:
+def _pod_group_status(pod_group: JSON, _now: datetime) -> str:
     if (disruption := condition_of(pod_group, "DisruptionTarget")) is not None:
         reason: str = disruption["reason"]
         return reason
@@ -268,5 +265,5 @@ STRATEGY = Strategy(
     validate_subresources={"status": validate_pod_group_status_update},
     admit_create=_admit_create,
     check_create=_check_create,
-    cells=_cells,
+    cells=row(_policy, text_of("spec.podGroupTemplateRef.workload.workloadName", NONE), _pod_group_status, AGE),
 )

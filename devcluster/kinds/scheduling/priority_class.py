@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.priority import SYSTEM_PRIORITY_CLASSES, default_priority_class
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
+from kubeloop.devcluster.printers.columns import AGE, boolean_of, number_of, row, text_of
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.scheduling import validate_preemption_policy
@@ -48,11 +46,6 @@ def _default(obj: JSON) -> None:
     obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    default = bool(obj.get("globalDefault"))
-    return [object_name(obj), obj.get("value", 0), default, object_age(obj, now), obj.get("preemptionPolicy") or ""]
-
-
 def _check_create(chain: AdmissionChain, _context: RequestContext, priority_class: JSON) -> None:
     if "Priority" in chain.enabled:
         check_single_default(chain.store, priority_class, new=True)
@@ -78,5 +71,5 @@ STRATEGY = Strategy(
     validate_update=validate_priority_class_update,
     check_create=_check_create,
     check_update=_check_update,
-    cells=_cells,
+    cells=row(number_of("value"), boolean_of("globalDefault"), AGE, text_of("preemptionPolicy")),
 )

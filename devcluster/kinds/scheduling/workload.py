@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster.api.strategy import Drop, Strategy
@@ -14,7 +13,7 @@ from kubeloop.devcluster.kinds.scheduling.pod_group import (
     validate_size,
     validate_unique_names,
 )
-from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
+from kubeloop.devcluster.printers.columns import AGE, row
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
 from kubeloop.kube.json_object import JSON
@@ -46,10 +45,6 @@ def validate_workload_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
         validate_size(errors, "spec.podGroupTemplates", templates, _MAX_TEMPLATES, required=True)
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    return [object_name(obj), object_age(obj, now)]
-
-
 def _drop_from_templates(name: str) -> Drop:
     """Return a function that drops a field from the templates of a Workload; they are compared by index."""
 
@@ -72,5 +67,5 @@ STRATEGY = Strategy(
     gated_fields=tuple((gate, _drop_from_templates(name)) for name, gate in GATES_OF_GROUP_FIELDS),
     validate=validate_workload,
     validate_update=validate_workload_update,
-    cells=_cells,
+    cells=row(AGE),
 )

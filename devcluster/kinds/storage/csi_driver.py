@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy, Write
-from kubeloop.devcluster.printers.formatting import NONE, UNSET, Cells, object_age, object_name, spec_of
+from kubeloop.devcluster.printers.columns import AGE, boolean_of, row, text_of
+from kubeloop.devcluster.printers.formatting import NONE, UNSET, spec_of
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, spec_part
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
@@ -69,19 +70,13 @@ def _default(obj: JSON) -> None:
     spec.setdefault("seLinuxMount", False)
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    spec = spec_of(obj)
-    requests = spec.get("tokenRequests")
-    return [
-        object_name(obj),
-        spec.get("attachRequired") is not False,
-        bool(spec.get("podInfoOnMount")),
-        bool(spec.get("storageCapacity")),
-        UNSET if requests is None else ",".join(request.get("audience", "") for request in requests),
-        bool(spec.get("requiresRepublish")),
-        ",".join(spec.get("volumeLifecycleModes") or ()) or NONE,
-        object_age(obj, now),
-    ]
+def _attach_required(obj: JSON, _now: datetime) -> bool:
+    return spec_of(obj).get("attachRequired") is not False
+
+
+def _token_audiences(obj: JSON, _now: datetime) -> str:
+    requests = spec_of(obj).get("tokenRequests")
+    return UNSET if requests is None else ",".join(request.get("audience", "") for request in requests)
 
 
 _TOKENS_IN_SECRETS_UNSET = (
@@ -115,5 +110,13 @@ STRATEGY = Strategy(
     validate=validate_csi_driver,
     validate_update=validate_csi_driver_update,
     warnings=_warnings,
-    cells=_cells,
+    cells=row(
+        _attach_required,
+        boolean_of("spec.podInfoOnMount"),
+        boolean_of("spec.storageCapacity"),
+        _token_audiences,
+        boolean_of("spec.requiresRepublish"),
+        text_of("spec.volumeLifecycleModes", NONE),
+        AGE,
+    ),
 )

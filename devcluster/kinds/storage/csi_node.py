@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, spec_of
+from kubeloop.devcluster.printers.columns import AGE, number_of, row
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.volumes import validate_csi_driver_name
 from kubeloop.kube.json_object import JSON
@@ -51,10 +50,9 @@ def validate_csi_node_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
             errors.invalid("spec.drivers", reported, "field is immutable", "storage/v1.CSINodeDriver")
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    return [object_name(obj), len(spec_of(obj).get("drivers") or ()), object_age(obj, now)]
-
-
 STRATEGY = Strategy(
-    validate=validate_csi_node, validate_update=validate_csi_node_update, update_steps="ws", cells=_cells
+    validate=validate_csi_node,
+    validate_update=validate_csi_node_update,
+    update_steps="ws",
+    cells=row(number_of("spec.drivers"), AGE),
 )

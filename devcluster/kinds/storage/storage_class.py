@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
-from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name
+from kubeloop.devcluster.printers.columns import AGE, boolean_of, row, text_of
+from kubeloop.devcluster.printers.formatting import object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_name
 from kubeloop.devcluster.validation.warnings.pod_warnings import DEPRECATED_NODE_LABELS
 from kubeloop.kube.json_object import JSON
@@ -81,21 +81,13 @@ def _default(obj: JSON) -> None:
     obj.setdefault("volumeBindingMode", "Immediate")
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
+_DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
+
+
+def _name(obj: JSON) -> str:
     annotations = obj["metadata"].get("annotations") or {}
-    default_annotations = (
-        "storageclass.kubernetes.io/is-default-class",
-        "storageclass.beta.kubernetes.io/is-default-class",
-    )
-    default = any(annotations.get(annotation) == "true" for annotation in default_annotations)
-    return [
-        object_name(obj) + (" (default)" if default else ""),
-        obj.get("provisioner", ""),
-        obj.get("reclaimPolicy") or "Delete",
-        obj.get("volumeBindingMode") or "Immediate",
-        bool(obj.get("allowVolumeExpansion")),
-        object_age(obj, now),
-    ]
+    default = any(annotations.get(annotation) == "true" for annotation in _DEFAULT_CLASS)
+    return f"{object_name(obj)} (default)" if default else object_name(obj)
 
 
 def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
@@ -111,5 +103,12 @@ STRATEGY = Strategy(
     validate_update=validate_storage_class_update,
     update_steps="wus",
     warnings=_warnings,
-    cells=_cells,
+    cells=row(
+        text_of("provisioner"),
+        text_of("reclaimPolicy", "Delete"),
+        text_of("volumeBindingMode", "Immediate"),
+        boolean_of("allowVolumeExpansion"),
+        AGE,
+        name=_name,
+    ),
 )

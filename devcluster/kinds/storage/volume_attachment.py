@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.core.persistent_volume import validate_persistent_volume_spec
-from kubeloop.devcluster.printers.formatting import Cells, object_age, object_name, spec_of, status_of
+from kubeloop.devcluster.printers.columns import AGE, boolean_of, row, text_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.volumes import validate_csi_driver_name
 from kubeloop.kube.json_object import JSON
@@ -58,20 +56,6 @@ def validate_volume_attachment_status_update(errors: ErrorList, obj: JSON, old: 
     _validate_attachment_status(errors, obj.get("status") or {})
 
 
-def _cells(obj: JSON, now: datetime) -> Cells:
-    spec = spec_of(obj)
-    volume = (spec.get("source") or {}).get("persistentVolumeName") or ""
-    attached = bool(status_of(obj).get("attached"))
-    return [
-        object_name(obj),
-        spec.get("attacher", ""),
-        volume,
-        spec.get("nodeName", ""),
-        attached,
-        object_age(obj, now),
-    ]
-
-
 STRATEGY = Strategy(
     status_metadata=("managedFields",),
     validate=validate_volume_attachment,
@@ -79,5 +63,11 @@ STRATEGY = Strategy(
     validate_subresources={"status": validate_volume_attachment_status_update},
     update_steps="ws",
     subresource_steps="ws",
-    cells=_cells,
+    cells=row(
+        text_of("spec.attacher"),
+        text_of("spec.source.persistentVolumeName"),
+        text_of("spec.nodeName"),
+        boolean_of("status.attached"),
+        AGE,
+    ),
 )

@@ -6,6 +6,8 @@ from kubeloop.devcluster.admission.chain import AdmissionChain, add_finalizer
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.storage.storage_class import validate_parameters, validate_provisioner
+from kubeloop.devcluster.printers.columns import AGE, row, text_of
+from kubeloop.devcluster.printers.formatting import NONE
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
@@ -34,4 +36,5 @@ STRATEGY = Strategy(
     validate_update=validate_volume_attributes_class_update,
     update_steps="usw",
     admit_create=_admit_create,
+    cells=row(text_of("driverName", NONE), AGE),
 )

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.printers.columns import row
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
 from kubeloop.kube.json_object import JSON
@@ -68,5 +69,5 @@ STRATEGY = Strategy(
     validate=validate_storage_version_migration,
     validate_update=validate_storage_version_migration_update,
     validate_subresources={"status": validate_storage_version_migration_status},
-    computed_columns={"Resource": _resource, "Status": _status},
+    cells=row(_resource, _status),
 )

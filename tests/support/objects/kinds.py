@@ -7,6 +7,7 @@ from typing import Any
 
 from kubeloop.devcluster.api.served_resources import BY_PATH
 from kubeloop.devcluster.api.strategy import Strategy, strategy_of
+from kubeloop.devcluster.printers.table import table
 from kubeloop.kube.objects.resources import Resource
 
 JSON = dict[str, Any]
@@ -29,6 +30,9 @@ def cells_of(group_resource: str, obj: JSON, now: datetime) -> list[Any]:
     return cells(obj, now)
 
 
-def computed_cell(group_resource: str, column: str, obj: JSON, now: datetime) -> Any:
-    """Return the cell of a computed column."""
-    return strategy_named(group_resource).computed_columns[column](obj, now)
+def cell_of(group_resource: str, column: str, obj: JSON, now: datetime) -> Any:
+    """Return the cell of an object in this column of a Table."""
+    served = next(served for served in BY_PATH.values() if served.resource.group_resource == group_resource)
+    printed = table(served, [obj], now=now, include_object="None", list_metadata={})
+    names = [definition["name"] for definition in printed["columnDefinitions"]]
+    return printed["rows"][0]["cells"][names.index(column)]

@@ -13,6 +13,7 @@ from kubeloop.devcluster.api.served_resources import BY_PATH, SERVICE_CIDRS
 from kubeloop.devcluster.api.strategy import NO_BEHAVIOUR, strategy_of, update_as_create
 from kubeloop.devcluster.kinds.networking import service_cidr
 from kubeloop.devcluster.kinds.rbac import role_binding
+from kubeloop.devcluster.server.metrics_api import SERVED
 from kubeloop.kube.objects.resources import POD_GROUPS, Resource
 
 KINDS = Path(str(kinds.__file__)).parent
@@ -55,7 +56,7 @@ def test_module_that_cannot_be_imported_is_an_error(monkeypatch: pytest.MonkeyPa
 
 
 def test_every_strategy_belongs_to_a_served_kind():
-    strategies = {strategy_of(served.resource) for served in BY_PATH.values()} - {NO_BEHAVIOUR}
+    strategies = {strategy_of(served.resource) for served in (*BY_PATH.values(), *SERVED)} - {NO_BEHAVIOUR}
     modules = {module for module in KINDS.rglob("*.py") if "\nSTRATEGY = " in module.read_text()}
     assert len(strategies) == len(modules)
 

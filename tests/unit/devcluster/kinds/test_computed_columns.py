@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from support.objects.kinds import computed_cell
+from support.objects.kinds import cell_of
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -18,7 +18,7 @@ KINDS = {
 
 
 def cell(column: str, *, metadata: dict[str, Any] | None = None, **fields: Any) -> Any:
-    return computed_cell(KINDS[column], column, {"metadata": metadata or {}, **fields}, NOW)
+    return cell_of(KINDS[column], column, {"metadata": metadata or {}, **fields}, NOW)
 
 
 def test_resource_claim_without_allocation_is_pending():

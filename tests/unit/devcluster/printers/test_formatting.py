@@ -8,11 +8,9 @@ import pytest
 
 from kubeloop.devcluster.printers.formatting import (
     age_since,
-    container_names_and_images,
     human_duration,
     join_first,
     labels_text,
-    selector_or_none,
     selector_text,
 )
 
@@ -59,16 +57,8 @@ def test_selector_with_an_unknown_operator_is_invalid():
     assert selector_text({"matchExpressions": [{"key": "app", "operator": "Gt", "values": ["1"]}]}) == "<invalid>"
 
 
-def test_empty_selector_is_none_or_empty_text():
-    assert selector_or_none({}) == "<none>"
-    assert selector_or_none(None) == "<none>"
+def test_unset_selector_is_empty_text():
     assert selector_text(None) == ""
-
-
-def test_containers_without_an_image_leave_an_empty_entry():
-    template = {"spec": {"containers": [{"name": "web", "image": "nginx:1.27"}, {"name": "log"}]}}
-    assert container_names_and_images(template) == ["web,log", "nginx:1.27,"]
-    assert container_names_and_images(None) == ["", ""]
 
 
 def test_long_list_ends_with_the_number_of_other_entries():

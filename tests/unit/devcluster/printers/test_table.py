@@ -378,7 +378,7 @@ def test_job_with_success_criteria_met_shows_that_status():
     )
 
 
-def test_declared_columns_have_descriptions():
+def test_columns_have_descriptions():
     (name, signer) = (
         column["description"]
         for column in print_table("certificatesigningrequests.certificates.k8s.io")["columnDefinitions"]

@@ -10,12 +10,13 @@ import pytest
 from kubeloop.devcluster.api.strategy import Write
 from kubeloop.devcluster.kinds.apiregistration.api_service import STRATEGY
 from kubeloop.kube.json_object import JSON
+from support.objects.kinds import cell_of
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 
 
 def cell(column: str, *, metadata: dict[str, Any] | None = None, **fields: Any) -> Any:
-    return STRATEGY.computed_columns[column]({"metadata": metadata or {}, **fields}, NOW)
+    return cell_of("apiservices.apiregistration.k8s.io", column, {"metadata": metadata or {}, **fields}, NOW)
 
 
 def test_unavailable_api_service_shows_the_reason():

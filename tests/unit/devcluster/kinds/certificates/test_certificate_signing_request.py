@@ -9,12 +9,15 @@ import pytest
 
 from kubeloop.devcluster.api.strategy import Write
 from kubeloop.devcluster.kinds.certificates.certificate_signing_request import STRATEGY
+from support.objects.kinds import cell_of
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 
 
 def cell(column: str, *, metadata: dict[str, Any] | None = None, **fields: Any) -> Any:
-    return STRATEGY.computed_columns[column]({"metadata": metadata or {}, **fields}, NOW)
+    return cell_of(
+        "certificatesigningrequests.certificates.k8s.io", column, {"metadata": metadata or {}, **fields}, NOW
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Kinds of the group metrics.k8s.io."""
