@@ -7,7 +7,7 @@
     double      float           timestamp   Timestamp
     string      str             duration    Duration
     bytes       bytes           type        TypeValue
-    optional    Optional        others      the classes of kubernetes_functions
+    optional    Optional        others      subclasses of Opaque
 
 CEL errors are exceptions. Sources: cel-go common/types, common/types/overflow.go.
 """

@@ -1,4 +1,4 @@
-"""Names in backticks in docstrings that look like a path, a module of this repository or an option exist."""
+"""Names in backticks in docstrings exist: paths, modules, functions, attributes, options, feature gates."""
 
 from __future__ import annotations
 
@@ -9,27 +9,31 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("cel", "controllers", "devcluster", "informers", "kube", "kubeloop", "scheduler", "tracing")
-FILES = [
-    path
-    for package in PACKAGES
-    for path in sorted((ROOT / package).rglob("*.py"))
-    if not any(parent.is_symlink() for parent in path.parents)
-]
-MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
+from support.development.product_names import (
+    FILES,
+    MODULES,
+    PACKAGES,
+    ROOT,
+    docstrings,
+    product_names,
+    resolves,
+    unknown_gates,
+)
+
 MODULE_NAMES = {name.rpartition(".")[2] for name in MODULES}
 _FILE = re.compile(r"(?:[\w-]+/)*[\w-]+\.(?:py|md|json|yaml)")
 _OPTION = re.compile(r"--[a-z][a-z-]+")
 _DOTTED = re.compile(r"(?:kubeloop\.)?((?:" + "|".join(PACKAGES) + r")(?:\.\w+)+)")
 _SENTENCE = re.compile(r"^`(\w+)`(?=,| and | \w+s\b)", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")  # kinds/GROUP/KIND.py
+_CODE = re.compile(r"[A-Za-z_][\w.]*\w(?:\(.*\))?")
 
-
-def docstrings(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield ast.get_docstring(node) or ""
+FOREIGN = {
+    "PluginClass",  # a class of the user
+    "Sub",  # of Go's time.Time
+    "run_until_complete",  # of event loops
+}
+"""Names in code that are neither defined nor used by the product."""
 
 
 def references(path: Path) -> Iterator[str]:
@@ -44,24 +48,46 @@ def exists(path: Path, reference: str) -> bool:
         places = (ROOT, path.parent, ROOT / path.relative_to(ROOT).parts[0])
         return any((place / reference).exists() for place in places)
     if _DOTTED.fullmatch(reference):
-        return any(resolves(name) for name in (reference, reference.removeprefix("kubeloop.")))
+        return resolves(reference)
     return True
 
 
-def resolves(name: str) -> bool:
-    """Return True for a module, or a name that its module has."""
-    module, _, attribute = name.rpartition(".")
-    if name in MODULES:
-        return True
-    if module in MODULES:
-        return re.search(rf"\b{attribute}\b", MODULES[module].read_text()) is not None
-    return "." in module and resolves(module)  # an attribute of a class
+def unknown_names(reference: str) -> list[str]:
+    """Return the names in a piece of code that do not exist: functions, variables, attributes, words of Kubernetes."""
+    if not _CODE.fullmatch(reference):
+        return []
+    names = product_names()
+    unknown = [name for name in re.findall(r"(?<![\w.])([a-z_]\w+)\(", reference) if name not in names.functions]
+    for name, member in re.findall(r"(?<![\w./])([A-Z]\w+)\.(\w+)", reference):
+        if name in names.classes and not names.has_member(name, member):
+            unknown.append(f"{name}.{member}")
+    words = re.findall(r"[A-Za-z_]\w*", reference.partition("(")[0])
+    unknown += [word for word in words if word not in names.words]
+    return [name for name in unknown if name not in FOREIGN]
 
 
 def test_named_files_and_modules_exist() -> None:
     checked = [(path, reference) for path in FILES for reference in references(path)]
     assert len(checked) > 1000
     assert [f"{path}: {reference}" for path, reference in checked if not exists(path, reference)] == []
+
+
+def test_named_functions_and_attributes_exist() -> None:
+    missing = [
+        f"{path}: {name} in `{reference}`"
+        for path in FILES
+        for reference in references(path)
+        if not _FILE.fullmatch(reference)
+        for name in unknown_names(reference)
+    ]
+    assert missing == []
+
+
+def test_named_feature_gates_exist() -> None:
+    """In docstrings and comments."""
+    text = {path: " ".join(re.sub(r"^ *# ?", "", path.read_text(), flags=re.MULTILINE).split()) for path in FILES}
+    assert sum(content.count("eature gate ") for content in text.values()) > 30
+    assert [f"{path}: {gate}" for path, content in text.items() for gate in unknown_gates(content)] == []
 
 
 def test_package_docstrings_begin_sentences_with_existing_modules() -> None:
@@ -90,3 +116,28 @@ def test_named_options_exist() -> None:
 @pytest.mark.parametrize("reference", ["kube/no_such.py", "no_such.md", "scheduler.no_such.thing.at_all"])
 def test_missing_reference_is_noticed(reference: str) -> None:
     assert not exists(ROOT / "kube/values/times.py", reference)
+
+
+@pytest.mark.parametrize(
+    ("reference", "unknown"),
+    [
+        ("parse_quantity", []),
+        ("parse_quantity()", []),
+        ("parse_quantities", ["parse_quantities"]),
+        ("parse_quantities(text)", ["parse_quantities"]),
+        ("WorkQueue.done", []),
+        ("WorkQueue.finish", ["WorkQueue.finish"]),
+        ("WorkerQueue", ["WorkerQueue"]),
+        ("validation.no_such_module", ["no_such_module"]),
+        ("DeploymentList", []),  # a type of Kubernetes
+    ],
+)
+def test_unknown_name_is_noticed(reference: str, unknown: list[str]) -> None:
+    assert sorted(set(unknown_names(reference))) == unknown
+
+
+def test_unknown_feature_gate_is_noticed() -> None:
+    text = (
+        "with the feature gate GangScheduling, the feature gates StaleControllerConsistency* and feature gate GangSched"
+    )
+    assert unknown_gates(text) == ["GangSched"]

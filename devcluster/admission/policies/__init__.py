@@ -14,6 +14,6 @@ only `policy_plugin` is imported.
     mutating_admission_policy.py    MutatingAdmissionPolicy: order of policies, reinvocation
     mutation_patches.py             patches of Object{...} and JSONPatch{...} expressions
 
-`kube.policy_cel` compiles the expressions; `validation.admission_policies` validates the policies themselves.
+`kube.policy_cel` compiles the expressions; `kinds.admissionregistration.policies` validates the policies themselves.
 Source: k8s.io/apiserver pkg/admission/plugin/{policy,cel} of Kubernetes v1.36.
 """
