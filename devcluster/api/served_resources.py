@@ -45,6 +45,7 @@ class ServedResource:
     field of metadata whose changes do, too. create_on_update: a PUT of a missing object creates it.
     unconditional_update: a PUT may omit resourceVersion. return_deleted_object: DELETE returns the object instead of a
     Status. dependents: default propagation ("ignored": dependents never count). empty_status: status of a new object.
+    empty_object: values in an empty object, as bookmarks contain it, other than those of the type.
     storage_resource: the resource as which objects are stored, if it differs. crd_version: version of a custom
     resource. deprecated: warning of every request, or "". own_list_kind: kind of lists, if it is not the kind with
     "List". compute_objects: returns the objects of a kind that is not stored, on each read. resets_status: False if
@@ -60,6 +61,7 @@ class ServedResource:
     return_deleted_object: bool = False
     dependents: Dependents = "deleted"
     empty_status: JSON = field(default_factory=dict)
+    empty_object: JSON = field(default_factory=dict)
     storage_resource: Resource[Any] | None = None
     crd_version: CustomResourceVersion | None = None
     deprecated: str = ""
@@ -151,6 +153,7 @@ def declare(
 
 _ALL_BUT_DELETE_COLLECTION = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
 _REPLICAS: JSON = {"replicas": 0}
+_NO_REPLICAS: JSON = {"spec": {"replicas": 0}}  # no pointer in the internal version
 _LOAD_BALANCER: JSON = {"loadBalancer": {}}
 _SCHEDULED: JSON = {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}
 _HEALTHY: JSON = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
@@ -192,10 +195,16 @@ API_SERVICES = declare(
 # --- apps -------------------------------------------------------------------------------------------------------------
 
 serve(resources.CONTROLLER_REVISIONS)
-serve(resources.DAEMON_SETS, generation="spec", status=_SCHEDULED)
-serve(resources.DEPLOYMENTS, generation="spec", generation_metadata="annotations")
-serve(resources.REPLICA_SETS, generation="spec", status=_REPLICAS)
-serve(resources.STATEFUL_SETS, generation="spec", status={"replicas": 0, "availableReplicas": 0})
+serve(
+    resources.DAEMON_SETS, generation="spec", status=_SCHEDULED,
+    empty_object={"metadata": {"annotations": {"deprecated.daemonset.template.generation": "0"}}},
+)  # fmt: skip
+serve(resources.DEPLOYMENTS, generation="spec", generation_metadata="annotations", empty_object=_NO_REPLICAS)
+serve(resources.REPLICA_SETS, generation="spec", status=_REPLICAS, empty_object=_NO_REPLICAS)
+serve(
+    resources.STATEFUL_SETS, generation="spec", status={"replicas": 0, "availableReplicas": 0},
+    empty_object=_NO_REPLICAS,
+)  # fmt: skip
 
 # --- events.k8s.io ----------------------------------------------------------------------------------------------------
 

@@ -77,8 +77,6 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Sets what kube-apiserver sets whenever it reads an object; runs after validation."""
     is_defaulted_on_read: Callable[[JSON], bool] | None = None
     """Returns True for a new object whose fields kube-apiserver defaults on each read until the next write."""
-    fill_empty_object: Default | None = None
-    """Sets the fields of an empty object, as bookmarks contain it, that Go encodes even if unset."""
 
     # --- field ownership: the strategies' GetResetFields
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import msgspec
 
 from kubeloop.devcluster.api.served_resources import ServedResource
-from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.handlers.list import check_not_in_the_future, current_objects
 from kubeloop.devcluster.handlers.list_options import ListOptions
 from kubeloop.devcluster.serializer.decoding import decode
@@ -35,10 +34,7 @@ class WatchSettings(msgspec.Struct, frozen=True):
 
 def _empty_object(served: ServedResource) -> JSON:
     """Return an empty object of the kind, as bookmarks contain it: fields that Go encodes even if unset."""
-    empty = decode(served.resource, {})[0]
-    if (fill := strategy_of(served.resource).fill_empty_object) is not None:
-        fill(empty)
-    return empty
+    return decode(served.resource, served.empty_object)[0]
 
 
 def open_watch(
@@ -69,9 +65,8 @@ def open_watch(
     watcher.open(changes)
     resource = served.resource
 
-    empty = _empty_object(served)
-
     def bookmark(initial_events_end: bool) -> bytes:
+        empty = _empty_object(served)
         metadata: JSON = {"resourceVersion": str(revision_now())}
         annotations = {
             **empty.get("metadata", {}).get("annotations", {}),

@@ -158,11 +158,6 @@ def default_template(holder: JSON) -> None:
         default_pod_spec(template.setdefault("spec", {}))
 
 
-def fill_empty_replicas(obj: JSON) -> None:
-    """Set the replicas of an empty object: they are no pointer in the internal version."""
-    obj["spec"]["replicas"] = 0
-
-
 def default_labels_of_template(obj: JSON) -> None:
     """Give an object without labels those of its pod template, as kube-apiserver does on each read."""
     labels = (obj["spec"].get("template") or {}).get("metadata", {}).get("labels")

@@ -116,13 +116,8 @@ def _prepare_update(daemon_set: JSON, old: JSON, _write: Write) -> None:
     _set_template_generation(daemon_set, old)
 
 
-def _fill_empty_object(daemon_set: JSON) -> None:
-    daemon_set["metadata"]["annotations"] = {_TEMPLATE_GENERATION: "0"}
-
-
 STRATEGY = Strategy(
     default=_default,
-    fill_empty_object=_fill_empty_object,
     template_path=("spec", "template"),
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,

@@ -7,7 +7,7 @@ from functools import partial
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.printers.columns import AGE, containers_of, number_of, ready_replicas, row, selector_of
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
-from kubeloop.devcluster.serializer.defaulting import default_template, fill_empty_replicas
+from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import (
     ErrorList,
     is_zero_int_or_percent,
@@ -91,7 +91,6 @@ def _default(obj: JSON) -> None:
 
 STRATEGY = Strategy(
     default=_default,
-    fill_empty_object=fill_empty_replicas,
     unowned_in_status=("f:labels",),
     template_path=("spec", "template"),
     gated_status_fields=(("DeploymentReplicaSetTerminatingReplicas", drop_fields((itself, ("terminatingReplicas",)))),),

@@ -7,7 +7,7 @@ from functools import partial
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.printers.columns import AGE, containers_of, number_of, row, selector_of
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
-from kubeloop.devcluster.serializer.defaulting import default_template, fill_empty_replicas
+from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.workload_status import validate_replica_counts
 from kubeloop.devcluster.validation.pod.workload_template import (
@@ -60,7 +60,6 @@ REPLICA_COLUMNS = (
 
 STRATEGY = Strategy(
     default=_default,
-    fill_empty_object=fill_empty_replicas,
     template_path=("spec", "template"),
     gated_status_fields=(("DeploymentReplicaSetTerminatingReplicas", drop_fields((itself, ("terminatingReplicas",)))),),
     validate=validate_replica_set,

@@ -10,7 +10,6 @@ from kubeloop.devcluster.registry.disabled_fields import drop_fields
 from kubeloop.devcluster.serializer.defaulting import (
     default_persistent_volume_claim,
     default_template,
-    fill_empty_replicas,
 )
 from kubeloop.devcluster.validation.common.error_list import (
     ErrorList,
@@ -207,7 +206,6 @@ def _default_max_unavailable(stateful_set: JSON) -> None:
 
 STRATEGY = Strategy(
     default=_default,
-    fill_empty_object=fill_empty_replicas,
     template_path=("spec", "template"),
     gated_fields=(("MaxUnavailableStatefulSet", drop_fields((_rolling_update, ("maxUnavailable",)))),),
     gated_default=("MaxUnavailableStatefulSet", _default_max_unavailable),

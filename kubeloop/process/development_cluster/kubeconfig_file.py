@@ -7,11 +7,32 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kubeloop.devcluster.storage.private_files import write_private_file
-from kubeloop.kube import yaml
 from kubeloop.kube.user_error import UserError
 
 _NAME = "kubeloop"
+_NEW_FILE = f"""\
+apiVersion: v1
+kind: Config
+clusters:
+- name: {_NAME}
+  cluster:
+    server: {{server}}
+    certificate-authority-data: {{certificate}}
+users:
+- name: {_NAME}
+  user:
+    token: {{token}}
+contexts:
+- name: {_NAME}
+  context:
+    cluster: {_NAME}
+    user: {_NAME}
+    namespace: default
+current-context: {_NAME}
+"""
 
 
 def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: bytes) -> None:
@@ -20,16 +41,16 @@ def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: by
     Other clusters, users and contexts in the file are preserved; the current context becomes kubeloop's, as with kind.
     Raises UserError if the file is not a kubeconfig or cannot be written.
     """
-    config = _existing(path)
-    entry = {"server": server, "certificate-authority-data": base64.b64encode(certificate_pem).decode()}
-    _put(config, "clusters", "cluster", entry)
-    _put(config, "users", "user", {"token": token})
-    _put(config, "contexts", "context", {"cluster": _NAME, "user": _NAME, "namespace": "default"})
-    config["current-context"] = _NAME
+    certificate = base64.b64encode(certificate_pem).decode()
     target = Path(os.path.realpath(path))
+    if os.path.exists(path):
+        text = _extended(path, {"server": server, "certificate-authority-data": certificate}, token)
+    else:  # without the import of PyYAML, a twentieth of the start-up of `kubeloop apiserver`
+        quoted_token = msgspec.json.encode(token).decode()
+        text = _NEW_FILE.format(server=server, certificate=certificate, token=quoted_token)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_private_file(target, yaml.write(config, sort_keys=False).encode())
+        write_private_file(target, text.encode())
     except OSError as error:
         raise UserError(f"cannot write the kubeconfig {path}: {error.strerror}", hint="--kubeconfig PATH") from None
 
@@ -51,19 +72,22 @@ def _new() -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []}
 
 
-def _existing(path: Path) -> dict[str, Any]:
-    empty = _new()
+def _extended(path: Path, cluster: dict[str, str], token: str) -> str:
+    """Return the text of an existing file with our cluster, user and context."""
+    from kubeloop.kube import yaml
+
     try:
         config, _ = yaml.read_first(path.read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        return empty
     except (OSError, UnicodeDecodeError, yaml.InvalidYaml):
         config = "unreadable"
-    if config is None:
-        return empty
-    if not _is_kubeconfig(config):
+    if config is not None and not _is_kubeconfig(config):
         raise UserError(f"{path} exists and is not a kubeconfig", hint="choose another file with --kubeconfig")
-    return {**empty, **config}
+    config = _new() | (config or {})
+    _put(config, "clusters", "cluster", cluster)
+    _put(config, "users", "user", {"token": token})
+    _put(config, "contexts", "context", {"cluster": _NAME, "user": _NAME, "namespace": "default"})
+    config["current-context"] = _NAME
+    return yaml.write(config, sort_keys=False)
 
 
 def _is_kubeconfig(content: Any) -> bool:

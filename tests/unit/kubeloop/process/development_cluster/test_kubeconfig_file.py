@@ -30,6 +30,16 @@ def test_kubeconfig_is_complete_and_private(tmp_path):
     assert [path.name for path in path.parent.iterdir()] == ["config"]
 
 
+@pytest.mark.parametrize("token", ["secret", "1e3", "yes", 'a"b: c'])
+def test_new_file_equals_an_empty_one_that_is_extended(tmp_path, token):
+    new, extended = tmp_path / "new", tmp_path / "extended"
+    extended.touch()
+    for path in (new, extended):
+        write_kubeconfig(path, **CLUSTER | {"token": token})
+    assert read_first(new.read_text()) == read_first(extended.read_text())
+    assert read_first(new.read_text())[0]["users"] == [{"name": "kubeloop", "user": {"token": token}}]
+
+
 def test_write_preserves_other_clusters(tmp_path):
     path = tmp_path / "config"
     other = {"name": "prod", "cluster": {"server": "https://prod"}}
