@@ -15,9 +15,6 @@ from kubeloop.kube.objects.resources import CLUSTER_ROLES
 
 _APPLY = {"fieldManager": "clusterrole-aggregation-controller", "force": "true"}
 
-_START_SECONDS = 1.0
-"""Time in which a new cluster can start its first pods, undisturbed by the first writes to ClusterRoles."""
-
 
 class ClusterRoleAggregationController:
     """Reconciles aggregated ClusterRoles, by name; `run()` works until cancelled."""
@@ -31,7 +28,7 @@ class ClusterRoleAggregationController:
         self._controller = Controller("clusterroleaggregation", self.reconcile, self._queue, context.workers, context)
         self._registration = roles.add_handler(
             ResourceEventHandlerFuncs(
-                on_add=lambda _role, initial: self._on_role(_START_SECONDS if initial else 0.0),
+                on_add=lambda _role, _initial: self._on_role(),
                 on_update=lambda _old, _new: self._on_role(),
                 on_delete=lambda _role, _unknown: self._on_role(),
             )
@@ -41,14 +38,10 @@ class ClusterRoleAggregationController:
         """Reconcile until cancelled."""
         await self._controller.run((self._registration,))
 
-    def _on_role(self, seconds: float = 0.0) -> None:
+    def _on_role(self) -> None:
         """Enqueue all aggregated ClusterRoles: each may select the one that has changed, or did so before."""
         for role in self._roles.by_index("aggregated", "yes"):
-            name = role["metadata"]["name"]
-            if seconds:
-                self._queue.add_after(name, seconds)
-            else:
-                self._queue.add(name)
+            self._queue.add(role["metadata"]["name"])
 
     async def reconcile(self, name: str) -> float | None:
         """Apply the rules of an aggregated ClusterRole. An exception means: retry with backoff."""

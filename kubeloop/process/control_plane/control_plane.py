@@ -132,7 +132,7 @@ def import_components(controllers: Iterable[str]) -> None:
 
 def initial_components(controllers: Set[str], *, development: bool) -> list[str]:
     """Return those of `controllers` that start with the process, in order of creation."""
-    late = {row.name for row in CONTROLLER_TABLE if row.starts_with or row.development_server} if development else set()
+    late = {row.name for row in CONTROLLER_TABLE if row.starts_late} if development else set()
     return [name for name in CONTROLLERS if name in controllers and name not in late]
 
 
@@ -283,12 +283,14 @@ class ControlPlane:
                 group.create_task(component.run(), name=name)
 
     async def _run_late(self, row: ControllerDescriptor) -> None:
-        """Run a controller from the first object of its resources on.
+        """Run a controller from the first object of its resources on, or after its delay.
 
         Begins to watch before the garbage collector does, which then shares the informers.
         """
-        resources = _served_resources(row.starts_with, self.settings.feature_gates)
-        await self.informers.wait_for_object(resources, row.starts_when)
+        if row.starts_with:
+            resources = _served_resources(row.starts_with, self.settings.feature_gates)
+            await self.informers.wait_for_object(resources, row.starts_when)
+        await asyncio.sleep(row.starts_after)
         await asyncio.to_thread(_import_component, row.name)
         await self._create_component(row.name).run()
 

@@ -47,6 +47,8 @@ class ControllerDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     watches: the resources that the factory requests informers of, whose lists start before the module is imported.
     starts_with: resources whose first object starts the controller in development and test clusters; "" starts it with
       the process, as `kubeloop run` always does. starts_when: only an object for which it returns True counts.
+    starts_after: seconds after the start of the process, in such clusters, in which the first pods start undisturbed by
+      the lists of this controller.
     feature_gate: the gate that must be on for the controller to run, "" for controllers that always run.
     development_server: True if kubeloop's API server itself does the work of this controller in such clusters.
     creates_pods_for: kind of the owner whose pods it creates, for their traces.
@@ -63,12 +65,18 @@ class ControllerDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     watches: str = ""
     starts_with: str = ""
     starts_when: Callable[[Any], bool] | None = None
+    starts_after: float = 0.0
     creates_pods_for: str = ""
     event_component: str = ""
     feature_gate: str = ""
     development_server: bool = False
     concurrency: ControllerOption | None = None
     options: tuple[ControllerOption, ...] = ()
+
+    @property
+    def starts_late(self) -> bool:
+        """True if a development or test cluster starts without the controller."""
+        return bool(self.starts_with or self.starts_after or self.development_server)
 
     @property
     def module(self) -> str:
@@ -161,6 +169,7 @@ CONTROLLER_TABLE = (
         name="garbagecollector",
         kubernetes_name="garbage-collector-controller",
         factory="garbagecollector.garbage_collector:GarbageCollector",
+        starts_after=0.5,
         concurrency=ControllerOption(
             "concurrent-gc-syncs", 20, "Number of concurrent workers per queue of the garbage collector."
         ),
@@ -532,8 +541,7 @@ CONTROLLER_TABLE = (
         kubernetes_name="clusterrole-aggregation-controller",
         factory="clusterroleaggregation.aggregation_controller:ClusterRoleAggregationController",
         watches="clusterroles.rbac.authorization.k8s.io",
-        starts_with="clusterroles.rbac.authorization.k8s.io",
-        starts_when=lambda role: role.get("aggregationRule") is not None,
+        starts_after=1.0,
     ),
     ControllerDescriptor(
         name="csrapproving",
@@ -554,7 +562,7 @@ CONTROLLER_TABLE = (
         kubernetes_name="service-cidr-controller",
         factory="servicecidrs.service_cidr_controller:ServiceCIDRController",
         watches="servicecidrs.networking.k8s.io ipaddresses.networking.k8s.io",
-        starts_with="servicecidrs.networking.k8s.io",
+        starts_after=1.0,
     ),
     ControllerDescriptor(
         name="svm",

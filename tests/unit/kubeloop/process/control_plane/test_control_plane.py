@@ -204,6 +204,22 @@ async def test_controller_starts_with_the_first_object_of_its_resource(controlle
         assert len(cluster.api.store.list(PODS)) == 2
 
 
+@pytest.mark.virtual_time
+async def test_garbage_collector_watches_after_the_first_pods():
+    async with memory_cluster(controllers="garbagecollector,deployment,replicaset") as cluster:
+        started_at = asyncio.get_running_loop().time()
+        await asyncio.sleep(0.3)
+        watched = {informer.resource.plural for informer in cluster.plane.informers.informers}
+        assert "configmaps" not in watched
+        await cluster.client.create(DEPLOYMENTS, DEPLOYMENT, "default")
+        while not cluster.api.store.list(PODS):
+            await asyncio.sleep(0.01)
+        await cluster.client.delete(DEPLOYMENTS, DEPLOYMENT["metadata"]["name"], "default")
+        while cluster.api.store.list(PODS):
+            await asyncio.sleep(0.01)
+        assert asyncio.get_running_loop().time() - started_at < 5
+
+
 @pytest.mark.parametrize("development", [False, True])
 async def test_controller_of_existing_objects_starts_with_the_process(api, development):
     settings = Settings(controllers=frozenset({"replicationcontroller"}), development=development)
@@ -220,7 +236,8 @@ async def test_controller_of_existing_objects_starts_with_the_process(api, devel
 
 def test_initial_components_leave_out_those_that_start_on_their_first_object():
     every = frozenset(CONTROLLERS)
-    late = {row.name for row in CONTROLLER_TABLE if row.starts_with or row.development_server}
+    late = {row.name for row in CONTROLLER_TABLE if row.starts_late}
+    assert {"garbagecollector", "job", "serviceaccount"} <= late
     assert initial_components(every, development=False) == [*CONTROLLERS]
     assert initial_components(every, development=True) == [name for name in CONTROLLERS if name not in late]
     assert initial_components({"scheduler", "namespace"}, development=True) == ["namespace", "scheduler"]
