@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kubeloop.informers.metadata_accessor import MetadataAccessor, is_older
 from kubeloop.informers.reflector import Listing, Reflector, yield_to_event_loop
@@ -53,15 +53,6 @@ class ResourceEventHandlerFuncs(Generic[T]):
         on_delete: Callable[[T, bool], object] | None = None,
     ) -> None:
         self._on_add, self._on_update, self._on_delete = on_add, on_update, on_delete
-
-    @classmethod
-    def of_changes(cls, on_change: Callable[[T | None, T | None], object]) -> Self:
-        """Handle all events by a function of the object before and after: None before it exists, and when deleted."""
-        return cls(
-            on_add=lambda obj, _initial: on_change(None, obj),
-            on_update=on_change,
-            on_delete=lambda obj, _unknown: on_change(obj, None),
-        )
 
     def on_add(self, obj: T, initial: bool) -> None:
         if self._on_add is not None:
@@ -209,6 +200,34 @@ class SharedInformer(Generic[T]):
         if self._tasks is not None:
             registration._start(self._tasks, self._rng)
         return registration
+
+    def on_events(
+        self,
+        *,
+        added: Callable[[T], object] | None = None,
+        updated: Callable[[T, T], object] | None = None,
+        deleted: Callable[[T], object] | None = None,
+    ) -> HandlerRegistration[T]:
+        """Add a handler made of a function per event, as `add_handler`. None ignores the event."""
+        return self.add_handler(
+            ResourceEventHandlerFuncs(
+                on_add=None if added is None else lambda obj, _initial: added(obj),
+                on_update=updated,
+                on_delete=None if deleted is None else lambda obj, _unknown: deleted(obj),
+            )
+        )
+
+    def on_latest(
+        self, latest: Callable[[T], object], *, deleted: Callable[[T], object] | None = None
+    ) -> HandlerRegistration[T]:
+        """Add a handler that calls `latest` with each added and changed object."""
+        return self.on_events(added=latest, updated=lambda _old, new: latest(new), deleted=deleted)
+
+    def on_changes(self, changed: Callable[[T | None, T | None], object]) -> HandlerRegistration[T]:
+        """Add a function of the object before and after each event: None before it exists, and when deleted."""
+        return self.on_events(
+            added=lambda obj: changed(None, obj), updated=changed, deleted=lambda obj: changed(obj, None)
+        )
 
     def mark_stopped(self) -> None:
         """Record that run() will not be called again; wait_synced() then returns without a list."""

@@ -16,7 +16,6 @@ from kubeloop.controllers.runtime.queue.rate_limiter import (
     ItemExponentialFailureRateLimiter,
     MaxOfRateLimiter,
 )
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.resources import CERTIFICATE_SIGNING_REQUESTS, Resource, new_resource
 
@@ -38,12 +37,7 @@ class CertificateSigningRequestApprover:
         limiter = MaxOfRateLimiter(ItemExponentialFailureRateLimiter(base=0.2), BucketRateLimiter())
         queue = context.new_queue("certificate", limiter)
         self._controller = Controller("csrapproving", self.reconcile, queue, context.workers, context)
-        self._registration = requests.add_handler(
-            ResourceEventHandlerFuncs(
-                on_add=lambda request, _initial: queue.add(request["metadata"]["name"]),
-                on_update=lambda _old, request: queue.add(request["metadata"]["name"]),
-            )
-        )
+        self._registration = requests.on_latest(lambda request: queue.add(request["metadata"]["name"]))
 
     async def run(self) -> None:
         """Reconcile until cancelled."""

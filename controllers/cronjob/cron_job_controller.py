@@ -11,9 +11,8 @@ from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.owner_references import cached_controller
-from kubeloop.controllers.runtime.writes.status_patch import changed_fields, versioned_merge_patch
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
+from kubeloop.controllers.runtime.writes.object_patch import patch_status
+from kubeloop.controllers.runtime.writes.status_patch import changed_fields
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import CronJob, Job
 from kubeloop.kube.objects.object_fields import controller_of
@@ -40,19 +39,15 @@ class CronJobController:
         self._reconciles = CachedReconcile[CronJob]("cronjob", self._cron_jobs, self._queue, context.traces)
         self._controller = Controller("cronjob", self.reconcile, self._queue, context.workers, context)
         self._registrations = (
-            cron_jobs.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda cron_job, _initial: self._queue.add(cron_job.key, "CronJob added"),
-                    on_update=self._on_cron_job_update,
-                    on_delete=lambda cron_job, _unknown: self._queue.add(cron_job.key, "CronJob deleted"),
-                )
+            cron_jobs.on_events(
+                added=lambda cron_job: self._queue.add(cron_job.key, "CronJob added"),
+                updated=self._on_cron_job_update,
+                deleted=lambda cron_job: self._queue.add(cron_job.key, "CronJob deleted"),
             ),
-            jobs.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda job, _initial: self._enqueue_owner(job, "Job added"),
-                    on_update=self._on_job_update,
-                    on_delete=lambda job, _unknown: self._enqueue_owner(job, "Job deleted"),
-                )
+            jobs.on_events(
+                added=lambda job: self._enqueue_owner(job, "Job added"),
+                updated=self._on_job_update,
+                deleted=lambda job: self._enqueue_owner(job, "Job deleted"),
             ),
         )
 
@@ -106,13 +101,9 @@ class CronJobController:
     async def _write_status(self, sync: CronJobSync, reconcile: Reconcile) -> None:
         if sync.status == sync.cron_job.status:
             return
-        metadata = sync.cron_job.metadata
         changes = changed_fields(sync.cron_job.status, sync.status)
-        patch = versioned_merge_patch(metadata.resource_version, status=changes)
         with reconcile.action_span("update status"):
-            await self._client.patch(
-                CRON_JOBS, metadata.name, patch, PatchType.MERGE, metadata.namespace, subresource="status"
-            )
+            await patch_status(self._client, CRON_JOBS, sync.cron_job, changes)
 
 
 def _controller_name(job: Job) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from kubeloop.controllers.daemonset.rolling_update import allows_surge, plan_rol
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile, valid_selector
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.owners.adoption import Claim, claim_objects
+from kubeloop.controllers.runtime.owners.adoption import Claim, claim_cached
 from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
 from kubeloop.controllers.runtime.owners.owner_references import (
     CONTROLLER_INDEX,
@@ -47,8 +47,6 @@ from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.writes.expectations import Expectations
 from kubeloop.controllers.runtime.writes.status_patch import changed_fields
 from kubeloop.controllers.runtime.writes.status_write import write_status
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating
 from kubeloop.kube.objects.api_types import (
     ControllerRevision,
@@ -56,7 +54,6 @@ from kubeloop.kube.objects.api_types import (
     DaemonSetStatus,
     JSONValue,
     Node,
-    Object,
     Pod,
 )
 from kubeloop.kube.objects.object_fields import controller_of, is_finished
@@ -105,16 +102,16 @@ class DaemonSetController:
         self._trackers: dict[str, NodeTracker] = {}  # by controller_index_key
         self._backoff = FailedPodBackoff()
         self.expectations = Expectations(context.clock)
-        self.consistency = ConsistencyStore(
-            {
-                DAEMON_SETS.group_resource: lambda: daemon_sets.last_resource_version,
-                PODS.group_resource: lambda: pods.last_resource_version,
-            },
-            enabled=context.feature_gates.enabled("StaleControllerConsistencyDaemonSet"),
+        self.consistency = ConsistencyStore.of(
+            daemon_sets, pods, enabled=context.feature_gates.enabled("StaleControllerConsistencyDaemonSet")
         )
         self.queue = context.new_queue(NAME)
         self._owners = OwnerQueue[DaemonSet](
-            self._daemon_sets, DAEMON_SETS.kind, self.queue, lambda daemon_set: daemon_set.spec.selector
+            self._daemon_sets,
+            DAEMON_SETS.kind,
+            self.queue,
+            lambda daemon_set: daemon_set.spec.selector,
+            self._forget,
         )
         self._reconciles = CachedReconcile[DaemonSet](
             NAME,
@@ -126,32 +123,17 @@ class DaemonSetController:
         )
         self._controller = Controller(NAME, self.reconcile, self.queue, context.workers, context, creates_pods=True)
         self._registrations = (
-            daemon_sets.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=self.on_daemon_set_add,
-                    on_update=self.on_daemon_set_update,
-                    on_delete=self.on_daemon_set_delete,
-                ),
-                resync_seconds=RESYNC_SECONDS,
+            daemon_sets.add_handler(self._owners, resync_seconds=RESYNC_SECONDS),
+            revisions.on_events(
+                added=self._on_revision_add,
+                updated=lambda old, new: self._owners.add_after_change(old, new, "revision"),
+                deleted=lambda revision: self._owners.add_owner(revision, "revision deleted"),
             ),
-            revisions.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=self.on_revision_add,
-                    on_update=lambda old, new: self._owners.add_after_change(old, new, "revision"),
-                    on_delete=lambda revision, _unknown: self._owners.add_owner(revision, "revision deleted"),
-                )
-            ),
-            pods.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=self.on_pod_add, on_update=self.on_pod_update, on_delete=self.on_pod_delete
-                )
-            ),
-            nodes.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda node, _initial: self._node_changed(node, "node added"),
-                    on_update=self.on_node_update,
-                    on_delete=self.on_node_delete,
-                )
+            pods.on_events(added=self._on_pod_add, updated=self._on_pod_update, deleted=self._on_pod_delete),
+            nodes.on_events(
+                added=lambda node: self._node_changed(node, "node added"),
+                updated=self._on_node_update,
+                deleted=self._on_node_delete,
             ),
         )
 
@@ -165,41 +147,28 @@ class DaemonSetController:
 
     # --- event handlers: DaemonSets and revisions -------------------------------------------------------------------
 
-    def on_daemon_set_add(self, daemon_set: DaemonSet, initial: bool) -> None:
-        self.queue.add(daemon_set.key, "initial list" if initial else "DaemonSet added")
-
-    def on_daemon_set_update(self, old: DaemonSet, new: DaemonSet) -> None:
-        if old.metadata.uid != new.metadata.uid:
-            self.on_daemon_set_delete(old, False)  # deleted and created again between two events
-        self.queue.add(new.key, "DaemonSet changed")
-
-    def on_daemon_set_delete(self, daemon_set: DaemonSet, final_state_unknown: bool) -> None:
+    def _forget(self, daemon_set: DaemonSet) -> None:
         key, uid = daemon_set.key, daemon_set.metadata.uid
         self._trackers.pop(controller_index_key(daemon_set), None)
         self._backoff.forget(uid)
         self.expectations.forget(key)
         self.consistency.forget(key, uid)
-        self.queue.add(key, "DaemonSet deleted")
 
-    def on_revision_add(self, revision: ControllerRevision, initial: bool) -> None:
+    def _on_revision_add(self, revision: ControllerRevision) -> None:
         if controller_of(revision.metadata) is None and revision.metadata.deletion_timestamp is None:
             self._owners.add_possible_owners(revision, "orphaned revision added")
 
     # --- event handlers: pods ---------------------------------------------------------------------------------------
 
-    def on_pod_add(self, pod: Pod, initial: bool) -> None:
+    def _on_pod_add(self, pod: Pod) -> None:
         self._track(self._pods_by_node.add(pod))
         if pod.metadata.deletion_timestamp is not None:
             # First seen while terminating, after a restart: counts as a deletion, never as an expected creation.
             self._observe_deletion(pod)
-            return
-        owner = self._owners.add_owner(pod, "pod added")
-        if owner is not None:
+        elif (owner := self._owners.add_after_creation(pod, "pod")) is not None:
             self.expectations.creation_observed(owner.key)
-        elif controller_of(pod.metadata) is None:  # it meets no expectation, but a DaemonSet may adopt it
-            self._owners.add_possible_owners(pod, "orphaned pod added")
 
-    def on_pod_update(self, old: Pod, new: Pod) -> None:
+    def _on_pod_update(self, old: Pod, new: Pod) -> None:
         old_place, place = self._pods_by_node.remove(old), self._pods_by_node.add(new)
         self._track(old_place)
         if place != old_place:
@@ -217,7 +186,7 @@ class DaemonSetController:
             lambda owner: place != old_place or affects_owner(old, new, owner.spec.selector, SYNCED_LABELS),
         )
 
-    def on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
+    def _on_pod_delete(self, pod: Pod) -> None:
         self._track(self._pods_by_node.remove(pod))
         self._observe_deletion(pod)
 
@@ -235,11 +204,11 @@ class DaemonSetController:
 
     # --- event handlers: nodes --------------------------------------------------------------------------------------
 
-    def on_node_update(self, old: Node, new: Node) -> None:
+    def _on_node_update(self, old: Node, new: Node) -> None:
         if old.metadata.labels != new.metadata.labels or old.spec.taints != new.spec.taints:
             self._node_changed(new, "node changed")
 
-    def on_node_delete(self, node: Node, final_state_unknown: bool) -> None:
+    def _on_node_delete(self, node: Node) -> None:
         name = node.metadata.name
         for daemon_set, tracker in self._tracked_daemon_sets():
             pods = self._pods_by_node.nodes(controller_index_key(daemon_set)).get(name)
@@ -378,19 +347,20 @@ class DaemonSetController:
         if not to_claim:
             return
 
-        async def read_fresh() -> Object:
-            metadata = daemon_set.metadata
-            fresh: DaemonSet = await self._client.get(DAEMON_SETS, metadata.name, metadata.namespace)
-            return fresh
-
-        async def patch(pod: Pod, body: JSONValue, claim: Claim) -> None:
-            name, namespace = pod.metadata.name, pod.metadata.namespace
-            with sync.reconcile.action_span(f"{claim.value} pod {name}"):
-                written = await self._client.patch(PODS, name, body, PatchType.STRATEGIC, namespace)
+        def record_adoption(written: Pod, claim: Claim) -> None:
             if claim is Claim.ADOPT:
-                self._record_write(daemon_set, PODS.group_resource, written)
+                self.consistency.wrote(daemon_set, PODS, written)
 
-        for pod in await claim_objects(daemon_set, to_claim, sync.selector, read_fresh=read_fresh, patch=patch):
+        for pod in await claim_cached(
+            self._client,
+            DAEMON_SETS,
+            daemon_set,
+            PODS,
+            to_claim,
+            sync.selector,
+            sync.reconcile,
+            wrote=record_adoption,
+        ):
             node = target_node(pod)
             if node is not None:
                 sync.adopted.setdefault(node, []).append(pod)
@@ -470,7 +440,7 @@ class DaemonSetController:
             if is_namespace_terminating(error):
                 return
             raise
-        self._record_write(sync.daemon_set, PODS.group_resource, pod)
+        self.consistency.wrote(sync.daemon_set, PODS, pod)
 
     async def _delete_pod(self, sync: _Sync, pod: Pod, failures: list[Exception]) -> None:
         key = sync.daemon_set.key
@@ -492,8 +462,4 @@ class DaemonSetController:
             return changed_fields(based_on.status, replace(status, collision_count=collisions), always=ALWAYS_SET)
 
         written = await write_status(self._client, DAEMON_SETS, daemon_set, changes, sync.reconcile)
-        self._record_write(daemon_set, DAEMON_SETS.group_resource, written)
-
-    def _record_write(self, daemon_set: DaemonSet, resource: str, written: Object) -> None:
-        uid = daemon_set.metadata.uid
-        self.consistency.wrote_at(daemon_set.key, uid, resource, written.metadata.resource_version)
+        self.consistency.wrote(daemon_set, DAEMON_SETS, written)

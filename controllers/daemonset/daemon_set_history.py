@@ -13,7 +13,7 @@ from msgspec import Raw
 from kubeloop.controllers.daemonset.daemon_pods import REVISION_LABEL
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.owners.adoption import Claim, claim_objects
+from kubeloop.controllers.runtime.owners.adoption import claim_cached
 from kubeloop.controllers.runtime.revisions.controller_history import (
     ControllerHistory,
     data_text,
@@ -21,10 +21,9 @@ from kubeloop.controllers.runtime.revisions.controller_history import (
     surplus_revisions,
 )
 from kubeloop.controllers.runtime.revisions.pod_template_hash import pod_template_hash
-from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
-from kubeloop.kube.client.api_client import PatchType
+from kubeloop.controllers.runtime.writes.object_patch import patch_object, patch_status
 from kubeloop.kube.errors import AlreadyExists
-from kubeloop.kube.objects.api_types import ControllerRevision, DaemonSet, JSONValue, Object, Pod
+from kubeloop.kube.objects.api_types import ControllerRevision, DaemonSet, JSONValue, Pod
 from kubeloop.kube.objects.object_fields import controller_reference
 from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
 from kubeloop.kube.selectors.selectors import Selector
@@ -107,17 +106,10 @@ class DaemonSetHistory:
                 await self._history.delete(revision)
 
     async def _claim(self, daemon_set: DaemonSet, selector: Selector, reconcile: Reconcile) -> list[ControllerRevision]:
-        async def read_fresh() -> Object:
-            metadata = daemon_set.metadata
-            fresh: DaemonSet = await self._client.get(DAEMON_SETS, metadata.name, metadata.namespace)
-            return fresh
-
-        async def patch(revision: ControllerRevision, body: JSONValue, claim: Claim) -> None:
-            with reconcile.action_span(f"{claim.value} controllerrevision {revision.metadata.name}"):
-                await self._history.patch(revision, body)
-
         revisions = self._history.list(daemon_set, selector)
-        return await claim_objects(daemon_set, revisions, selector, read_fresh=read_fresh, patch=patch)
+        return await claim_cached(
+            self._client, DAEMON_SETS, daemon_set, CONTROLLER_REVISIONS, revisions, selector, reconcile
+        )
 
     async def _create(self, daemon_set: DaemonSet, number: int, reconcile: Reconcile) -> ControllerRevision:
         """Create the current revision, or return it if it exists. Raises HashCollision."""
@@ -151,12 +143,7 @@ class DaemonSetHistory:
                 f"found a stale collision count ({collision_count}, expected {fresh.status.collision_count}) of "
                 f'DaemonSet "{metadata.name}" while processing; will retry until it is updated'
             )
-        patch = versioned_merge_patch(
-            fresh.metadata.resource_version, status={"collisionCount": (collision_count or 0) + 1}
-        )
-        await self._client.patch(
-            DAEMON_SETS, metadata.name, patch, PatchType.MERGE, metadata.namespace, subresource="status"
-        )
+        await patch_status(self._client, DAEMON_SETS, fresh, {"collisionCount": (collision_count or 0) + 1})
         raise HashCollision(f'controllerrevisions.apps "{name}" already exists')
 
     async def _remove_duplicates(
@@ -171,5 +158,5 @@ class DaemonSetHistory:
             if pod.metadata.labels.get(REVISION_LABEL) != hash_:
                 label = {"metadata": {"labels": {REVISION_LABEL: hash_}}}
                 with reconcile.action_span(f"label pod {pod.metadata.name}"):
-                    await self._client.patch(PODS, pod.metadata.name, label, PatchType.MERGE, pod.metadata.namespace)
+                    await patch_object(self._client, PODS, pod, label)
         await self.delete(duplicates, reconcile)

@@ -17,7 +17,7 @@ from kubeloop.controllers.deployment.sync import DeploymentSync
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.owners.adoption import Claim, claim_objects
+from kubeloop.controllers.runtime.owners.adoption import claim_cached
 from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
 from kubeloop.controllers.runtime.owners.owner_references import (
     CONTROLLER_INDEX,
@@ -27,13 +27,11 @@ from kubeloop.controllers.runtime.owners.owner_references import (
     orphan_index_key,
 )
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.object_patch import patch_status
 from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
-from kubeloop.controllers.runtime.writes.status_patch import changed_fields, versioned_merge_patch
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
+from kubeloop.controllers.runtime.writes.status_patch import changed_fields
 from kubeloop.kube.errors import ApiError, ServerUnreachable, is_namespace_terminating
-from kubeloop.kube.objects.api_types import Deployment, JSONValue, LabelSelector, Pod, ReplicaSet
-from kubeloop.kube.objects.object_fields import controller_of
+from kubeloop.kube.objects.api_types import Deployment, LabelSelector, Pod, ReplicaSet
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.kube.selectors.selectors import Selector, SelectorError, selector_from
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
@@ -61,15 +59,14 @@ class DeploymentController:
         self._deployments, self._replica_sets, self._pods = deployments.store, replica_sets.store, pods.store
         self._replica_sets.add_index(CONTROLLER_INDEX, index_by_controller)
         self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
-        self._consistency = ConsistencyStore(
-            {
-                DEPLOYMENTS.group_resource: lambda: deployments.last_resource_version,
-                REPLICA_SETS.group_resource: lambda: replica_sets.last_resource_version,
-            }
-        )
+        self._consistency = ConsistencyStore.of(deployments, replica_sets)
         self.queue = context.new_queue("deployment")
         self._owners = OwnerQueue[Deployment](
-            self._deployments, DEPLOYMENTS.kind, self.queue, lambda deployment: deployment.spec.selector
+            self._deployments,
+            DEPLOYMENTS.kind,
+            self.queue,
+            lambda deployment: deployment.spec.selector,
+            lambda deployment: self._consistency.forget(deployment.key, deployment.metadata.uid),
         )
         self._status_delay = StatusDelay[PendingStatus](self.queue, context.status_delay_seconds)
         self._reconciles = CachedReconcile[Deployment](
@@ -90,22 +87,13 @@ class DeploymentController:
             is_terminal=is_namespace_terminating,
         )
         self._registrations = (
-            deployments.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=self.on_deployment_add,
-                    on_update=self.on_deployment_update,
-                    on_delete=self.on_deployment_delete,
-                ),
-                resync_seconds=RESYNC_SECONDS,
+            deployments.add_handler(self._owners, resync_seconds=RESYNC_SECONDS),
+            replica_sets.on_events(
+                added=self._on_replica_set_add,
+                updated=self._on_replica_set_update,
+                deleted=self._on_replica_set_delete,
             ),
-            replica_sets.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=self.on_replica_set_add,
-                    on_update=self.on_replica_set_update,
-                    on_delete=self.on_replica_set_delete,
-                )
-            ),
-            pods.add_handler(ResourceEventHandlerFuncs(on_delete=self.on_pod_delete)),
+            pods.on_events(deleted=self._on_pod_delete),
         )
 
     async def run(self) -> None:
@@ -114,34 +102,21 @@ class DeploymentController:
 
     # --- event handlers --------------------------------------------------------------------------------------------
 
-    def on_deployment_add(self, deployment: Deployment, initial: bool) -> None:
-        self.queue.add(deployment.key, "initial list" if initial else "deployment added")
-
-    def on_deployment_update(self, old: Deployment, new: Deployment) -> None:
-        self.queue.add(new.key, "deployment changed")
-
-    def on_deployment_delete(self, deployment: Deployment, final_state_unknown: bool) -> None:
-        self._consistency.forget(deployment.key, deployment.metadata.uid)
-        self.queue.add(deployment.key, "deployment deleted")
-
-    def on_replica_set_add(self, rs: ReplicaSet, initial: bool) -> None:
+    def _on_replica_set_add(self, rs: ReplicaSet) -> None:
         if rs.metadata.deletion_timestamp is not None:
-            self.on_replica_set_delete(rs, False)
-            return
-        if controller_of(rs.metadata) is not None:
-            self._owners.add_owner(rs, "replica set added")
+            self._on_replica_set_delete(rs)
         else:
-            self._owners.add_possible_owners(rs, "orphaned replica set added")
+            self._owners.add_after_creation(rs, "replica set")
 
-    def on_replica_set_update(self, old: ReplicaSet, new: ReplicaSet) -> None:
+    def _on_replica_set_update(self, old: ReplicaSet, new: ReplicaSet) -> None:
         if old.metadata.resource_version == new.metadata.resource_version:
             return  # a resync
         self._owners.add_after_change(old, new, "replica set")
 
-    def on_replica_set_delete(self, rs: ReplicaSet, final_state_unknown: bool) -> None:
+    def _on_replica_set_delete(self, rs: ReplicaSet) -> None:
         self._owners.add_owner(rs, "replica set deleted")
 
-    def on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
+    def _on_pod_delete(self, pod: Pod) -> None:
         """Enqueue a Recreate whose last Pod was deleted; rolling updates are enqueued by their ReplicaSets' status."""
         rs = cached_controller(self._replica_sets, REPLICA_SETS.kind, pod)
         deployment = self._owners.owner(rs) if rs is not None else None
@@ -205,19 +180,9 @@ class DeploymentController:
         if status.observed_generation >= deployment.metadata.generation:
             return
         observed_status = replace(status, observed_generation=deployment.metadata.generation)
-        patch = versioned_merge_patch(
-            deployment.metadata.resource_version, status=changed_fields(status, observed_status)
-        )
         try:
             with reconcile.action_span("update status"):
-                await self._client.patch(
-                    DEPLOYMENTS,
-                    deployment.metadata.name,
-                    patch,
-                    PatchType.MERGE,
-                    deployment.metadata.namespace,
-                    subresource="status",
-                )
+                await patch_status(self._client, DEPLOYMENTS, deployment, changed_fields(status, observed_status))
         except (ApiError, ServerUnreachable) as error:
             log.info("could not update status.observedGeneration of %s: %s", deployment.key, error)
 
@@ -227,19 +192,16 @@ class DeploymentController:
         store = self._replica_sets
         candidates = store.by_index(CONTROLLER_INDEX, controller_index_key(deployment))
         candidates += store.by_index(CONTROLLER_INDEX, orphan_index_key(deployment.metadata.namespace))
-
-        async def read_fresh() -> Deployment:
-            return await self._client.get(DEPLOYMENTS, deployment.metadata.name, deployment.metadata.namespace)
-
-        async def patch(rs: ReplicaSet, body: JSONValue, claim: Claim) -> None:
-            name, namespace = rs.metadata.name, rs.metadata.namespace
-            with reconcile.action_span(f"{claim.value} replicaset {name}"):
-                written = await self._client.patch(REPLICA_SETS, name, body, PatchType.STRATEGIC, namespace)
-            self._consistency.wrote_at(
-                deployment.key, deployment.metadata.uid, REPLICA_SETS.group_resource, written.metadata.resource_version
-            )
-
-        return await claim_objects(deployment, candidates, selector, read_fresh=read_fresh, patch=patch)
+        return await claim_cached(
+            self._client,
+            DEPLOYMENTS,
+            deployment,
+            REPLICA_SETS,
+            candidates,
+            selector,
+            reconcile,
+            wrote=lambda written, _claim: self._consistency.wrote(deployment, REPLICA_SETS, written),
+        )
 
 
 def _selector(deployment: Deployment) -> Selector:

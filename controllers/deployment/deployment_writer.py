@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,14 +15,15 @@ from kubeloop.controllers.deployment.rollback import rollback_patch
 from kubeloop.controllers.deployment.rolling_update import changed_replicas_annotations
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.object_patch import patch_object
 from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
 from kubeloop.controllers.runtime.writes.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.events.event_recorder import EventType
-from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, JSONValue, Object, ReplicaSet
+from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, JSONValue, ReplicaSet
 from kubeloop.kube.objects.object_fields import replicas_of
-from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICA_SETS, Resource
+from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICA_SETS
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 
@@ -66,10 +66,8 @@ class DeploymentWriter:
             status=changed_fields(stored.status, status),
         )
         with self._reconcile.action_span("update status"):
-            written = await self._client.patch(
-                DEPLOYMENTS, metadata.name, patch, PatchType.MERGE, metadata.namespace, subresource="status"
-            )
-        self._record_write(DEPLOYMENTS, written)
+            written = await patch_object(self._client, DEPLOYMENTS, self.deployment, patch, subresource="status")
+        self._consistency.wrote(self.deployment, DEPLOYMENTS, written)
         self._status_delay.forget(self.deployment.key)
         version = written.metadata.resource_version
         self._stored = replace(self.deployment, metadata=replace(metadata, resource_version=version))
@@ -108,11 +106,10 @@ class DeploymentWriter:
 
     async def roll_back(self, rs: ReplicaSet | None) -> None:
         """Restore template and annotations of `rs`, if any, and remove the rollback annotation."""
-        metadata = self.deployment.metadata
         patch = rollback_patch(self.deployment, rs, self._stored.metadata.resource_version)
         with self._reconcile.action_span("roll back" if rs is not None else "drop the rollback annotation"):
-            written = await self._client.patch(DEPLOYMENTS, metadata.name, patch, PatchType.JSON, metadata.namespace)
-        self._record_write(DEPLOYMENTS, written)
+            written = await patch_object(self._client, DEPLOYMENTS, self.deployment, patch, PatchType.JSON)
+        self._consistency.wrote(self.deployment, DEPLOYMENTS, written)
 
     # --- ReplicaSets -----------------------------------------------------------------------------------------------
 
@@ -168,17 +165,13 @@ class DeploymentWriter:
             action += f" to {spec['replicas']}"
             self._reconcile.will_trigger("replicaset", rs.key)
         with self._reconcile.action_span(action):
-            updated = await self._client.patch(REPLICA_SETS, metadata.name, patch, PatchType.MERGE, metadata.namespace)
+            updated = await patch_object(self._client, REPLICA_SETS, rs, patch)
         self._record_rs_write(updated)
         return updated
 
     def _record_rs_write(self, rs: ReplicaSet) -> None:
         self._rs_versions[rs.metadata.uid] = rs.metadata.resource_version
-        self._record_write(REPLICA_SETS, rs)
-
-    def _record_write(self, resource: Resource[Any], written: Object) -> None:
-        deployment, version = self.deployment, written.metadata.resource_version
-        self._consistency.wrote_at(deployment.key, deployment.metadata.uid, resource.group_resource, version)
+        self._consistency.wrote(self.deployment, REPLICA_SETS, rs)
 
 
 def annotation_changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, JSONValue]:

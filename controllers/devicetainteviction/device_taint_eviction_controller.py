@@ -39,9 +39,9 @@ from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.disruption_target import (
     disruption_target,
     has_disruption_target,
-    pod_status_patch,
+    patch_pod_status,
 )
-from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs
+from kubeloop.informers.shared_informer import HandlerRegistration
 from kubeloop.informers.store import Store
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.clock import rfc3339
@@ -96,20 +96,14 @@ class DeviceTaintEvictionController:
         self._queue = context.new_queue(_NAME)
         self._controller = Controller("devicetainteviction", self.reconcile, self._queue, context.workers, context)
         self._registrations: list[HandlerRegistration[Any]] = [
-            claims.add_handler(ResourceEventHandlerFuncs.of_changes(self.on_claim)),
-            pods.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda pod, _initial: self.on_pod(pod),
-                    on_update=self.on_pod_update,
-                    on_delete=lambda pod, _unknown: self.on_pod_delete(pod),
-                )
-            ),
-            slices.add_handler(ResourceEventHandlerFuncs.of_changes(self.on_slice)),
+            claims.on_changes(self.on_claim),
+            pods.on_events(added=self.on_pod, updated=self.on_pod_update, deleted=self.on_pod_delete),
+            slices.on_changes(self.on_slice),
         ]
         if context.feature_gates.enabled("DRADeviceTaintRules"):
             rules = context.informers.informer(DEVICE_TAINT_RULES)
             self._rules = rules.store
-            self._registrations.append(rules.add_handler(ResourceEventHandlerFuncs.of_changes(self.on_rule)))
+            self._registrations.append(rules.on_changes(self.on_rule))
 
     async def run(self) -> None:
         """Evict until cancelled."""
@@ -264,8 +258,7 @@ class DeviceTaintEvictionController:
         if not has_disruption_target(pod, _REASON, _MESSAGE):
             condition = disruption_target(pod, _REASON, _MESSAGE, self._clock.now())
             del condition["observedGeneration"]  # this controller does not set it
-            patch = pod_status_patch(pod, condition)
-            await self._client.patch(PODS, name, patch, PatchType.STRATEGIC, namespace, subresource="status")
+            await patch_pod_status(self._client, pod, condition)
         await self._client.delete(PODS, name, namespace, precondition_uid=uid)
         return True
 

@@ -25,10 +25,8 @@ from kubeloop.controllers.disruption.budget_status import (
 from kubeloop.controllers.disruption.pod_scale import PodScale
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.pods.disruption_target import DISRUPTION_TARGET, pod_status_patch
-from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
+from kubeloop.controllers.runtime.pods.disruption_target import DISRUPTION_TARGET, patch_pod_status
+from kubeloop.controllers.runtime.writes.object_patch import patch_status
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
@@ -57,20 +55,8 @@ class DisruptionController:
         self._controller = Controller("disruption", self.reconcile, self._queue, 1, context)
         self._stale_controller = Controller("disruption", self.reset_condition, self._stale_queue, 1, context)
         self._registrations = (
-            budgets.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda budget, _initial: self.on_budget(budget),
-                    on_update=lambda _old, budget: self.on_budget(budget),
-                    on_delete=lambda budget, _unknown: self.on_budget_delete(budget),
-                )
-            ),
-            pods.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda pod, _initial: self.on_pod(pod),
-                    on_update=self.on_pod_update,
-                    on_delete=self.on_pod_delete,
-                )
-            ),
+            budgets.on_latest(self.on_budget, deleted=self.on_budget_delete),
+            pods.on_events(added=self.on_pod, updated=self.on_pod_update, deleted=self._enqueue_budgets),
         )
 
     async def run(self) -> None:
@@ -111,9 +97,6 @@ class DisruptionController:
         if old.metadata.labels != new.metadata.labels:
             self._enqueue_budgets(old)
         self.on_pod(new)
-
-    def on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
-        self._enqueue_budgets(pod)
 
     def _enqueue_budgets(self, pod: Pod) -> list[str]:
         """Enqueue the budgets that select a pod, and return their names."""
@@ -192,11 +175,7 @@ class DisruptionController:
         """Write the status if it changed, and return whether it did."""
         if status == budget.status:
             return False
-        metadata = budget.metadata
-        body = versioned_merge_patch(metadata.resource_version, status=status_json(budget.status, status))
-        await self._client.patch(
-            POD_DISRUPTION_BUDGETS, metadata.name, body, PatchType.MERGE, metadata.namespace, subresource="status"
-        )
+        await patch_status(self._client, POD_DISRUPTION_BUDGETS, budget, status_json(budget.status, status))
         return True
 
     async def reset_condition(self, key: str) -> float | None:
@@ -216,8 +195,6 @@ class DisruptionController:
             "reason": None,
             "message": None,
         }
-        patch = pod_status_patch(pod, condition)
-        name, namespace = pod.metadata.name, pod.metadata.namespace
         with suppress(NotFound, Conflict):  # deleted, or another pod has its name
-            await self._client.patch(PODS, name, patch, PatchType.STRATEGIC, namespace, subresource="status")
+            await patch_pod_status(self._client, pod, condition)
         return None

@@ -36,7 +36,6 @@ from kubeloop.controllers.runtime.services.service_pods import (
     has_selected_endpoints,
     selects,
 )
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import JSONValue, Node, Pod, Service
 from kubeloop.kube.objects.object_fields import condition_of
@@ -80,12 +79,10 @@ class EndpointSliceController:
         )
         self._registrations = (
             *add_service_handlers(context.informers, self._queue, self._batch_seconds),
-            nodes.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda _node, _initial: self._on_nodes(),
-                    on_update=self._on_node_update,
-                    on_delete=lambda _node, _unknown: self._on_nodes(),
-                )
+            nodes.on_events(
+                added=lambda _node: self._on_nodes(),
+                updated=self._on_node_update,
+                deleted=lambda _node: self._on_nodes(),
             ),
             self._slices.registration,
         )

@@ -22,7 +22,6 @@ from kubeloop.controllers.runtime.queue.rate_limiter import (
     MaxOfRateLimiter,
 )
 from kubeloop.controllers.runtime.services.managed_slices import ManagedSlices
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import JSONValue, ObjectReference, Service
 from kubeloop.kube.objects.resources import ENDPOINT_SLICES, ENDPOINTS, SERVICES
@@ -56,19 +55,15 @@ class EndpointSliceMirroringController:
             context, CONTROLLER, lambda key: self._queue.add_after(key, batch_seconds), self._metrics.slice_changed
         )
         self._registrations = (
-            services.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda service, _initial: self._on_service(service, "Service added"),
-                    on_update=self._on_service_update,
-                    on_delete=lambda service, _unknown: self._on_service(service, "Service deleted"),
-                )
+            services.on_events(
+                added=lambda service: self._on_service(service, "Service added"),
+                updated=self._on_service_update,
+                deleted=lambda service: self._on_service(service, "Service deleted"),
             ),
-            endpoints.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda added, _initial: self._on_endpoints(added, "Endpoints added"),
-                    on_update=self._on_endpoints_update,
-                    on_delete=lambda deleted, _unknown: self._on_endpoints(deleted, "Endpoints deleted"),
-                )
+            endpoints.on_events(
+                added=lambda added: self._on_endpoints(added, "Endpoints added"),
+                updated=self._on_endpoints_update,
+                deleted=lambda deleted: self._on_endpoints(deleted, "Endpoints deleted"),
             ),
             self._slices.registration,
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.volume_claims import CLAIM_INDEX, by_claim, claims_of_pod
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import JSONValue, Object, Pod
 from kubeloop.kube.objects.object_fields import controller_of, controller_reference
@@ -31,8 +30,8 @@ class EphemeralVolumeController:
         self._queue = context.new_queue("ephemeral_volume")
         self._controller = Controller("ephemeralvolume", self.reconcile, self._queue, context.workers, context)
         self._registrations = (
-            pods.add_handler(ResourceEventHandlerFuncs(on_add=lambda pod, _initial: self.on_pod(pod))),
-            claims.add_handler(ResourceEventHandlerFuncs(on_delete=self.on_claim_delete)),
+            pods.on_events(added=self.on_pod),
+            claims.on_events(deleted=self.on_claim_delete),
         )
 
     async def run(self) -> None:
@@ -43,7 +42,7 @@ class EphemeralVolumeController:
         if any(volume.ephemeral is not None for volume in pod.spec.volumes):
             self._queue.add(pod.key)
 
-    def on_claim_delete(self, claim: Object, final_state_unknown: bool) -> None:
+    def on_claim_delete(self, claim: Object) -> None:
         for pod in self._pods.by_index(CLAIM_INDEX, claim.key):
             self.on_pod(pod)
 

@@ -25,6 +25,7 @@ from kubeloop.controllers.runtime.owners.owner_references import (
 )
 from kubeloop.controllers.runtime.pods.pod_control import PodControl
 from kubeloop.controllers.runtime.queue.rate_limiter import ItemExponentialFailureRateLimiter
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.objects.api_types import Job, Pod
 from kubeloop.kube.objects.object_fields import controller_of, job_finished_condition
@@ -52,11 +53,7 @@ class JobController:
         self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
         self._records = JobRecords(
             context.clock,
-            {
-                JOBS.group_resource: lambda: jobs.last_resource_version,
-                PODS.group_resource: lambda: pods.last_resource_version,
-            },
-            checks_consistency=context.feature_gates.enabled("StaleControllerConsistencyJob"),
+            ConsistencyStore.of(jobs, pods, enabled=context.feature_gates.enabled("StaleControllerConsistencyJob")),
         )
         self.queue = context.new_queue("job", _limiter())
         self._owners = OwnerQueue[Job](
@@ -80,12 +77,10 @@ class JobController:
                 ),
                 resync_seconds=RESYNC_SECONDS,
             ),
-            pods.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda pod, _initial: self._on_pod_add(pod),
-                    on_update=self._on_pod_update,
-                    on_delete=lambda pod, _unknown: self._on_pod_deletion(pod, final=True),
-                )
+            pods.on_events(
+                added=self._on_pod_add,
+                updated=self._on_pod_update,
+                deleted=lambda pod: self._on_pod_deletion(pod, final=True),
             ),
         )
 
@@ -133,12 +128,11 @@ class JobController:
             # First seen while terminating, after a restart: counts as a deletion, never as an expected creation.
             self._on_pod_deletion(pod, final=False)
             return
-        job = self._owners.add_owner(pod, "pod added")
+        job = self._owners.add_after_creation(pod, "pod")
         if job is not None:
             self._records.expectations.creation_observed(job.key)
         elif controller_of(pod.metadata) is None:
             self._orphans.add(pod)
-            self._owners.add_possible_owners(pod, "orphaned pod added")
 
     def _on_pod_update(self, old: Pod, new: Pod) -> None:
         if old.metadata.resource_version == new.metadata.resource_version:

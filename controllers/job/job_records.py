@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from kubeloop.controllers.job.pod_backoff import BackoffRecord
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.writes.expectations import Expectations, UIDExpectations
@@ -20,12 +18,10 @@ class JobRecords:
     finished: UID of the Job if it was written as finished, which the cache does not show yet.
     """
 
-    def __init__(
-        self, clock: Clock, read_versions: Mapping[str, Callable[[], str]], *, checks_consistency: bool
-    ) -> None:
+    def __init__(self, clock: Clock, consistency: ConsistencyStore) -> None:
         self.expectations = Expectations(clock)
         self.released = UIDExpectations()
-        self.consistency = ConsistencyStore(read_versions, enabled=checks_consistency)
+        self.consistency = consistency
         self.backoffs: dict[str, BackoffRecord] = {}
         self.finished: dict[str, str] = {}
 

@@ -30,13 +30,13 @@ from kubeloop.controllers.job.pod_backoff import BackoffRecord
 from kubeloop.controllers.job.pod_plan import JobPodPlan, plan_pods, pod_bodies
 from kubeloop.controllers.job.pod_tracking import count_released, has_uncounted, track_pods
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.owners.adoption import Claim, claim_objects
+from kubeloop.controllers.runtime.owners.adoption import Claim, claim_cached
 from kubeloop.controllers.runtime.pods.pod_control import CannotDeletePods, PodControl
 from kubeloop.controllers.runtime.pods.slow_start import slow_start_batch
-from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
+from kubeloop.controllers.runtime.writes.object_patch import patch_object, patch_status
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, is_namespace_terminating
-from kubeloop.kube.objects.api_types import Condition, Job, JobStatus, JSONValue, Object, Pod
+from kubeloop.kube.objects.api_types import Condition, Job, JobStatus, JSONValue, Pod
 from kubeloop.kube.objects.object_fields import is_ready
 from kubeloop.kube.objects.resources import JOBS, PODS
 from kubeloop.kube.selectors.selectors import Selector
@@ -143,16 +143,21 @@ class JobSync:
         """Adopt and release Pods as needed, and return those of the Job. Raises ClaimErrors."""
         adopted: dict[str, Pod] = {}
 
-        async def read_fresh() -> Object:
-            return await self._client.get(JOBS, self._stored.metadata.name, self._stored.metadata.namespace)
-
-        async def patch(pod: Pod, body: JSONValue, claim: Claim) -> None:
-            written = await self._patch_pod(pod, body, f"{claim.value} pod {pod.metadata.name}")
+        def record(written: Pod, claim: Claim) -> None:
+            self._records.consistency.wrote(self._stored, PODS, written)
             if claim is Claim.ADOPT:
-                adopted[pod.key] = written
+                adopted[written.key] = written
 
-        claimed = await claim_objects(
-            self._stored, candidates, selector, read_fresh=read_fresh, patch=patch, finalizer=TRACKING_FINALIZER
+        claimed = await claim_cached(
+            self._client,
+            JOBS,
+            self._stored,
+            PODS,
+            candidates,
+            selector,
+            self._reconcile,
+            wrote=record,
+            finalizer=TRACKING_FINALIZER,
         )
         return [adopted.get(pod.key, pod) for pod in claimed] if adopted else claimed
 
@@ -188,7 +193,7 @@ class JobSync:
             if isinstance(error, ApiError) and is_namespace_terminating(error):
                 return
             raise
-        self._record_write(PODS.group_resource, pod)
+        self._records.consistency.wrote(self._stored, PODS, pod)
 
     async def _delete(self, pods: Sequence[Pod], delete: Callable[[Pod], Awaitable[None]]) -> Exception | None:
         """Delete Pods concurrently. Counts those that are deleted or gone as terminating; returns the first failure."""
@@ -223,15 +228,9 @@ class JobSync:
             raise
 
     async def _remove_finalizer(self, pod: Pod) -> None:
-        await self._patch_pod(pod, finalizer_removal(pod), f"remove the finalizer of pod {pod.metadata.name}")
-
-    async def _patch_pod(self, pod: Pod, body: JSONValue, action: str) -> Pod:
-        with self._reconcile.action_span(action):
-            written = await self._client.patch(
-                PODS, pod.metadata.name, body, PatchType.STRATEGIC, pod.metadata.namespace
-            )
-        self._record_write(PODS.group_resource, written)
-        return written
+        with self._reconcile.action_span(f"remove the finalizer of pod {pod.metadata.name}"):
+            written = await patch_object(self._client, PODS, pod, finalizer_removal(pod), PatchType.STRATEGIC)
+        self._records.consistency.wrote(self._stored, PODS, written)
 
     # --- status ------------------------------------------------------------------------------------------------------
 
@@ -285,13 +284,10 @@ class JobSync:
         return failures[0] if failures else None
 
     async def _write_status(self, status: JobStatus) -> None:
-        before, metadata = self._stored.status, self._stored.metadata
-        patch = versioned_merge_patch(metadata.resource_version, status=status_changes(self._stored.status, status))
+        before = self._stored.status
         with self._reconcile.action_span("update status"):
-            self._stored = await self._client.patch(
-                JOBS, metadata.name, patch, PatchType.MERGE, metadata.namespace, subresource="status"
-            )
-        self._record_write(JOBS.group_resource, self._stored)
+            self._stored = await patch_status(self._client, JOBS, self._stored, status_changes(before, status))
+        self._records.consistency.wrote(self._stored, JOBS, self._stored)
         self._metrics.status_written(self._stored, before)
 
     def _record_end(self, final: Condition) -> None:
@@ -304,10 +300,6 @@ class JobSync:
             message = "Too many succeeded pods running after completion count reached"
             self._events.event(job, "Warning", "TooManySucceededPods", message)
         self._events.event(job, "Normal", "Completed", "Job completed")
-
-    def _record_write(self, resource: str, written: Object) -> None:
-        metadata = self._stored.metadata
-        self._records.consistency.wrote_at(self._stored.key, metadata.uid, resource, written.metadata.resource_version)
 
 
 def _action(job: Job, plan: JobPodPlan) -> SyncAction:

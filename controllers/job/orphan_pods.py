@@ -13,6 +13,7 @@ from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.owner_references import cached_controller
 from kubeloop.controllers.runtime.queue.rate_limiter import RateLimiter
+from kubeloop.controllers.runtime.writes.object_patch import patch_object
 from kubeloop.informers.store import Store
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
@@ -60,11 +61,10 @@ class OrphanPods:
         pod = self._pods.get(key)
         if pod is None or not is_orphan(pod, cached_controller(self._jobs, JOBS.kind, pod)):
             return
-        name, namespace = pod.metadata.name, pod.metadata.namespace
-        action = f"remove the finalizer of pod {name}"
+        action = f"remove the finalizer of pod {pod.metadata.name}"
         with (
             self._traces.reconcile("job-orphan-pod", key) as reconcile,
             suppress(NotFound),
             reconcile.action_span(action),
         ):
-            await self._client.patch(PODS, name, finalizer_removal(pod), PatchType.STRATEGIC, namespace)
+            await patch_object(self._client, PODS, pod, finalizer_removal(pod), PatchType.STRATEGIC)

@@ -19,8 +19,7 @@ from kubeloop.controllers.runtime.queue.rate_limiter import (
     ItemExponentialFailureRateLimiter,
     MaxOfRateLimiter,
 )
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
+from kubeloop.controllers.runtime.writes.object_patch import patch_status
 from kubeloop.kube.errors import ApiError, Conflict, NotFound
 from kubeloop.kube.objects.api_types import Condition, Namespace, Pod, to_json
 from kubeloop.kube.objects.resources import NAMESPACES, PODS
@@ -49,13 +48,8 @@ class NamespaceController:
         self._controller = Controller("namespace", self.reconcile, self._queue, context.workers, context)
         namespaces, pods = context.informers.informer(NAMESPACES), context.informers.informer(PODS)
         self._namespaces, self._pods = namespaces.store, pods.store
-        self._registration = namespaces.add_handler(
-            ResourceEventHandlerFuncs(
-                on_add=lambda namespace, _initial: self._enqueue_terminating(namespace),
-                on_update=lambda _, new: self._enqueue_terminating(new),
-            )
-        )
-        pods.add_handler(ResourceEventHandlerFuncs(on_delete=lambda pod, _unknown: self._on_pod_deleted(pod)))
+        self._registration = namespaces.on_latest(self._enqueue_terminating)
+        pods.on_events(deleted=self._on_pod_deleted)
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -112,13 +106,8 @@ class NamespaceController:
 
     async def _mark_terminating(self, namespace: Namespace) -> Namespace:
         while namespace.status.phase != "Terminating":
-            body = {
-                "metadata": {"resourceVersion": namespace.metadata.resource_version},
-                "status": {"phase": "Terminating"},
-            }
-            name = namespace.metadata.name
             try:
-                return await self._client.patch(NAMESPACES, name, body, PatchType.MERGE, subresource="status")
+                return await patch_status(self._client, NAMESPACES, namespace, {"phase": "Terminating"})
             except Conflict:
                 namespace = await self._read_after_conflict(namespace)
         return namespace
@@ -136,15 +125,11 @@ class NamespaceController:
         new = deletion_conditions(old, report, self._clock.now().replace(microsecond=0))
         if new == old:
             return
-        body = {
-            "metadata": {"resourceVersion": namespace.metadata.resource_version},
-            "status": {"conditions": [_condition_json(condition) for condition in new]},
-        }
-        name = namespace.metadata.name
+        conditions = [_condition_json(condition) for condition in new]
         try:
-            await self._client.patch(NAMESPACES, name, body, PatchType.MERGE, subresource="status")
+            await patch_status(self._client, NAMESPACES, namespace, {"conditions": conditions})
         except ApiError as error:
-            log.warning("could not write the conditions of namespace %s: %s", name, error)
+            log.warning("could not write the conditions of namespace %s: %s", namespace.metadata.name, error)
 
     async def _finalize(self, namespace: Namespace) -> None:
         """Remove the finalizer "kubernetes"; without finalizers, the server removes the namespace."""

@@ -31,7 +31,7 @@ from kubeloop.controllers.nodelifecycle.node_taints import (
 from kubeloop.controllers.nodelifecycle.zones import EvictionRates, TaintQueue, ZoneState, count_ready, plan_disruption
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.controllers.runtime.writes.object_patch import patch_object
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
@@ -85,16 +85,11 @@ class NodeLifecycleController:
         self._pod_queue = pod_queue
         self._node_controller = Controller("node-lifecycle", self.reconcile, node_queue, _NODE_WORKERS, context)
         self._pod_controller = Controller("node-lifecycle-pods", self.reconcile_pod, pod_queue, _POD_WORKERS, context)
-        self._node_registration = nodes.add_handler(
-            ResourceEventHandlerFuncs(
-                on_add=lambda node, _initial: node_queue.add(node.metadata.name),
-                on_update=lambda _old, node: node_queue.add(node.metadata.name),
-                on_delete=lambda node, _unknown: self._pods_to_retry.discard(node.metadata.name),
-            )
+        self._node_registration = nodes.on_latest(
+            lambda node: node_queue.add(node.metadata.name),
+            deleted=lambda node: self._pods_to_retry.discard(node.metadata.name),
         )
-        self._pod_registration = pods.add_handler(
-            ResourceEventHandlerFuncs(on_add=lambda pod, _initial: self.on_pod(None, pod), on_update=self.on_pod)
-        )
+        self._pod_registration = pods.on_events(added=lambda pod: self.on_pod(None, pod), updated=self.on_pod)
         self._lease_informer = leases
 
     async def run(self) -> None:
@@ -160,9 +155,7 @@ class NodeLifecycleController:
             "status": {"conditions": [condition]},
         }
         try:
-            await self._client.patch(
-                PODS, metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
-            )
+            await patch_object(self._client, PODS, pod, patch, PatchType.STRATEGIC, "status")
         except NotFound:
             return
         self._events.event(pod, "Warning", "NodeNotReady", "Node is not ready")

@@ -40,9 +40,7 @@ from kubeloop.controllers.persistentvolume.written_objects import WrittenObjects
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.volume_claims import CLAIM_INDEX, by_claim, claims_of_pod
-from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
+from kubeloop.controllers.runtime.writes.object_patch import merge_object, patch_status
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.events.event_recorder import EventType
 from kubeloop.kube.objects.api_types import JSONValue, Object, ObjectReference, Pod, Quantity
@@ -92,27 +90,10 @@ class PersistentVolumeBinder:
             "persistentvolumebinder", self.reconcile_volume, self._volume_queue, _WORKERS, context
         )
         self._registrations = (
-            claims.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda claim, _initial: self.on_claim(claim),
-                    on_update=lambda _old, claim: self.on_claim(claim),
-                    on_delete=lambda claim, _unknown: self.on_claim_delete(claim),
-                )
-            ),
-            volumes.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda volume, _initial: self.on_volume(volume),
-                    on_update=self.on_volume_update,
-                    on_delete=lambda volume, _unknown: self.on_volume_delete(volume),
-                )
-            ),
-            classes.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda storage_class, _initial: self.on_class(storage_class),
-                    on_update=lambda _old, storage_class: self.on_class(storage_class),
-                )
-            ),
-            pods.add_handler(ResourceEventHandlerFuncs(on_add=lambda pod, _initial: self.on_pod(pod))),
+            claims.on_latest(self.on_claim, deleted=self.on_claim_delete),
+            volumes.on_events(added=self.on_volume, updated=self.on_volume_update, deleted=self.on_volume_delete),
+            classes.on_latest(self.on_class),
+            pods.on_events(added=self.on_pod),
         )
 
     async def run(self) -> None:
@@ -382,26 +363,16 @@ class PersistentVolumeBinder:
     # --- writes ----------------------------------------------------------------------------------------------------
 
     async def _patch_volume(self, volume: PersistentVolume, **members: JSONValue) -> PersistentVolume:
-        body = versioned_merge_patch(volume.metadata.resource_version, **members)
-        patched = await self._client.patch(PERSISTENT_VOLUMES, volume.metadata.name, body, PatchType.MERGE)
-        return self._volumes.wrote(patched)
+        return self._volumes.wrote(await merge_object(self._client, PERSISTENT_VOLUMES, volume, **members))
 
     async def _write_phase(self, volume: PersistentVolume, phase: str, message: str = "") -> PersistentVolume:
         if volume.status.phase == phase:
             return volume
         status = {"phase": phase, "message": message or None}
-        body = versioned_merge_patch(volume.metadata.resource_version, status=status)
-        name = volume.metadata.name
-        patched = await self._client.patch(PERSISTENT_VOLUMES, name, body, PatchType.MERGE, subresource="status")
-        return self._volumes.wrote(patched)
+        return self._volumes.wrote(await patch_status(self._client, PERSISTENT_VOLUMES, volume, status))
 
     async def _patch_claim(self, claim: PersistentVolumeClaim, **members: JSONValue) -> PersistentVolumeClaim:
-        metadata = claim.metadata
-        body = versioned_merge_patch(metadata.resource_version, **members)
-        patched = await self._client.patch(
-            PERSISTENT_VOLUME_CLAIMS, metadata.name, body, PatchType.MERGE, metadata.namespace
-        )
-        return self._claims.wrote(patched)
+        return self._claims.wrote(await merge_object(self._client, PERSISTENT_VOLUME_CLAIMS, claim, **members))
 
     async def _write_claim_status(
         self,
@@ -415,7 +386,7 @@ class PersistentVolumeBinder:
 
         A claim without volume has only a phase.
         """
-        status, metadata = claim.status, claim.metadata
+        status = claim.status
         before = (status.phase, status.access_modes, status.capacity, status.current_volume_attributes_class_name)
         if before == (phase, access_modes, capacity, current_class):
             return claim
@@ -425,11 +396,7 @@ class PersistentVolumeBinder:
             "capacity": {**dict.fromkeys(status.capacity), **capacity} if capacity else None,
             "currentVolumeAttributesClassName": current_class,
         }
-        body = versioned_merge_patch(metadata.resource_version, status=new)
-        patched = await self._client.patch(
-            PERSISTENT_VOLUME_CLAIMS, metadata.name, body, PatchType.MERGE, metadata.namespace, subresource="status"
-        )
-        return self._claims.wrote(patched)
+        return self._claims.wrote(await patch_status(self._client, PERSISTENT_VOLUME_CLAIMS, claim, new))
 
     def _record_event(self, obj: Object, type_: EventType, reason: str, message: str) -> None:
         """Record an event unless it repeats the object's last one."""

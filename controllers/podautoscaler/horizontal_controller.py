@@ -16,9 +16,8 @@ from kubeloop.controllers.podautoscaler.scaling_behavior import ScaleHistory
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.writes.status_patch import changed_fields, versioned_merge_patch
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
+from kubeloop.controllers.runtime.writes.object_patch import patch_status
+from kubeloop.controllers.runtime.writes.status_patch import changed_fields
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import HorizontalPodAutoscaler, Pod
 from kubeloop.kube.objects.resources import HORIZONTAL_POD_AUTOSCALERS, PODS
@@ -89,15 +88,7 @@ class HorizontalController:
             "horizontalpodautoscaling", self._autoscalers, self._queue, context.traces
         )
         self._controller = Controller("horizontalpodautoscaling", self.reconcile, self._queue, context.workers, context)
-        self._registrations = (
-            autoscalers.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda autoscaler, _initial: self._on_autoscaler(autoscaler),
-                    on_update=lambda _old, autoscaler: self._on_autoscaler(autoscaler),
-                    on_delete=lambda autoscaler, _unknown: self._on_delete(autoscaler),
-                )
-            ),
-        )
+        self._registrations = (autoscalers.on_latest(self._on_autoscaler, deleted=self._on_delete),)
 
     async def run(self) -> None:
         """Reconcile until cancelled, once the caches are synced."""
@@ -170,20 +161,10 @@ class HorizontalController:
     async def _write_status(self, autoscaler: HorizontalPodAutoscaler, sync: AutoscalerSync) -> None:
         if sync.status == autoscaler.status:
             return
-        metadata = autoscaler.metadata
         always = {"desiredReplicas": 0, "currentMetrics": None}
-        patch = versioned_merge_patch(
-            metadata.resource_version, status=changed_fields(autoscaler.status, sync.status, always=always)
-        )
+        changes = changed_fields(autoscaler.status, sync.status, always=always)
         try:
-            await self._client.patch(
-                HORIZONTAL_POD_AUTOSCALERS,
-                metadata.name,
-                patch,
-                PatchType.MERGE,
-                metadata.namespace,
-                subresource="status",
-            )
+            await patch_status(self._client, HORIZONTAL_POD_AUTOSCALERS, autoscaler, changes)
         except (ApiError, ServerUnreachable) as error:
             self._events.event(autoscaler, "Warning", "FailedUpdateStatus", str(error))
             raise

@@ -18,9 +18,7 @@ from kubeloop.controllers.podgc.pod_selection import (
     unscheduled_terminating_pods,
 )
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.pods.disruption_target import disruption_target, pod_status_patch
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
+from kubeloop.controllers.runtime.pods.disruption_target import disruption_target, patch_pod_status
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import is_finished
@@ -53,9 +51,7 @@ class PodGarbageCollector:
         )
         self._threshold: int = context.options["terminated_pod_gc_threshold"]
         self._node_deleted = asyncio.Event()
-        self._registration = self._nodes.add_handler(
-            ResourceEventHandlerFuncs(on_delete=lambda _node, _unknown: self._node_deleted.set())
-        )
+        self._registration = self._nodes.on_events(deleted=lambda _node: self._node_deleted.set())
         self._quarantine: dict[str, float] = {}  # missing node -> loop time of the end of its quarantine
 
     async def run(self) -> None:
@@ -116,9 +112,8 @@ class PodGarbageCollector:
                 conditions = []
                 if disruption:
                     conditions = [disruption_target(pod, "DeletionByPodGC", disruption, self._clock.now())]
-                patch = pod_status_patch(pod, *conditions, phase="Failed", observedGeneration=metadata.generation)
-                await self._client.patch(
-                    PODS, metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
+                await patch_pod_status(
+                    self._client, pod, *conditions, phase="Failed", observedGeneration=metadata.generation
                 )
             await self._client.delete(
                 PODS, metadata.name, metadata.namespace, grace_period_seconds=0, precondition_uid=metadata.uid

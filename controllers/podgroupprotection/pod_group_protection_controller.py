@@ -10,9 +10,7 @@ from collections.abc import Iterable
 
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
+from kubeloop.controllers.runtime.writes.object_patch import merge_object
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import is_finished, pod_group_key
 from kubeloop.kube.objects.resources import POD_GROUPS, PODS
@@ -33,19 +31,8 @@ class PodGroupProtectionController:
         self._queue = context.new_queue("podgroupprotection")
         self._controller = Controller("podgroupprotection", self.reconcile, self._queue, context.workers, context)
         self._registrations = (
-            pod_groups.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda pod_group, _initial: self._add(pod_group),
-                    on_update=lambda _old, pod_group: self._add(pod_group),
-                )
-            ),
-            pods.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda pod, _initial: self._on_pod(pod),
-                    on_update=self._on_pod_update,
-                    on_delete=lambda pod, _unknown: self._add_group_of(pod),
-                )
-            ),
+            pod_groups.on_latest(self._add),
+            pods.on_events(added=self._on_pod, updated=self._on_pod_update, deleted=self._add_group_of),
         )
 
     async def run(self) -> None:
@@ -74,10 +61,8 @@ class PodGroupProtectionController:
         pod_group = self._pod_groups.get(key)
         if pod_group is None or not is_deletion_candidate(pod_group) or self._pods.by_index(_ACTIVE_PODS, key):
             return None
-        metadata = pod_group.metadata
-        remaining = [finalizer for finalizer in metadata.finalizers if finalizer != FINALIZER]
-        body = versioned_merge_patch(metadata.resource_version, metadata={"finalizers": remaining})
-        await self._client.patch(POD_GROUPS, metadata.name, body, PatchType.MERGE, metadata.namespace)
+        remaining = [finalizer for finalizer in pod_group.metadata.finalizers if finalizer != FINALIZER]
+        await merge_object(self._client, POD_GROUPS, pod_group, metadata={"finalizers": remaining})
         return None
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.volume_claims import CLAIM_INDEX, by_claim, claims_of_pod
-from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
+from kubeloop.controllers.runtime.writes.object_patch import merge_object
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
@@ -29,19 +27,8 @@ class ClaimProtectionController:
         self._queue = context.new_queue("pvcprotection")
         self._controller = Controller("pvcprotection", self.reconcile, self._queue, context.workers, context)
         self._registrations = (
-            claims.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda claim, _initial: self._queue.add(claim.key),
-                    on_update=lambda _old, claim: self._queue.add(claim.key),
-                )
-            ),
-            pods.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda pod, _initial: self.on_pod(pod),
-                    on_update=lambda _old, pod: self.on_pod(pod),
-                    on_delete=lambda pod, _unknown: self.on_pod(pod),
-                )
-            ),
+            claims.on_latest(lambda claim: self._queue.add(claim.key)),
+            pods.on_latest(self.on_pod, deleted=self.on_pod),
         )
 
     async def run(self) -> None:
@@ -69,9 +56,8 @@ class ClaimProtectionController:
         else:
             wanted = tuple(finalizer for finalizer in finalizers if finalizer != FINALIZER)
         if wanted != finalizers:
-            metadata = claim.metadata
-            body = versioned_merge_patch(metadata.resource_version, metadata={"finalizers": list(wanted)})
-            await self._client.patch(PERSISTENT_VOLUME_CLAIMS, metadata.name, body, PatchType.MERGE, metadata.namespace)
+            finalizer_list = {"finalizers": list(wanted)}
+            await merge_object(self._client, PERSISTENT_VOLUME_CLAIMS, claim, metadata=finalizer_list)
         return None
 
     async def _is_used(self, claim: PersistentVolumeClaim) -> bool:

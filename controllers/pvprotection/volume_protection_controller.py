@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
+from kubeloop.controllers.runtime.writes.object_patch import merge_object
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUMES
 
 FINALIZER = "kubernetes.io/pv-protection"
@@ -24,12 +22,7 @@ class VolumeProtectionController:
         self._volumes = volumes.store
         queue = context.new_queue("pvprotection")
         self._controller = Controller("pvprotection", self.reconcile, queue, context.workers, context)
-        self._registration = volumes.add_handler(
-            ResourceEventHandlerFuncs(
-                on_add=lambda volume, _initial: queue.add(volume.key),
-                on_update=lambda _old, volume: queue.add(volume.key),
-            )
-        )
+        self._registration = volumes.on_latest(lambda volume: queue.add(volume.key))
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -47,6 +40,5 @@ class VolumeProtectionController:
         elif volume.status.phase != "Bound":
             wanted = tuple(finalizer for finalizer in finalizers if finalizer != FINALIZER)
         if wanted != finalizers:
-            body = versioned_merge_patch(volume.metadata.resource_version, metadata={"finalizers": list(wanted)})
-            await self._client.patch(PERSISTENT_VOLUMES, name, body, PatchType.MERGE)
+            await merge_object(self._client, PERSISTENT_VOLUMES, volume, metadata={"finalizers": list(wanted)})
         return None

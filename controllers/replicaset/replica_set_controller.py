@@ -12,8 +12,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 from kubeloop.controllers.replicaset.pod_deletion_order import deletion_age_ratios
 from kubeloop.controllers.replicaset.pod_groups import OwnerPodGroups, PodGroupKey, PodsByGroup, pod_group_key
 from kubeloop.controllers.replicaset.related_pods import (
@@ -37,7 +35,7 @@ from kubeloop.controllers.replicaset.replication_controllers import (
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile, valid_selector
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.owners.adoption import Claim, claim_objects, decide_claim
+from kubeloop.controllers.runtime.owners.adoption import Claim, claim_cached, decide_claim
 from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
 from kubeloop.controllers.runtime.owners.owner_references import (
     CONTROLLER_INDEX,
@@ -54,8 +52,6 @@ from kubeloop.controllers.runtime.writes.expectations import Expectations
 from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
 from kubeloop.controllers.runtime.writes.status_patch import changed_fields
 from kubeloop.controllers.runtime.writes.status_write import write_status
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating
 from kubeloop.kube.objects.api_types import JSONValue, Object, Pod, ReplicaSet, ReplicaSetStatus
 from kubeloop.kube.objects.object_fields import controller_of, is_ready, replicas_of
@@ -85,21 +81,22 @@ class ReplicaSetController:
         self._owners.add_index("owner")
         self._groups = OwnerPodGroups(variant.kind)
         self.expectations = Expectations(context.clock)
-        self.consistency = ConsistencyStore(
-            {
-                variant.resource.group_resource: lambda: owners.last_resource_version,
-                PODS.group_resource: lambda: pods.last_resource_version,
-            },
-            enabled=context.feature_gates.enabled("StaleControllerConsistencyReplicaSet"),
-        )
         gates = context.feature_gates
+        self.consistency = ConsistencyStore.of(
+            owners, pods, enabled=gates.enabled("StaleControllerConsistencyReplicaSet")
+        )
         self._by_cost = gates.enabled("PodDeletionCost")
         self._counts_terminating = variant.has_terminating_replicas and gates.enabled(
             "DeploymentReplicaSetTerminatingReplicas"
         )
         self.queue = context.new_queue(variant.name)
         self._owner_queue = OwnerQueue[Any](
-            self._owners, variant.kind, self.queue, lambda owner: variant.to_replica_set(owner).spec.selector
+            self._owners,
+            variant.kind,
+            self.queue,
+            lambda owner: variant.to_replica_set(owner).spec.selector,
+            lambda owner: self.expectations.forget(owner.key),
+            lambda owner: self.consistency.forget(owner.key, owner.metadata.uid),
         )
         self._status_delay = StatusDelay[tuple[str, ReplicaSetStatus]](self.queue, context.status_delay_seconds)
         self._reconciles = CachedReconcile[Any](
@@ -115,17 +112,8 @@ class ReplicaSetController:
             variant.name, self.reconcile, self.queue, context.workers, context, creates_pods=True
         )
         self._registrations = (
-            owners.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=self.on_owner_add, on_update=self.on_owner_update, on_delete=self.on_owner_delete
-                ),
-                resync_seconds=RESYNC_SECONDS,
-            ),
-            pods.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=self.on_pod_add, on_update=self.on_pod_update, on_delete=self.on_pod_delete
-                )
-            ),
+            owners.add_handler(self._owner_queue, resync_seconds=RESYNC_SECONDS),
+            pods.on_events(added=self._on_pod_add, updated=self._on_pod_update, deleted=self._on_pod_delete),
         )
 
     async def run(self) -> None:
@@ -138,32 +126,15 @@ class ReplicaSetController:
 
     # --- event handlers --------------------------------------------------------------------------------------------
 
-    def on_owner_add(self, owner: Object, initial: bool) -> None:
-        self.queue.add(owner.key, "initial list" if initial else f"{self._variant.kind} added")
-
-    def on_owner_update(self, old: Object, new: Object) -> None:
-        if old.metadata.uid != new.metadata.uid:
-            self.on_owner_delete(old, False)  # deleted and created again between two events
-        self.queue.add(new.key, f"{self._variant.kind} changed")
-
-    def on_owner_delete(self, owner: Object, final_state_unknown: bool) -> None:
-        self.expectations.forget(owner.key)
-        self.consistency.forget(owner.key, owner.metadata.uid)
-        self.queue.add(owner.key, f"{self._variant.kind} deleted")
-
-    def on_pod_add(self, pod: Pod, initial: bool) -> None:
+    def _on_pod_add(self, pod: Pod) -> None:
         self._groups.add(pod)
         if pod.metadata.deletion_timestamp is not None:
             # First seen while terminating, after a restart: counts as a deletion, never as an expected creation.
             self._observe_deletion(pod)
-            return
-        owner = self._owner_queue.add_owner(pod, "pod added")
-        if owner is not None:
+        elif (owner := self._owner_queue.add_after_creation(pod, "pod")) is not None:
             self.expectations.creation_observed(owner.key)
-        elif controller_of(pod.metadata) is None:  # it meets no expectation, but a ReplicaSet may adopt it
-            self._owner_queue.add_possible_owners(pod, "orphaned pod added")
 
-    def on_pod_update(self, old: Pod, new: Pod) -> None:
+    def _on_pod_update(self, old: Pod, new: Pod) -> None:
         self._groups.update(old, new)
         if old.metadata.resource_version == new.metadata.resource_version:
             return  # a resync
@@ -179,7 +150,7 @@ class ReplicaSetController:
             if min_ready_seconds > 0 and is_ready(new) and not is_ready(old):
                 self.queue.add_after(owner.key, min_ready_seconds)
 
-    def on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
+    def _on_pod_delete(self, pod: Pod) -> None:
         self._groups.remove(pod)
         self._observe_deletion(pod)
 
@@ -272,19 +243,13 @@ class ReplicaSetController:
         if not to_claim:
             return snapshot, terminating
 
-        async def read_fresh() -> Object:
-            metadata = rs.metadata
-            fresh: Object = await self._client.get(self._variant.resource, metadata.name, metadata.namespace)
-            return replace(fresh, kind=rs.kind)
-
-        async def patch(pod: Pod, body: JSONValue, claim: Claim) -> None:
-            name, namespace = pod.metadata.name, pod.metadata.namespace
-            with reconcile.action_span(f"{claim.value} pod {name}"):
-                written = await self._client.patch(PODS, name, body, PatchType.STRATEGIC, namespace)
+        def record_adoption(written: Pod, claim: Claim) -> None:
             if claim is Claim.ADOPT:
-                self._record_write(rs, PODS.group_resource, written)
+                self.consistency.wrote(rs, PODS, written)
 
-        for pod in await claim_objects(rs, to_claim, selector, read_fresh=read_fresh, patch=patch):
+        for pod in await claim_cached(
+            self._client, self._variant.resource, rs, PODS, to_claim, selector, reconcile, wrote=record_adoption
+        ):
             snapshot.setdefault(pod_group_key(pod), {})[pod.key] = pod
         return snapshot, terminating
 
@@ -335,7 +300,7 @@ class ReplicaSetController:
             if is_namespace_terminating(error):
                 return
             raise
-        self._record_write(rs, PODS.group_resource, pod)
+        self.consistency.wrote(rs, PODS, pod)
 
     async def _delete_pod(self, rs: ReplicaSet, pod: Pod, reconcile: Reconcile, failures: list[Exception]) -> None:
         try:
@@ -364,11 +329,8 @@ class ReplicaSetController:
                 lambda based_on: changed_fields(based_on.status, status, always={"replicas": 0}),
                 reconcile,
             )
-        self._record_write(rs, resource.group_resource, written)
+        self.consistency.wrote(rs, resource, written)
         return written
-
-    def _record_write(self, rs: ReplicaSet, resource: str, written: Object) -> None:
-        self.consistency.wrote_at(rs.key, rs.metadata.uid, resource, written.metadata.resource_version)
 
 
 def new_replication_controller(context: ControllerContext) -> ReplicaSetController:

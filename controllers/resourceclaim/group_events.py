@@ -16,7 +16,7 @@ from kubeloop.controllers.resourceclaim.pod_claim_plan import (
 )
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs
+from kubeloop.informers.shared_informer import HandlerRegistration
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.device_types import ResourceClaim
 from kubeloop.kube.objects.object_fields import pod_group_key
@@ -51,12 +51,8 @@ class GroupEvents:
         self._claims = context.informers.informer(RESOURCE_CLAIMS).store
         self._pods = context.informers.informer(PODS).store
         self._pods.add_index(_GROUP_INDEX)
-        self.registration: HandlerRegistration[PodGroup] = groups.add_handler(
-            ResourceEventHandlerFuncs(
-                on_add=lambda group, _initial: self.on_group(group),
-                on_update=lambda _old, group: self.on_group(group),
-                on_delete=lambda group, _unknown: self._on_group_delete(group),
-            )
+        self.registration: HandlerRegistration[PodGroup] = groups.on_latest(
+            self.on_group, deleted=self._on_group_delete
         )
 
     def on_group(self, group: PodGroup) -> None:

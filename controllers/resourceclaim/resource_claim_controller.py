@@ -42,9 +42,8 @@ from kubeloop.controllers.resourceclaim.pod_claim_plan import (
 )
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
+from kubeloop.controllers.runtime.writes.object_patch import merge_object, patch_status
 from kubeloop.informers.metadata_accessor import is_older
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Object, Pod, to_json
@@ -82,20 +81,9 @@ class ResourceClaimController:
         self._deleted: dict[str, None] = {}  # UIDs of the last deleted pods and pod groups with claims
         self._controller = Controller("resourceclaim", self.reconcile, self._queue, context.workers, context)
         self._registrations = (
-            pods.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda pod, _initial: self.on_pod(pod),
-                    on_update=lambda _old, pod: self.on_pod(pod),
-                    on_delete=lambda pod, _unknown: self.on_pod_delete(pod),
-                )
-            ),
-            claims.add_handler(ResourceEventHandlerFuncs.of_changes(self.on_claim)),
-            templates.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda template, _initial: self.on_template(template),
-                    on_update=lambda _old, template: self.on_template(template),
-                )
-            ),
+            pods.on_latest(self.on_pod, deleted=self.on_pod_delete),
+            claims.on_changes(self.on_claim),
+            templates.on_latest(self.on_template),
             *(() if self._groups is None else (self._groups.registration,)),
         )
 
@@ -250,7 +238,7 @@ class ResourceClaimController:
 
     async def _reserve(self, claim: ResourceClaim, consumer: ResourceClaimConsumerReference) -> None:
         reserved = [to_json(entry) for entry in (*claim.status.reserved_for, consumer)]
-        await self._write_status(claim, {"reservedFor": reserved})
+        await patch_status(self._client, RESOURCE_CLAIMS, claim, {"reservedFor": reserved})
 
     async def _reconcile_claim(self, key: str) -> None:
         claim = self._claims.get(key)
@@ -271,7 +259,9 @@ class ResourceClaimController:
                 remaining.append(consumer)
         release = plan_release(claim, remaining)
         with suppress(NotFound):  # deleted in the meantime
-            written = await self._write_status(claim, release.status) if release.status else claim
+            written = claim
+            if release.status:
+                written = await patch_status(self._client, RESOURCE_CLAIMS, claim, release.status)
             if release.removes_finalizer:
                 await self._remove_finalizer(written)
             if not remaining and is_unused(claim, find):
@@ -293,16 +283,7 @@ class ResourceClaimController:
 
     async def _remove_finalizer(self, claim: ResourceClaim) -> None:
         finalizers = [name for name in claim.metadata.finalizers if name != FINALIZER]
-        metadata = claim.metadata
-        patch = versioned_merge_patch(metadata.resource_version, metadata={"finalizers": finalizers or None})
-        await self._client.patch(RESOURCE_CLAIMS, metadata.name, patch, PatchType.MERGE, metadata.namespace)
-
-    async def _write_status(self, claim: ResourceClaim, status: dict[str, object]) -> ResourceClaim:
-        metadata = claim.metadata
-        patch = versioned_merge_patch(metadata.resource_version, status=status)
-        return await self._client.patch(
-            RESOURCE_CLAIMS, metadata.name, patch, PatchType.MERGE, metadata.namespace, subresource="status"
-        )
+        await merge_object(self._client, RESOURCE_CLAIMS, claim, metadata={"finalizers": finalizers or None})
 
     # --- caches ----------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ import msgspec
 
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.writes.object_patch import patch_object
 from kubeloop.informers.shared_informer import ResourceEventHandler, ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import ResourceQuota
 from kubeloop.kube.objects.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_QUOTAS
@@ -65,12 +65,8 @@ class ResourceQuotaController:
         }
         quotas = context.informers.informer(RESOURCE_QUOTAS)
         self._quotas = quotas.store
-        self._registration = quotas.add_handler(
-            ResourceEventHandlerFuncs(
-                on_add=lambda quota, _initial: self._on_quota_added(quota),
-                on_update=self._on_quota_updated,
-                on_delete=lambda quota, _unknown: self._on_quota_deleted(quota),
-            )
+        self._registration = quotas.on_events(
+            added=self._on_quota_added, updated=self._on_quota_updated, deleted=self._on_quota_deleted
         )
 
     async def run(self) -> None:
@@ -215,9 +211,7 @@ class ResourceQuotaController:
             metadata = quota.metadata
             body = {"metadata": {"resourceVersion": metadata.resource_version, "uid": metadata.uid}, "status": patch}
             with trace.action_span(f"update ResourceQuota {metadata.name}"):
-                await self._client.patch(
-                    RESOURCE_QUOTAS, metadata.name, body, PatchType.MERGE, metadata.namespace, subresource="status"
-                )
+                await patch_object(self._client, RESOURCE_QUOTAS, quota, body, subresource="status")
             self._written_at[quota.key] = asyncio.get_running_loop().time()
         if errors:
             raise ReconcileError("; ".join(errors))

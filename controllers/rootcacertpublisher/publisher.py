@@ -8,7 +8,6 @@ from __future__ import annotations
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating
 from kubeloop.kube.objects.api_types import JSONValue, Namespace
@@ -44,18 +43,11 @@ class RootCACertificatePublisher:
         self._queue = context.new_queue("root_ca_cert_publisher")
         self._controller = Controller("rootcacertpublisher", self.reconcile, self._queue, context.workers, context)
         self._registrations = (
-            namespaces.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda namespace, _initial: self._queue.add(namespace.key),
-                    on_update=lambda _old, new: self._on_namespace_update(new),
-                )
+            namespaces.on_events(
+                added=lambda namespace: self._queue.add(namespace.key),
+                updated=lambda _old, new: self._on_namespace_update(new),
             ),
-            config_maps.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_update=lambda _old, new: self._on_config_map(new),
-                    on_delete=lambda config_map, _unknown: self._on_config_map(config_map),
-                )
-            ),
+            config_maps.on_events(updated=lambda _old, new: self._on_config_map(new), deleted=self._on_config_map),
         )
 
     async def run(self) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.errors import AlreadyExists, ApiError, is_namespace_terminating
 from kubeloop.kube.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
 
@@ -25,17 +24,8 @@ class ServiceAccountsController:
         queue = context.new_queue("serviceaccount")
         self._controller = Controller("serviceaccount", self.reconcile, queue, context.workers, context)
         self._registrations = (
-            namespaces.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda namespace, _initial: queue.add(namespace.key),
-                    on_update=lambda _old, new: queue.add(new.key),
-                )
-            ),
-            accounts.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_delete=lambda account, _unknown: queue.add(account["metadata"]["namespace"])
-                )
-            ),
+            namespaces.on_latest(lambda namespace: queue.add(namespace.key)),
+            accounts.on_events(deleted=lambda account: queue.add(account["metadata"]["namespace"])),
         )
 
     async def run(self) -> None:

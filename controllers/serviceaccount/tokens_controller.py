@@ -18,7 +18,6 @@ from kubeloop.controllers.serviceaccount.token_secret import (
     account_of,
     missing_data,
 )
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import Conflict, NotFound
 from kubeloop.kube.objects.api_types import JSONValue
@@ -59,8 +58,8 @@ class TokensController:
             is_terminal=lambda error: isinstance(error, NotFound),
         )
         self._registrations = (
-            accounts.add_handler(ResourceEventHandlerFuncs.of_changes(self._on_account)),
-            secrets.add_handler(ResourceEventHandlerFuncs.of_changes(self._on_secret)),
+            accounts.on_changes(self._on_account),
+            secrets.on_changes(self._on_secret),
         )
 
     async def run(self) -> None:

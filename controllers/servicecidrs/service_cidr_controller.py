@@ -15,7 +15,6 @@ from kubeloop.controllers.servicecidrs.service_cidr_deletion import (
     is_allocated,
     overlapping,
 )
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError, NotFound
@@ -49,19 +48,12 @@ class ServiceCIDRController:
             "servicecidrs", self.reconcile, self._queue, context.workers, context, max_requeues=_MAX_REQUEUES
         )
         self._registrations = (
-            cidrs.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda added, _initial: self._on_cidr(added),
-                    on_update=lambda _old, new: self._queue.add(new["metadata"]["name"]),
-                    on_delete=lambda deleted, _unknown: self._queue.add(deleted["metadata"]["name"]),
-                )
+            cidrs.on_events(
+                added=self._on_cidr,
+                updated=lambda _old, new: self._queue.add(new["metadata"]["name"]),
+                deleted=lambda deleted: self._queue.add(deleted["metadata"]["name"]),
             ),
-            addresses.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda address, _initial: self._on_address(address),
-                    on_delete=lambda address, _unknown: self._on_address(address),
-                )
-            ),
+            addresses.on_events(added=self._on_address, deleted=self._on_address),
         )
 
     async def run(self) -> None:

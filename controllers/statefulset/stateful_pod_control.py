@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.pod_control import PodControl
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.object_patch import merge_object, patch_object
 from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
 from kubeloop.controllers.statefulset.claim_owners import (
     has_other_controller,
@@ -33,8 +33,8 @@ from kubeloop.controllers.statefulset.stateful_pods import (
 from kubeloop.controllers.statefulset.stateful_set_plan import CreatePod, PodAction
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerUnreachable
-from kubeloop.kube.objects.api_types import JSONValue, Object, Pod, StatefulSet
-from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS, Resource
+from kubeloop.kube.objects.api_types import JSONValue, Pod, StatefulSet
+from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
@@ -87,7 +87,7 @@ class StatefulPodControl:
         with self._failure_event(sts, "Create", name):
             await self._create_claims(sts, action.ordinal, reconcile)
             pod = await self._pod_control.create_without_events(sts, body, reconcile)
-        self._record_write(sts, PODS, pod)
+        self._consistency.wrote(sts, PODS, pod)
         with self._failure_event(sts, "Update", name):
             await self._update_claim_owners(sts, pod, reconcile)
         self._success_event(sts, "Create", name)
@@ -97,7 +97,7 @@ class StatefulPodControl:
 
         The API server rejects changed volumes; its message is in the event.
         """
-        ordinal, metadata = ordinal_of(pod), pod.metadata
+        ordinal = ordinal_of(pod)
         name = pod_name(sts, ordinal)
         patch: dict[str, JSONValue] = {}
         with self._failure_event(sts, "Update", name):
@@ -109,10 +109,10 @@ class StatefulPodControl:
                 await self._create_claims(sts, ordinal, reconcile)
             await self._update_claim_owners(sts, pod, reconcile)
             if patch:
-                body = versioned_merge_patch(metadata.resource_version, **patch)
+                body = versioned_merge_patch(pod.metadata.resource_version, **patch)
                 with reconcile.action_span(f"update pod {name}"):
-                    written = await self._client.patch(PODS, name, body, PatchType.STRATEGIC, metadata.namespace)
-                self._record_write(sts, PODS, written)
+                    written = await patch_object(self._client, PODS, pod, body, PatchType.STRATEGIC)
+                self._consistency.wrote(sts, PODS, written)
         self._success_event(sts, "Update", name)
 
     async def _create_claims(self, sts: StatefulSet, ordinal: int, reconcile: Reconcile) -> None:
@@ -134,7 +134,7 @@ class StatefulPodControl:
                     message = f"Create {about[0]} for {about[1]} failed error: {error}"
                     self._events.event(sts, "Warning", "FailedCreate", message)
             else:
-                self._record_write(sts, PERSISTENT_VOLUME_CLAIMS, claim)
+                self._consistency.wrote(sts, PERSISTENT_VOLUME_CLAIMS, claim)
                 self._events.event(sts, "Normal", "SuccessfulCreate", f"Create {about[0]} {about[1]} success")
         if errors:
             raise CannotWriteClaims(aggregated(errors))
@@ -153,24 +153,16 @@ class StatefulPodControl:
                 self._events.event(sts, "Warning", "ConflictingController", message)
             if owners_match_policy(claim, sts, pod):
                 continue
-            references = owner_references_by_policy(claim, sts, pod)
-            metadata = claim.metadata
-            body = versioned_merge_patch(metadata.resource_version, metadata={"ownerReferences": references})
+            metadata = {"ownerReferences": owner_references_by_policy(claim, sts, pod)}
             try:
                 with reconcile.action_span(f"update persistentvolumeclaim {name}"):
-                    written = await self._client.patch(
-                        PERSISTENT_VOLUME_CLAIMS, name, body, PatchType.MERGE, metadata.namespace
-                    )
+                    written = await merge_object(self._client, PERSISTENT_VOLUME_CLAIMS, claim, metadata=metadata)
             except Conflict:
                 raise
             except (ApiError, ServerUnreachable) as error:
                 message = f"could not update claim {name} for delete policy ownerRefs: {error}"
                 raise CannotWriteClaims(message) from error
-            self._record_write(sts, PERSISTENT_VOLUME_CLAIMS, written)
-
-    def _record_write(self, sts: StatefulSet, resource: Resource[Any], written: Object) -> None:
-        version = written.metadata.resource_version
-        self._consistency.wrote_at(sts.key, sts.metadata.uid, resource.group_resource, version)
+            self._consistency.wrote(sts, PERSISTENT_VOLUME_CLAIMS, written)
 
     @contextmanager
     def _failure_event(self, sts: StatefulSet, verb: str, name: str) -> Iterator[None]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile, valid_selector
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.owners.adoption import Claim, check_can_adopt, claim_objects
+from kubeloop.controllers.runtime.owners.adoption import check_can_adopt, claim_cached
 from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
 from kubeloop.controllers.runtime.owners.owner_references import (
     CONTROLLER_INDEX,
@@ -26,7 +25,8 @@ from kubeloop.controllers.runtime.pods.pod_availability import affects_owner, ne
 from kubeloop.controllers.runtime.pods.slow_start import slow_start_batch
 from kubeloop.controllers.runtime.revisions.controller_history import ControllerHistory
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.writes.status_patch import changed_fields, versioned_merge_patch
+from kubeloop.controllers.runtime.writes.object_patch import patch_status
+from kubeloop.controllers.runtime.writes.status_patch import changed_fields
 from kubeloop.controllers.statefulset.stateful_pod_control import StatefulPodControl
 from kubeloop.controllers.statefulset.stateful_pods import SYNCED_LABELS, is_member
 from kubeloop.controllers.statefulset.stateful_set_plan import (
@@ -42,17 +42,14 @@ from kubeloop.controllers.statefulset.stateful_set_status import (
     needs_status_write,
     stateful_set_status,
 )
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import Conflict
-from kubeloop.kube.objects.api_types import ControllerRevision, JSONValue, Object, Pod, StatefulSet, StatefulSetStatus
+from kubeloop.kube.objects.api_types import ControllerRevision, Pod, StatefulSet, StatefulSetStatus
 from kubeloop.kube.objects.object_fields import controller_of, is_ready
 from kubeloop.kube.objects.resources import (
     CONTROLLER_REVISIONS,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     STATEFUL_SETS,
-    Resource,
 )
 from kubeloop.kube.selectors.selectors import Selector
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
@@ -93,13 +90,8 @@ class StatefulSetController:
         self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
         self._history = ControllerHistory(context)
         self._revisions = RevisionSync(context, self._history)
-        self.consistency = ConsistencyStore(
-            {
-                STATEFUL_SETS.group_resource: lambda: sets.last_resource_version,
-                PODS.group_resource: lambda: pods.last_resource_version,
-                PERSISTENT_VOLUME_CLAIMS.group_resource: lambda: claims.last_resource_version,
-            },
-            enabled=context.feature_gates.enabled("StaleControllerConsistencyStatefulSet"),
+        self.consistency = ConsistencyStore.of(
+            sets, pods, claims, enabled=context.feature_gates.enabled("StaleControllerConsistencyStatefulSet")
         )
         self._pod_control = StatefulPodControl(context, self.consistency)
         self.queue = context.new_queue(_NAME)
@@ -111,19 +103,11 @@ class StatefulSetController:
         )
         self._controller = Controller(_NAME, self.reconcile, self.queue, context.workers, context, creates_pods=True)
         self._registrations = (
-            sets.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda sts, _initial: self.queue.add(sts.key, "StatefulSet added"),
-                    on_update=lambda _old, new: self.queue.add(new.key, "StatefulSet changed"),
-                    on_delete=lambda sts, _unknown: self.queue.add(sts.key, "StatefulSet deleted"),
-                )
-            ),
-            pods.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=self._on_pod_add,
-                    on_update=self._on_pod_update,
-                    on_delete=lambda pod, _unknown: self._owners.add_owner(pod, "pod deleted"),
-                )
+            sets.add_handler(self._owners),
+            pods.on_events(
+                added=lambda pod: self._owners.add_after_creation(pod, "pod"),
+                updated=self._on_pod_update,
+                deleted=lambda pod: self._owners.add_owner(pod, "pod deleted"),
             ),
         )
 
@@ -134,11 +118,6 @@ class StatefulSetController:
         await self._controller.run(self._registrations)
 
     # --- event handlers --------------------------------------------------------------------------------------------
-
-    def _on_pod_add(self, pod: Pod, initial: bool) -> None:
-        del initial
-        if self._owners.add_owner(pod, "pod added") is None and controller_of(pod.metadata) is None:
-            self._owners.add_possible_owners(pod, "orphaned pod added")
 
     def _on_pod_update(self, old: Pod, new: Pod) -> None:
         if old.metadata.resource_version == new.metadata.resource_version:
@@ -206,30 +185,24 @@ class StatefulSetController:
     ) -> None:
         orphans = [revision for revision in listed if controller_of(revision.metadata) is None]
         if orphans:
-            check_can_adopt(sts, await self._read_fresh(sts))
+            fresh = await self._client.get(STATEFUL_SETS, sts.metadata.name, sts.metadata.namespace)
+            check_can_adopt(sts, fresh)
         for revision in orphans:
             with reconcile.action_span(f"adopt controllerrevision {revision.metadata.name}"):
                 await self._history.adopt(sts, revision)
 
-    async def _read_fresh(self, sts: StatefulSet) -> StatefulSet:
-        return await self._client.get(STATEFUL_SETS, sts.metadata.name, sts.metadata.namespace)
-
     async def _claim_pods(self, sts: StatefulSet, selector: Selector, reconcile: Reconcile) -> list[Pod]:
         """Adopt and release Pods as needed, and return those of the StatefulSet. Raises ClaimErrors."""
-
-        async def patch(pod: Pod, body: JSONValue, claim: Claim) -> None:
-            name, namespace = pod.metadata.name, pod.metadata.namespace
-            with reconcile.action_span(f"{claim.value} pod {name}"):
-                written = await self._client.patch(PODS, name, body, PatchType.STRATEGIC, namespace)
-            self._record_write(sts, PODS, written)
-
         index_keys = (controller_index_key(sts), orphan_index_key(sts.metadata.namespace))
-        return await claim_objects(
+        return await claim_cached(
+            self._client,
+            STATEFUL_SETS,
             sts,
+            PODS,
             [pod for index_key in index_keys for pod in self._pods.by_index(CONTROLLER_INDEX, index_key)],
             selector,
-            read_fresh=lambda: self._read_fresh(sts),
-            patch=patch,
+            reconcile,
+            wrote=lambda written, _claim: self.consistency.wrote(sts, PODS, written),
             is_member=lambda pod: is_member(sts, pod),
         )
 
@@ -272,30 +245,17 @@ class StatefulSetController:
         """Write the status if it changed. A conflict is retried from the cache, as client-go's RetryOnConflict."""
         if not needs_status_write(sts.status, status):
             return
-        metadata = sts.metadata
         based_on = sts
         for tries_left in range(_STATUS_TRIES - 1, -1, -1):
             changes = changed_fields(based_on.status, status, always=_WRITTEN_COUNTS)
-            patch = versioned_merge_patch(based_on.metadata.resource_version, status=changes)
             try:
                 with reconcile.action_span("update status"):
-                    written = await self._client.patch(
-                        STATEFUL_SETS,
-                        metadata.name,
-                        patch,
-                        PatchType.MERGE,
-                        metadata.namespace,
-                        subresource="status",
-                    )
+                    written = await patch_status(self._client, STATEFUL_SETS, based_on, changes)
             except Conflict:
                 if not tries_left:
                     raise
                 await asyncio.sleep(_STATUS_RETRY_SECONDS)
                 based_on = self._sets.get(sts.key) or based_on
             else:
-                self._record_write(sts, STATEFUL_SETS, written)
+                self.consistency.wrote(sts, STATEFUL_SETS, written)
                 return
-
-    def _record_write(self, sts: StatefulSet, resource: Resource[Any], written: Object) -> None:
-        version = written.metadata.resource_version
-        self.consistency.wrote_at(sts.key, sts.metadata.uid, resource.group_resource, version)

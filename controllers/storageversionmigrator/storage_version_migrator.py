@@ -26,7 +26,6 @@ from kubeloop.controllers.storageversionmigrator.migration_state import (
     target_of,
     with_condition,
 )
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.clock import rfc3339
@@ -69,7 +68,7 @@ class StorageVersionMigrator:
         self._runner_queue, self._queue = context.new_queue(_RUNNER), context.new_queue(_MANAGER)
         self._runner = Controller(_RUNNER, self.reconcile_resource, self._runner_queue, 1, context)
         self._migrator = Controller(_MANAGER, self.reconcile, self._queue, _WORKERS, context)
-        self._registrations = (migrations.add_handler(ResourceEventHandlerFuncs.of_changes(self._on_migration)),)
+        self._registrations = (migrations.on_changes(self._on_migration),)
 
     async def run(self) -> None:
         """Migrate until cancelled."""

@@ -14,10 +14,8 @@ from typing import NamedTuple
 
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.pods.disruption_target import disruption_target, pod_status_patch
+from kubeloop.controllers.runtime.pods.disruption_target import disruption_target, patch_pod_status
 from kubeloop.controllers.tainteviction.toleration_time import no_execute_taints, stay_seconds
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import Node, Pod, Taint
 from kubeloop.kube.objects.resources import NODES, PODS
@@ -61,20 +59,8 @@ class TaintEvictionController:
         self._queue = context.new_queue("noexec_taint_pod")
         self._controller = Controller("tainteviction", self.reconcile, self._queue, _WORKERS, context)
         self._registrations = (
-            nodes.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda node, _initial: self.on_node(node),
-                    on_update=lambda _old, node: self.on_node(node),
-                    on_delete=lambda node, _unknown: self.on_node_delete(node),
-                )
-            ),
-            pods.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda pod, _initial: self.on_pod(pod),
-                    on_update=self.on_pod_update,
-                    on_delete=lambda pod, _unknown: self.on_pod_delete(pod),
-                )
-            ),
+            nodes.on_latest(self.on_node, deleted=self.on_node_delete),
+            pods.on_events(added=self.on_pod, updated=self.on_pod_update, deleted=self.on_pod_delete),
         )
 
     async def run(self) -> None:
@@ -177,8 +163,5 @@ class TaintEvictionController:
         message = "Taint manager: deleting due to NoExecute taint"
         condition = disruption_target(pod, "DeletionByTaintManager", message, self._clock.now())
         metadata = pod.metadata
-        patch = pod_status_patch(pod, condition)
-        await self._client.patch(
-            PODS, metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
-        )
+        await patch_pod_status(self._client, pod, condition)
         await self._client.delete(PODS, metadata.name, metadata.namespace, precondition_uid=metadata.uid)

@@ -10,7 +10,6 @@ from datetime import datetime
 
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import Job
 from kubeloop.kube.objects.object_fields import job_finished_condition
@@ -34,11 +33,7 @@ class TTLAfterFinishedController:
         self._jobs = jobs.store
         self._queue = context.new_queue("ttl_jobs_to_delete")
         self._controller = Controller("ttl-after-finished", self.reconcile, self._queue, context.workers, context)
-        self._registration = jobs.add_handler(
-            ResourceEventHandlerFuncs(
-                on_add=lambda job, _initial: self._enqueue(job), on_update=lambda _, new: self._enqueue(new)
-            )
-        )
+        self._registration = jobs.on_latest(self._enqueue)
 
     async def run(self) -> None:
         """Delete expired Jobs until cancelled."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.objects.resources import (
     PERSISTENT_VOLUME_CLAIMS,
@@ -35,23 +34,14 @@ class VolumeAttributesClassProtectionController:
         self._queue = context.new_queue("vacprotection")
         self._controller = Controller("vacprotection", self.reconcile, self._queue, context.workers, context)
         self._registrations = (
-            classes.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda added, _initial: self._queue.add(added["metadata"]["name"]),
-                    on_update=lambda _old, new: self._queue.add(new["metadata"]["name"]),
-                )
+            classes.on_latest(lambda added: self._queue.add(added["metadata"]["name"])),
+            volumes.on_events(
+                updated=lambda old, new: self._on_release(classes_of_volume(old), classes_of_volume(new)),
+                deleted=lambda volume: self._on_release(classes_of_volume(volume)),
             ),
-            volumes.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_update=lambda old, new: self._on_release(classes_of_volume(old), classes_of_volume(new)),
-                    on_delete=lambda volume, _unknown: self._on_release(classes_of_volume(volume)),
-                )
-            ),
-            claims.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_update=lambda old, new: self._on_release(classes_of_claim(old), classes_of_claim(new)),
-                    on_delete=lambda claim, _unknown: self._on_release(classes_of_claim(claim)),
-                )
+            claims.on_events(
+                updated=lambda old, new: self._on_release(classes_of_claim(old), classes_of_claim(new)),
+                deleted=lambda claim: self._on_release(classes_of_claim(claim)),
             ),
         )
 

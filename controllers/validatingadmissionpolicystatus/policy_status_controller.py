@@ -20,7 +20,6 @@ from kubeloop.controllers.validatingadmissionpolicystatus.type_checking import (
     object_type,
     params_kind,
 )
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import NotFound
@@ -42,14 +41,7 @@ class PolicyStatusController:
         queue = context.new_queue(_NAME)
         self._controller = Controller(_NAME, self.reconcile, queue, context.workers, context)
         self._types: dict[tuple[str, MatchedKind], Type | None] = {}  # by URL of the document, which has a hash
-        self._registrations = (
-            policies.add_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda policy, _initial: queue.add(policy["metadata"]["name"]),
-                    on_update=lambda _old, policy: queue.add(policy["metadata"]["name"]),
-                )
-            ),
-        )
+        self._registrations = (policies.on_latest(lambda policy: queue.add(policy["metadata"]["name"])),)
 
     async def run(self) -> None:
         """Reconcile until cancelled."""

@@ -10,10 +10,8 @@ from contextlib import suppress
 
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
+from kubeloop.controllers.runtime.writes.object_patch import merge_object
 from kubeloop.controllers.volumeexpand.expansion import is_event_for_expander, needs_resizer
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.in_tree_plugins import in_tree_plugin
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
@@ -33,7 +31,7 @@ class VolumeExpander:
         self._claims = claims.store
         self._queue = context.new_queue("volume_expand")
         self._controller = Controller("volume_expand", self.reconcile, self._queue, _WORKERS, context)
-        self._registrations = (claims.add_handler(ResourceEventHandlerFuncs.of_changes(self._on_claim)),)
+        self._registrations = (claims.on_changes(self._on_claim),)
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -58,17 +56,11 @@ class VolumeExpander:
         self._record_event(
             claim, f"CSI migration enabled for {plugin.name}; waiting for external resizer to expand the pvc"
         )
-        metadata = claim.metadata
-        if metadata.annotations.get(_RESIZER) != plugin.driver:
-            body = versioned_merge_patch(metadata.resource_version, metadata={"annotations": {_RESIZER: plugin.driver}})
+        if claim.metadata.annotations.get(_RESIZER) != plugin.driver:
+            metadata = {"annotations": {_RESIZER: plugin.driver}}
             with suppress(NotFound):  # deleted in the meantime
-                await self._client.patch(
-                    PERSISTENT_VOLUME_CLAIMS,
-                    metadata.name,
-                    body,
-                    PatchType.MERGE,
-                    metadata.namespace,
-                    subresource="status",
+                await merge_object(
+                    self._client, PERSISTENT_VOLUME_CLAIMS, claim, subresource="status", metadata=metadata
                 )
         return None
 

@@ -37,7 +37,7 @@ PLACES = [
     (TaintEvictionController, "_plan"),
     (NodeLifecycleController, "_observe"),
     (NodeLifecycleController, "_check_node"),
-    (pod_garbage_collector, "pod_status_patch"),
+    (pod_garbage_collector, "patch_pod_status"),
     (Kubelets, "add_pod"),
     (Kubelets, "_advance"),
     (Kubelets, "changed"),

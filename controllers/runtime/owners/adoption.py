@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kubeloop.controllers.runtime.controller import ReconcileError
+from kubeloop.controllers.runtime.writes.object_patch import patch_object
+from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.errors import ApiError, Invalid, NotFound
 from kubeloop.kube.objects.api_types import JSONValue, LabelSelector, Object
 from kubeloop.kube.objects.object_fields import controller_of, controller_reference
+from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.selectors.selectors import Selector, SelectorError, selector_from
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 T = TypeVar("T", bound=Object)
 
@@ -112,9 +116,36 @@ def check_can_adopt(owner: Object, fresh: Object) -> None:
         raise CannotAdopt(f"{fresh.key} has just been deleted at {metadata.deletion_timestamp}")
 
 
-def _any_object(obj: Object) -> bool:
-    del obj
-    return True
+async def claim_cached(
+    client: Client,
+    owner_resource: Resource[Any],
+    owner: Object,
+    resource: Resource[T],
+    objects: Iterable[T],
+    selector: Selector,
+    reconcile: Reconcile,
+    *,
+    wrote: Callable[[T, Claim], object] = lambda _object, _claim: None,
+    finalizer: str = "",
+    is_member: Callable[[T], bool] = lambda _object: True,
+) -> list[T]:
+    """Claim objects of an informer's cache with requests to the API server; see `claim_objects`.
+
+    wrote: called with the response to each patch.
+    """
+
+    async def read_fresh() -> Object:
+        fresh: Object = await client.get(owner_resource, owner.metadata.name, owner.metadata.namespace)
+        return fresh
+
+    async def patch(obj: T, body: JSONValue, claim: Claim) -> None:
+        with reconcile.action_span(f"{claim.value} {resource.singular} {obj.metadata.name}"):
+            written = await patch_object(client, resource, obj, body, PatchType.STRATEGIC)
+        wrote(written, claim)
+
+    return await claim_objects(
+        owner, objects, selector, read_fresh=read_fresh, patch=patch, finalizer=finalizer, is_member=is_member
+    )
 
 
 async def claim_objects(
@@ -125,7 +156,7 @@ async def claim_objects(
     read_fresh: Callable[[], Awaitable[Object]],
     patch: Callable[[T, JSONValue, Claim], Awaitable[None]],
     finalizer: str = "",
-    is_member: Callable[[T], bool] = _any_object,
+    is_member: Callable[[T], bool] = lambda _object: True,
 ) -> list[T]:
     """Adopt and release objects as needed, and return those that `owner` then controls, in order.
 

@@ -17,14 +17,8 @@ from kubeloop.kube.objects.object_fields import controller_of
 T = TypeVar("T", bound=Object)
 
 
-def always_affects(owner: Object) -> bool:
-    """Return True: a sync reads every change."""
-    del owner
-    return True
-
-
 class OwnerQueue(Generic[T]):
-    """The owners of one kind, in the informer's store, and their work queue."""
+    """The owners of one kind, in the informer's store, and their work queue; an event handler of the owners."""
 
     def __init__(
         self,
@@ -32,17 +26,31 @@ class OwnerQueue(Generic[T]):
         kind: str,
         queue: WorkQueue,
         selector_of: Callable[[T], LabelSelector | None],
-        *,
+        *forget: Callable[[T], object],
         batch_seconds: float = 0.0,
     ) -> None:
-        """selector_of: returns the selector of an owner. batch_seconds: delay after which an owner is enqueued, so that
-        one sync handles several changes."""
+        """selector_of: returns the selector of an owner. forget: functions that drop what is recorded of a deleted one.
+        batch_seconds: delay after which an owner is enqueued, so that one sync handles several changes."""
         owners.add_index("namespace")
         self._owners = owners
         self._kind = kind
         self._queue = queue
         self._batch_seconds = batch_seconds
         self._selector_of = selector_of
+        self._forget = forget
+
+    def on_add(self, owner: T, initial: bool) -> None:
+        self._queue.add(owner.key, "initial list" if initial else f"{self._kind} added")
+
+    def on_update(self, old: T, new: T) -> None:
+        if old.metadata.uid != new.metadata.uid:
+            self.on_delete(old, False)  # deleted and created again between two events
+        self._queue.add(new.key, f"{self._kind} changed")
+
+    def on_delete(self, owner: T, final_state_unknown: bool) -> None:
+        for forget in self._forget:
+            forget(owner)
+        self._queue.add(owner.key, f"{self._kind} deleted")
 
     def owner(self, obj: Object) -> T | None:
         """Return the cached owner that controls `obj`."""
@@ -55,6 +63,16 @@ class OwnerQueue(Generic[T]):
             self._enqueue(owner.key, reason)
         return owner
 
+    def add_after_creation(self, obj: Object, noun: str) -> T | None:
+        """Enqueue the owner of an added object, and return it; for an orphan those that may adopt it.
+
+        noun: the object in the reason, such as "pod".
+        """
+        owner = self.add_owner(obj, f"{noun} added")
+        if owner is None and controller_of(obj.metadata) is None:
+            self.add_possible_owners(obj, f"orphaned {noun} added")
+        return owner
+
     def add_possible_owners(self, orphan: Object, reason: str) -> None:
         """Enqueue the owners that may adopt an object without a controller."""
         owners = self._owners.by_index("namespace", orphan.metadata.namespace)
@@ -62,12 +80,12 @@ class OwnerQueue(Generic[T]):
             self._enqueue(owner.key, reason)
 
     def add_after_change(
-        self, old: Object, new: Object, noun: str, affects: Callable[[T], bool] = always_affects
+        self, old: Object, new: Object, noun: str, affects: Callable[[T], bool] = lambda _owner: True
     ) -> T | None:
         """Enqueue the owner of a changed object, and its former owner; for an orphan those that may adopt it.
 
-        noun: the object in the reason, such as "pod". affects: returns False if a sync of the owner would not read the
-        change; not called if the owner has changed. Returns the owner if it was enqueued.
+        noun: as in `add_after_creation`. affects: returns False if a sync of the owner would not read the change; not
+        called if the owner has changed. Returns the owner if it was enqueued.
         """
         reference = controller_of(new.metadata)
         reference_changed = reference != controller_of(old.metadata)

@@ -20,6 +20,7 @@ from kubeloop.controllers.runtime.owners.owner_references import (
     orphan_index_key,
 )
 from kubeloop.controllers.runtime.revisions.name_hash import fnv1_32, safe_encode
+from kubeloop.controllers.runtime.writes.object_patch import patch_object
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import AlreadyExists, Conflict
 from kubeloop.kube.objects.api_types import ControllerRevision, JSONValue, Object, ObjectMeta, OwnerReference, to_json
@@ -153,14 +154,11 @@ class ControllerHistory:
         """Set the number of a revision. Retries conflicts from the cache, as client-go's RetryOnConflict."""
         seconds = _CONFLICT_BASE_SECONDS
         for tries_left in range(_CONFLICT_TRIES - 1, -1, -1):
-            metadata = revision.metadata
             if revision.revision == number:
                 return revision
-            body = {"metadata": {"resourceVersion": metadata.resource_version}, "revision": number}
+            body = {"metadata": {"resourceVersion": revision.metadata.resource_version}, "revision": number}
             try:
-                return await self._client.patch(
-                    CONTROLLER_REVISIONS, metadata.name, body, PatchType.MERGE, metadata.namespace
-                )
+                return await patch_object(self._client, CONTROLLER_REVISIONS, revision, body)
             except Conflict:
                 if not tries_left:
                     raise
@@ -180,8 +178,5 @@ class ControllerHistory:
         return await self.patch(revision, adoption_patch(owner, revision))
 
     async def patch(self, revision: ControllerRevision, body: JSONValue) -> ControllerRevision:
-        """Send a strategic merge patch, such as those of `claim_objects`."""
-        metadata = revision.metadata
-        return await self._client.patch(
-            CONTROLLER_REVISIONS, metadata.name, body, PatchType.STRATEGIC, metadata.namespace
-        )
+        """Send a strategic merge patch."""
+        return await patch_object(self._client, CONTROLLER_REVISIONS, revision, body, PatchType.STRATEGIC)

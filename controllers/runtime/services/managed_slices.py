@@ -8,7 +8,6 @@ from typing import Literal
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.services.endpoint_slices import MANAGED_BY, SERVICE_NAME, service_key
 from kubeloop.controllers.runtime.services.slice_tracker import EndpointSliceTracker
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.errors import ApiError, is_namespace_terminating
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.resources import ENDPOINT_SLICES
@@ -40,13 +39,7 @@ class ManagedSlices:
         slices = context.informers.informer(ENDPOINT_SLICES)
         self._store = slices.store
         self._store.add_index(manager, self._services)
-        self.registration = slices.add_handler(
-            ResourceEventHandlerFuncs(
-                on_add=lambda added, _initial: self._on_change(added),
-                on_update=self._on_update,
-                on_delete=lambda deleted, _unknown: self._on_delete(deleted),
-            )
-        )
+        self.registration = slices.on_events(added=self._on_change, updated=self._on_update, deleted=self._on_delete)
 
     def of_service(self, key: str) -> list[JSONValue]:
         """Return the slices of a Service in the cache."""

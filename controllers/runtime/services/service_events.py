@@ -7,7 +7,7 @@ from typing import Any
 from kubeloop.controllers.runtime.queue.work_queue import WorkQueue
 from kubeloop.controllers.runtime.services.service_pods import affected_services
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs
+from kubeloop.informers.shared_informer import HandlerRegistration
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import PODS, SERVICES
 
@@ -31,18 +31,10 @@ def add_service_handlers(
                 queue.add(service.key, "Pod changed")
 
     return (
-        services.add_handler(
-            ResourceEventHandlerFuncs(
-                on_add=lambda service, _initial: queue.add(service.key, "Service added"),
-                on_update=lambda _old, new: queue.add(new.key, "Service changed"),
-                on_delete=lambda service, _unknown: queue.add(service.key, "Service deleted"),
-            )
+        services.on_events(
+            added=lambda service: queue.add(service.key, "Service added"),
+            updated=lambda _old, new: queue.add(new.key, "Service changed"),
+            deleted=lambda service: queue.add(service.key, "Service deleted"),
         ),
-        pods.add_handler(
-            ResourceEventHandlerFuncs(
-                on_add=lambda pod, _initial: on_pod(None, pod),
-                on_update=on_pod,
-                on_delete=lambda pod, _unknown: on_pod(None, pod),
-            )
-        ),
+        pods.on_events(added=lambda pod: on_pod(None, pod), updated=on_pod, deleted=lambda pod: on_pod(None, pod)),
     )

@@ -6,11 +6,16 @@ Source: pkg/controller/util/consistency (feature gates StaleControllerConsistenc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Self
 
 import msgspec
 
 from kubeloop.controllers.runtime.controller import StaleCache
 from kubeloop.informers.metadata_accessor import is_older
+from kubeloop.informers.shared_informer import SharedInformer
+from kubeloop.kube.objects.api_types import Object
+from kubeloop.kube.objects.resources import Resource
 
 
 class _Writes(msgspec.Struct):
@@ -29,6 +34,19 @@ class ConsistencyStore:
         self._enabled = enabled
         self._read_versions = read_versions
         self._writes: dict[str, _Writes] = {}
+
+    @classmethod
+    def of(cls, *informers: SharedInformer[Any], enabled: bool = True) -> Self:
+        """Return a store that compares with the caches of these informers."""
+        versions = {
+            informer.resource.group_resource: partial(getattr, informer, "last_resource_version")
+            for informer in informers
+        }
+        return cls(versions, enabled=enabled)
+
+    def wrote(self, owner: Object, resource: Resource[Any], written: Object) -> None:
+        """Record that `owner` wrote an object of `resource`, and got `written` back."""
+        self.wrote_at(owner.key, owner.metadata.uid, resource.group_resource, written.metadata.resource_version)
 
     def wrote_at(self, owner: str, uid: str, resource: str, resource_version: str) -> None:
         """Record that `owner` (key and uid) wrote an object of `resource` and got `resource_version` back."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.controllers.runtime.writes.object_patch import patch_status
+from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import JSONValue, Object
 from kubeloop.kube.objects.resources import Resource
@@ -23,17 +23,15 @@ async def write_status(
     changes: returns the merge patch of the status for a version of the object. Raises the error of the last try, or of
     the read; that of the first try if the object was deleted and created again.
     """
-    name, namespace = obj.metadata.name, obj.metadata.namespace
     based_on = obj
     for is_last_try in (False, True):
-        patch = versioned_merge_patch(based_on.metadata.resource_version, status=changes(based_on))
         try:
             with reconcile.action_span("update status"):
-                return await client.patch(resource, name, patch, PatchType.MERGE, namespace, subresource="status")
+                return await patch_status(client, resource, based_on, changes(based_on))
         except (ApiError, ServerUnreachable):
             if is_last_try:
                 raise
-            based_on = await client.get(resource, name, namespace)
+            based_on = await client.get(resource, obj.metadata.name, obj.metadata.namespace)
             if based_on.metadata.uid != obj.metadata.uid:
                 raise
     raise AssertionError("unreachable")

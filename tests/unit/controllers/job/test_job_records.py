@@ -7,6 +7,7 @@ import pytest
 from kubeloop.controllers.job.job_records import JobRecords
 from kubeloop.controllers.job.pod_backoff import BackoffRecord
 from kubeloop.controllers.runtime.controller import StaleCache
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.testing.virtual_time import VirtualClock
 from support.objects.job_objects import NOW
 
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 def records() -> JobRecords:
-    return JobRecords(VirtualClock(), {"pods": lambda: "5"}, checks_consistency=True)
+    return JobRecords(VirtualClock(), ConsistencyStore({"pods": lambda: "5"}))
 
 
 async def test_everything_of_a_deleted_job_is_forgotten():
