@@ -9,7 +9,7 @@ import logging
 from typing import Any
 
 from kubeloop.controllers.certificates.kubelet_requests import Permission, required_permissions
-from kubeloop.controllers.runtime.controller import Controller, ReconcileError
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.queue.rate_limiter import (
     BucketRateLimiter,
@@ -27,7 +27,7 @@ _REVIEWS: Resource[dict[str, Any]] = new_resource(
 _REVIEW_AGAIN_SECONDS = 60.0  # for permissions that are granted later
 
 
-class CertificateSigningRequestApprover:
+class CertificateSigningRequestApprover(EventDrivenController):
     """Reconciles CertificateSigningRequests, by name; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -37,11 +37,7 @@ class CertificateSigningRequestApprover:
         limiter = MaxOfRateLimiter(ItemExponentialFailureRateLimiter(base=0.2), BucketRateLimiter())
         queue = context.new_queue("certificate", limiter)
         self._controller = Controller("csrapproving", self.reconcile, queue, context.workers, context)
-        self._registration = requests.on_latest(lambda request: queue.add(request["metadata"]["name"]))
-
-    async def run(self) -> None:
-        """Reconcile until cancelled."""
-        await self._controller.run((self._registration,))
+        self._registrations = (requests.on_latest(lambda request: queue.add(request["metadata"]["name"])),)
 
     async def reconcile(self, name: str) -> float | None:
         """Approve a request of a kubelet. An exception means: retry with backoff."""

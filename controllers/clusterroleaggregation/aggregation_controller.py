@@ -6,9 +6,8 @@ Source: v1.36 pkg/controller/clusterroleaggregation/clusterroleaggregation_contr
 from __future__ import annotations
 
 from kubeloop.controllers.clusterroleaggregation.aggregated_rules import aggregated_rules, plain_rules
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.resources import CLUSTER_ROLES
@@ -16,7 +15,7 @@ from kubeloop.kube.objects.resources import CLUSTER_ROLES
 _APPLY = {"fieldManager": "clusterrole-aggregation-controller", "force": "true"}
 
 
-class ClusterRoleAggregationController:
+class ClusterRoleAggregationController(EventDrivenController):
     """Reconciles aggregated ClusterRoles, by name; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -26,19 +25,9 @@ class ClusterRoleAggregationController:
         self._roles.add_index("aggregated", _is_aggregated)
         self._queue = context.new_queue("ClusterRoleAggregator")
         self._controller = Controller("clusterroleaggregation", self.reconcile, self._queue, context.workers, context)
-        self._registration = roles.add_handler(
-            ResourceEventHandlerFuncs(
-                on_add=lambda _role, _initial: self._on_role(),
-                on_update=lambda _old, _new: self._on_role(),
-                on_delete=lambda _role, _unknown: self._on_role(),
-            )
-        )
+        self._registrations = (roles.on_latest(self._on_role, deleted=self._on_role),)
 
-    async def run(self) -> None:
-        """Reconcile until cancelled."""
-        await self._controller.run((self._registration,))
-
-    def _on_role(self) -> None:
+    def _on_role(self, _changed: object) -> None:
         """Enqueue all aggregated ClusterRoles: each may select the one that has changed, or did so before."""
         for role in self._roles.by_index("aggregated", "yes"):
             self._queue.add(role["metadata"]["name"])

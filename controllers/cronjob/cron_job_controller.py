@@ -8,7 +8,7 @@ from __future__ import annotations
 from kubeloop.controllers.cronjob.cron_job_sync import CronJobSync, creation_skew
 from kubeloop.controllers.cronjob.schedule_times import cron_job_schedule, seconds_to_next_schedule
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
-from kubeloop.controllers.runtime.controller import Controller, ReconcileError
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.owner_references import cached_controller
 from kubeloop.controllers.runtime.writes.object_patch import patch_status
@@ -23,7 +23,7 @@ from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 _CONTROLLER_NAME_INDEX = "controller-name"
 
 
-class CronJobController:
+class CronJobController(EventDrivenController):
     """Reconciles CronJobs; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -50,10 +50,6 @@ class CronJobController:
                 deleted=lambda job: self._enqueue_owner(job, "Job deleted"),
             ),
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled, once the caches are synced."""
-        await self._controller.run(self._registrations)
 
     def _on_cron_job_update(self, old: CronJob, new: CronJob) -> None:
         """Enqueue a changed CronJob: at its next time if its schedule has changed, else at once."""

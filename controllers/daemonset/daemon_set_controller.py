@@ -30,7 +30,7 @@ from kubeloop.controllers.daemonset.node_states import NodeState, NodeStates, No
 from kubeloop.controllers.daemonset.pod_plan import plan_pods
 from kubeloop.controllers.daemonset.rolling_update import allows_surge, plan_rolling_update, rolling_update_limits
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile, valid_selector
-from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller
+from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.adoption import Claim, claim_cached
 from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
@@ -83,7 +83,7 @@ class _Sync(NamedTuple):
     now: datetime
 
 
-class DaemonSetController:
+class DaemonSetController(EventDrivenController):
     """Reconciles DaemonSets: creates, replaces and deletes the pod of each node."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -136,10 +136,6 @@ class DaemonSetController:
                 deleted=self._on_node_delete,
             ),
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled, once the caches are synced. The informers are run by their factory."""
-        await self._controller.run(self._registrations)
 
     def check(self) -> None:
         """Assert that the pods by node agree with the store."""

@@ -15,7 +15,13 @@ from kubeloop.controllers.deployment.replica_sets import pods_by_replica_set
 from kubeloop.controllers.deployment.rolling_update import RECREATE
 from kubeloop.controllers.deployment.sync import DeploymentSync
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
-from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError, StaleCache
+from kubeloop.controllers.runtime.controller import (
+    RESYNC_SECONDS,
+    Controller,
+    EventDrivenController,
+    ReconcileError,
+    StaleCache,
+)
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.adoption import claim_cached
 from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
@@ -46,7 +52,7 @@ class InvalidSelector(ReconcileError):
     """spec.selector of a Deployment is invalid."""
 
 
-class DeploymentController:
+class DeploymentController(EventDrivenController):
     """Reconciles Deployments: creates, scales and deletes their ReplicaSets."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -95,10 +101,6 @@ class DeploymentController:
             ),
             pods.on_events(deleted=self._on_pod_delete),
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled, once the caches are synced. The informers are run by their factory."""
-        await self._controller.run(self._registrations)
 
     # --- event handlers --------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from kubeloop.controllers.devicetainteviction.rule_status import (
     seconds_until_update,
 )
 from kubeloop.controllers.devicetainteviction.tainted_devices import DeviceKey, TaintedDevices
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.disruption_target import (
     disruption_target,
@@ -63,7 +63,7 @@ ClaimEvictions = dict[str, tuple[ResourceClaim, Eviction | None]]
 """Allocated claims with the eviction of their Pods, by key."""
 
 
-class DeviceTaintEvictionController:
+class DeviceTaintEvictionController(EventDrivenController):
     """Evicts Pods, and writes the status of DeviceTaintRules; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -104,10 +104,6 @@ class DeviceTaintEvictionController:
             rules = context.informers.informer(DEVICE_TAINT_RULES)
             self._rules = rules.store
             self._registrations.append(rules.on_changes(self.on_rule))
-
-    async def run(self) -> None:
-        """Evict until cancelled."""
-        await self._controller.run(self._registrations)
 
     # --- event handlers --------------------------------------------------------------------------------------------
 

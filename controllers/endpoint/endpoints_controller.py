@@ -13,7 +13,7 @@ from kubeloop.controllers.endpoint.endpoint_subsets import (
     endpoint_subsets,
     truncated,
 )
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.services.service_events import add_service_handlers
 from kubeloop.controllers.runtime.services.service_pods import (
@@ -39,7 +39,7 @@ _OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
 _MAX_REQUEUES = 15
 
 
-class EndpointsController:
+class EndpointsController(EventDrivenController):
     """Reconciles the Endpoints of Services; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -65,10 +65,6 @@ class EndpointsController:
                 )
             ),
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled, once the caches are synced."""
-        await self._controller.run(self._registrations)
 
     def _on_endpoints(self, endpoints: JSONValue, is_initial: bool) -> None:
         """Check the Endpoints of the first list: their Service may have been deleted before the start."""

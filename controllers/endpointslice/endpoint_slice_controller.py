@@ -21,7 +21,7 @@ from kubeloop.controllers.endpointslice.slice_changes import (
     slice_changes,
 )
 from kubeloop.controllers.endpointslice.topology_cache import TopologyCache, cpu_ratios, wants_topology_hints
-from kubeloop.controllers.runtime.controller import Controller, ReconcileError, StaleCache
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.queue.rate_limiter import (
     BucketRateLimiter,
@@ -47,7 +47,7 @@ _ADDRESS_TYPES = ("IPv4", "IPv6")
 _MAX_REQUEUES = 15
 
 
-class EndpointSliceController:
+class EndpointSliceController(EventDrivenController):
     """Reconciles the EndpointSlices of Services; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -86,10 +86,6 @@ class EndpointSliceController:
             ),
             self._slices.registration,
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled, once the caches are synced."""
-        await self._controller.run(self._registrations)
 
     # --- events -------------------------------------------------------------------------------------
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from kubeloop.controllers.runtime.metrics_interface import MetricFamilies
+from kubeloop.controllers.runtime.services.slice_metrics import ENDPOINT_BUCKETS, SliceMetrics
 
 _SUBSYSTEM = "endpoint_slice_controller_"
-_ENDPOINT_BUCKETS = tuple(2.0**power for power in range(1, 16))
 _DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)  # of Prometheus' client for Go
 
 
@@ -27,25 +27,19 @@ def service_size(group_sizes: Iterable[int], slices: int, max_endpoints: int) ->
     return ServiceSize(sum(sizes), slices, max(1, desired))  # without endpoints, a placeholder remains
 
 
-class EndpointSliceMetrics:
+class EndpointSliceMetrics(SliceMetrics):
     def __init__(self, families: MetricFamilies) -> None:
+        super().__init__(families, _SUBSYSTEM)
         self._added = families.histogram(
             _SUBSYSTEM + "endpoints_added_per_sync",
             "Number of endpoints added on each Service sync",
-            buckets=_ENDPOINT_BUCKETS,
+            buckets=ENDPOINT_BUCKETS,
         ).labels()
         self._removed = families.histogram(
             _SUBSYSTEM + "endpoints_removed_per_sync",
             "Number of endpoints removed on each Service sync",
-            buckets=_ENDPOINT_BUCKETS,
+            buckets=ENDPOINT_BUCKETS,
         ).labels()
-        self._endpoints = families.gauge(_SUBSYSTEM + "endpoints_desired", "Number of endpoints desired").labels()
-        self._slices = families.gauge(_SUBSYSTEM + "num_endpoint_slices", "Number of EndpointSlices").labels()
-        self._desired_slices = families.gauge(
-            _SUBSYSTEM + "desired_endpoint_slices",
-            "Number of EndpointSlices that would exist with perfect endpoint allocation",
-        ).labels()
-        self._changes = families.counter(_SUBSYSTEM + "changes", "Number of EndpointSlice changes", ("operation",))
         self._changed_per_sync = families.histogram(
             _SUBSYSTEM + "endpointslices_changed_per_sync",
             "Number of EndpointSlices changed on each Service sync",
@@ -64,9 +58,6 @@ class EndpointSliceMetrics:
 
     def synced(self, result: Literal["success", "stale", "error"]) -> None:
         self._syncs.labels(result).inc()
-
-    def slice_changed(self, operation: Literal["create", "update", "delete"]) -> None:
-        self._changes.labels(operation).inc()
 
     def endpoints_changed(self, added: int, removed: int) -> None:
         """Record the endpoints that one address type of a Service gets and loses in a sync."""
@@ -103,6 +94,4 @@ class EndpointSliceMetrics:
         self._total = ServiceSize(
             *(total + new - old for total, new, old in zip(self._total, after, before, strict=True))
         )
-        self._endpoints.set(self._total.endpoints)
-        self._slices.set(self._total.slices)
-        self._desired_slices.set(self._total.desired_slices)
+        self.set_totals(*self._total)

@@ -5,22 +5,21 @@ Source: v1.36 pkg/controller/endpointslicemirroring/metrics.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from kubeloop.controllers.endpointslicemirroring.mirrored_slices import MirrorChanges
 from kubeloop.controllers.runtime.metrics_interface import MetricFamilies
+from kubeloop.controllers.runtime.services.slice_metrics import ENDPOINT_BUCKETS, SliceMetrics
 
 _SUBSYSTEM = "endpoint_slice_mirroring_controller_"
-_ENDPOINT_BUCKETS = tuple(2.0**power for power in range(1, 16))
 _SECOND_BUCKETS = tuple(0.001 * 2**power for power in range(15))
 
 
-class MirroringMetrics:
+class MirroringMetrics(SliceMetrics):
     def __init__(self, families: MetricFamilies, max_endpoints: int) -> None:
         """max_endpoints: limit of addresses per subset."""
+        super().__init__(families, _SUBSYSTEM)
         self._max_endpoints = max_endpoints
         self._per_sync = {
-            name: families.histogram(f"{_SUBSYSTEM}{name}_per_sync", documentation, buckets=_ENDPOINT_BUCKETS).labels()
+            name: families.histogram(f"{_SUBSYSTEM}{name}_per_sync", documentation, buckets=ENDPOINT_BUCKETS).labels()
             for name, documentation in (
                 ("endpoints_added", "Number of endpoints added on each Endpoints sync"),
                 ("endpoints_updated", "Number of endpoints updated on each Endpoints sync"),
@@ -37,20 +36,10 @@ class MirroringMetrics:
             "Duration of syncEndpoints() in seconds",
             buckets=_SECOND_BUCKETS,
         ).labels()
-        self._endpoints = families.gauge(_SUBSYSTEM + "endpoints_desired", "Number of endpoints desired").labels()
-        self._slices = families.gauge(_SUBSYSTEM + "num_endpoint_slices", "Number of EndpointSlices").labels()
-        self._desired_slices = families.gauge(
-            _SUBSYSTEM + "desired_endpoint_slices",
-            "Number of EndpointSlices that would exist with perfect endpoint allocation",
-        ).labels()
-        self._changes = families.counter(_SUBSYSTEM + "changes", "Number of EndpointSlice changes", ("operation",))
         self._sizes: dict[str, list[tuple[int, int]]] = {}  # endpoints and slices per group, by key
 
     def synced(self, seconds: float) -> None:
         self._seconds.observe(seconds)
-
-    def slice_changed(self, operation: Literal["create", "update", "delete"]) -> None:
-        self._changes.labels(operation).inc()
 
     def changed(self, key: str, changes: MirrorChanges) -> None:
         """Record what a sync of the Endpoints `key` changes."""
@@ -68,6 +57,8 @@ class MirroringMetrics:
 
     def _set_totals(self) -> None:
         sizes = [size for groups in self._sizes.values() for size in groups]
-        self._endpoints.set(sum(endpoints for endpoints, _ in sizes))
-        self._slices.set(sum(slices for _, slices in sizes))
-        self._desired_slices.set(sum(-(-endpoints // self._max_endpoints) for endpoints, _ in sizes))
+        self.set_totals(
+            sum(endpoints for endpoints, _ in sizes),
+            sum(slices for _, slices in sizes),
+            sum(-(-endpoints // self._max_endpoints) for endpoints, _ in sizes),
+        )

@@ -14,7 +14,7 @@ from kubeloop.controllers.endpointslicemirroring.mirrored_slices import (
     is_mirrored,
     mirror_changes,
 )
-from kubeloop.controllers.runtime.controller import Controller, StaleCache
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.queue.rate_limiter import (
     BucketRateLimiter,
@@ -31,7 +31,7 @@ _MAX_REQUEUES = 15
 _MAX_BACKOFF_SECONDS = 100.0
 
 
-class EndpointSliceMirroringController:
+class EndpointSliceMirroringController(EventDrivenController):
     """Reconciles the slices of Endpoints whose Service has no selector; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -67,10 +67,6 @@ class EndpointSliceMirroringController:
             ),
             self._slices.registration,
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled, once the caches are synced."""
-        await self._controller.run(self._registrations)
 
     # --- events -------------------------------------------------------------------------------------
 

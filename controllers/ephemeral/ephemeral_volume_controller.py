@@ -5,7 +5,7 @@ The garbage collector deletes them with the Pod. Source: v1.36 pkg/controller/vo
 
 from __future__ import annotations
 
-from kubeloop.controllers.runtime.controller import Controller, ReconcileError
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.volume_claims import CLAIM_INDEX, by_claim, claims_of_pod
 from kubeloop.kube.errors import ApiError, ServerUnreachable
@@ -18,7 +18,7 @@ class ClaimOfAnotherOwner(ReconcileError):
     """A claim with the name of an ephemeral volume's claim exists and does not belong to the Pod."""
 
 
-class EphemeralVolumeController:
+class EphemeralVolumeController(EventDrivenController):
     """Reconciles Pods; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -33,10 +33,6 @@ class EphemeralVolumeController:
             pods.on_events(added=self.on_pod),
             claims.on_events(deleted=self.on_claim_delete),
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled."""
-        await self._controller.run(self._registrations)
 
     def on_pod(self, pod: Pod) -> None:
         if any(volume.ephemeral is not None for volume in pod.spec.volumes):

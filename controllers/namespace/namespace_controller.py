@@ -12,7 +12,7 @@ from kubeloop.controllers.namespace.namespaced_resources_deleter import (
     NamespaceContentRemaining,
     NamespacedResourcesDeleter,
 )
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.queue.rate_limiter import (
     BucketRateLimiter,
@@ -30,7 +30,7 @@ _FINALIZER = "kubernetes"
 _GRACE_SECONDS = 5.0
 
 
-class NamespaceController:
+class NamespaceController(EventDrivenController):
     """Namespace controller; `run()` works until cancelled.
 
     The content of a deleted namespace is deleted after a delay, so that every API server of the cluster rejects new
@@ -48,12 +48,8 @@ class NamespaceController:
         self._controller = Controller("namespace", self.reconcile, self._queue, context.workers, context)
         namespaces, pods = context.informers.informer(NAMESPACES), context.informers.informer(PODS)
         self._namespaces, self._pods = namespaces.store, pods.store
-        self._registration = namespaces.on_latest(self._enqueue_terminating)
+        self._registrations = (namespaces.on_latest(self._enqueue_terminating),)
         pods.on_events(deleted=self._on_pod_deleted)
-
-    async def run(self) -> None:
-        """Reconcile until cancelled."""
-        await self._controller.run((self._registration,))
 
     def _enqueue_terminating(self, namespace: Namespace) -> None:
         if namespace.metadata.deletion_timestamp is not None:

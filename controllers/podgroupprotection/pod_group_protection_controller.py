@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.object_patch import merge_object
 from kubeloop.kube.objects.api_types import Pod
@@ -20,7 +20,7 @@ FINALIZER = "scheduling.k8s.io/podgroup-protection"
 _ACTIVE_PODS = "active pods by pod group"
 
 
-class PodGroupProtectionController:
+class PodGroupProtectionController(EventDrivenController):
     """Reconciles PodGroups; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -34,10 +34,6 @@ class PodGroupProtectionController:
             pod_groups.on_latest(self._add),
             pods.on_events(added=self._on_pod, updated=self._on_pod_update, deleted=self._add_group_of),
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled."""
-        await self._controller.run(self._registrations)
 
     def _add(self, pod_group: PodGroup) -> None:
         if is_deletion_candidate(pod_group):

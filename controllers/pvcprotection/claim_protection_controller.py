@@ -5,7 +5,7 @@ Source: v1.36 pkg/controller/volume/pvcprotection/pvc_protection_controller.go.
 
 from __future__ import annotations
 
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.volume_claims import CLAIM_INDEX, by_claim, claims_of_pod
 from kubeloop.controllers.runtime.writes.object_patch import merge_object
@@ -16,7 +16,7 @@ from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
 FINALIZER = "kubernetes.io/pvc-protection"
 
 
-class ClaimProtectionController:
+class ClaimProtectionController(EventDrivenController):
     """Reconciles PersistentVolumeClaims; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -30,10 +30,6 @@ class ClaimProtectionController:
             claims.on_latest(lambda claim: self._queue.add(claim.key)),
             pods.on_latest(self.on_pod, deleted=self.on_pod),
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled."""
-        await self._controller.run(self._registrations)
 
     def on_pod(self, pod: Pod) -> None:
         """Enqueue the terminating claims of a Pod."""

@@ -5,7 +5,7 @@ Source: v1.36 pkg/controller/volume/pvprotection/pv_protection_controller.go.
 
 from __future__ import annotations
 
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.object_patch import merge_object
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUMES
@@ -13,7 +13,7 @@ from kubeloop.kube.objects.resources import PERSISTENT_VOLUMES
 FINALIZER = "kubernetes.io/pv-protection"
 
 
-class VolumeProtectionController:
+class VolumeProtectionController(EventDrivenController):
     """Reconciles PersistentVolumes; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -22,11 +22,7 @@ class VolumeProtectionController:
         self._volumes = volumes.store
         queue = context.new_queue("pvprotection")
         self._controller = Controller("pvprotection", self.reconcile, queue, context.workers, context)
-        self._registration = volumes.on_latest(lambda volume: queue.add(volume.key))
-
-    async def run(self) -> None:
-        """Reconcile until cancelled."""
-        await self._controller.run((self._registration,))
+        self._registrations = (volumes.on_latest(lambda volume: queue.add(volume.key)),)
 
     async def reconcile(self, name: str) -> float | None:
         """Add or remove the finalizer of a volume. An exception means: retry with backoff."""

@@ -33,7 +33,7 @@ from kubeloop.controllers.replicaset.replication_controllers import (
     ControllerVariant,
 )
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile, valid_selector
-from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller
+from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.adoption import Claim, claim_cached, decide_claim
 from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 BURST_REPLICAS = 500
 
 
-class ReplicaSetController:
+class ReplicaSetController(EventDrivenController):
     """Reconciles ReplicaSets (or, by `variant`, ReplicationControllers): creates and deletes their Pods."""
 
     def __init__(self, context: ControllerContext, variant: ControllerVariant = REPLICA_SET) -> None:
@@ -115,10 +115,6 @@ class ReplicaSetController:
             owners.add_handler(self._owner_queue, resync_seconds=RESYNC_SECONDS),
             pods.on_events(added=self._on_pod_add, updated=self._on_pod_update, deleted=self._on_pod_delete),
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled, once the caches are synced. The informers are run by their factory."""
-        await self._controller.run(self._registrations)
 
     def check(self) -> None:
         """Assert that the groups that events update agree with the stores."""

@@ -40,7 +40,7 @@ from kubeloop.controllers.resourceclaim.pod_claim_plan import (
     used_claims,
     uses_prioritized_list,
 )
-from kubeloop.controllers.runtime.controller import Controller, ReconcileError
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.object_patch import merge_object, patch_status
 from kubeloop.informers.metadata_accessor import is_older
@@ -58,7 +58,7 @@ _APPLY = {"fieldManager": "ResourceClaimController", "force": "true"}
 _MAX_DELETED = 500
 
 
-class ResourceClaimController:
+class ResourceClaimController(EventDrivenController):
     """Reconciles Pods with claims, and ResourceClaims; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -86,10 +86,6 @@ class ResourceClaimController:
             templates.on_latest(self.on_template),
             *(() if self._groups is None else (self._groups.registration,)),
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled."""
-        await self._controller.run(self._registrations)
 
     # --- event handlers --------------------------------------------------------------------------------------------
 

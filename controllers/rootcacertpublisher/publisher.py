@@ -5,7 +5,7 @@ Source: v1.36 pkg/controller/certificates/rootcacertpublisher/publisher.go.
 
 from __future__ import annotations
 
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
 from kubeloop.kube.client.api_client import PatchType
@@ -22,7 +22,7 @@ _DESCRIPTION = (
 )
 
 
-class RootCACertificatePublisher:
+class RootCACertificatePublisher(EventDrivenController):
     """Reconciles namespaces, by name; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -49,10 +49,6 @@ class RootCACertificatePublisher:
             ),
             config_maps.on_events(updated=lambda _old, new: self._on_config_map(new), deleted=self._on_config_map),
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled."""
-        await self._controller.run(self._registrations)
 
     def _on_namespace_update(self, namespace: Namespace) -> None:
         if namespace.status.phase == "Active":

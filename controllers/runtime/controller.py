@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from kubeloop.controllers.runtime.controller_context import ControllerContext
@@ -157,3 +157,17 @@ class Controller:
         else:
             log.error("reconcile failed, will retry: %s %s", self.name, key, exc_info=error, extra=fields)
         self._queue.add_rate_limited(key)
+
+
+class EventDrivenController:
+    """A controller whose keys come from events: a Controller, and the handlers whose first list it waits for."""
+
+    _controller: Controller
+    _registrations: Sequence[HandlerRegistration[Any]]
+
+    async def run(self) -> None:
+        """Reconcile until cancelled, once the handlers have received all objects of the first lists.
+
+        The informers are run by their factory.
+        """
+        await self._controller.run(self._registrations)

@@ -5,7 +5,7 @@ Source: v1.36 pkg/controller/serviceaccount/serviceaccounts_controller.go.
 
 from __future__ import annotations
 
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.kube.errors import AlreadyExists, ApiError, is_namespace_terminating
 from kubeloop.kube.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
@@ -13,7 +13,7 @@ from kubeloop.kube.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
 _NAME = "default"
 
 
-class ServiceAccountsController:
+class ServiceAccountsController(EventDrivenController):
     """Reconciles namespaces, by name; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -27,10 +27,6 @@ class ServiceAccountsController:
             namespaces.on_latest(lambda namespace: queue.add(namespace.key)),
             accounts.on_events(deleted=lambda account: queue.add(account["metadata"]["namespace"])),
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled."""
-        await self._controller.run(self._registrations)
 
     async def reconcile(self, name: str) -> float | None:
         """Create the ServiceAccount of an active namespace if it is missing. An exception means: retry with backoff."""

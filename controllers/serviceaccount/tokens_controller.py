@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
 from kubeloop.controllers.serviceaccount.token_secret import (
@@ -34,7 +34,7 @@ def _account_key(secret: JSONValue) -> tuple[str, ...]:
     return (f"{secret['metadata']['namespace']}/{account_of(secret).name}",)
 
 
-class TokensController:
+class TokensController(EventDrivenController):
     """Reconciles Secrets, by "namespace/name"; `run()` works until cancelled. The context must have `sign_token`."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -61,10 +61,6 @@ class TokensController:
             accounts.on_changes(self._on_account),
             secrets.on_changes(self._on_secret),
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled."""
-        await self._controller.run(self._registrations)
 
     def _on_account(self, old: JSONValue | None, new: JSONValue | None) -> None:
         """Queue the token Secrets of a deleted account."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.servicecidrs.service_cidr_deletion import (
     can_delete,
@@ -34,7 +34,7 @@ _TERMINATING = (
 )
 
 
-class ServiceCIDRController:
+class ServiceCIDRController(EventDrivenController):
     """Reconciles ServiceCIDRs, by name; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -55,10 +55,6 @@ class ServiceCIDRController:
             ),
             addresses.on_events(added=self._on_address, deleted=self._on_address),
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled."""
-        await self._controller.run(self._registrations)
 
     def _on_cidr(self, service_cidr: JSONValue) -> None:
         """Enqueue a new ServiceCIDR, and those that it may allow to be deleted."""

@@ -12,7 +12,7 @@ import logging
 from contextlib import suppress
 from typing import NamedTuple
 
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.disruption_target import disruption_target, patch_pod_status
 from kubeloop.controllers.tainteviction.toleration_time import no_execute_taints, stay_seconds
@@ -32,7 +32,7 @@ class _Plan(NamedTuple):
     uid: str
 
 
-class TaintEvictionController:
+class TaintEvictionController(EventDrivenController):
     """Evicts Pods, by key; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -62,10 +62,6 @@ class TaintEvictionController:
             nodes.on_latest(self.on_node, deleted=self.on_node_delete),
             pods.on_events(added=self.on_pod, updated=self.on_pod_update, deleted=self.on_pod_delete),
         )
-
-    async def run(self) -> None:
-        """Evict until cancelled."""
-        await self._controller.run(self._registrations)
 
     # --- event handlers --------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime
 
-from kubeloop.controllers.runtime.controller import Controller, ReconcileError
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import Job
@@ -17,7 +17,7 @@ from kubeloop.kube.objects.resources import JOBS
 from kubeloop.kube.values.times import seconds_between, time_plus
 
 
-class TTLAfterFinishedController:
+class TTLAfterFinishedController(EventDrivenController):
     """Deletes expired Jobs; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -33,11 +33,7 @@ class TTLAfterFinishedController:
         self._jobs = jobs.store
         self._queue = context.new_queue("ttl_jobs_to_delete")
         self._controller = Controller("ttl-after-finished", self.reconcile, self._queue, context.workers, context)
-        self._registration = jobs.on_latest(self._enqueue)
-
-    async def run(self) -> None:
-        """Delete expired Jobs until cancelled."""
-        await self._controller.run((self._registration,))
+        self._registrations = (jobs.on_latest(self._enqueue),)
 
     def _enqueue(self, job: Job) -> None:
         if job.spec.ttl_seconds_after_finished is not None and job_finished_condition(job) is not None:

@@ -5,7 +5,7 @@ Source: v1.36 pkg/controller/volume/vacprotection/vac_protection_controller.go.
 
 from __future__ import annotations
 
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
 from kubeloop.kube.client.api_client import PatchType
@@ -20,7 +20,7 @@ FINALIZER = "kubernetes.io/vac-protection"
 _CLASS_INDEX = "volume attributes class"
 
 
-class VolumeAttributesClassProtectionController:
+class VolumeAttributesClassProtectionController(EventDrivenController):
     """Reconciles VolumeAttributesClasses, by name; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -44,10 +44,6 @@ class VolumeAttributesClassProtectionController:
                 deleted=lambda claim: self._on_release(classes_of_claim(claim)),
             ),
         )
-
-    async def run(self) -> None:
-        """Reconcile until cancelled."""
-        await self._controller.run(self._registrations)
 
     def _on_release(self, before: tuple[str, ...], after: tuple[str, ...] = ()) -> None:
         """Enqueue the classes that a volume or claim no longer uses."""

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kubeloop.cel.types import DYN, Type
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.validatingadmissionpolicystatus.type_checking import (
     MatchedKind,
@@ -30,7 +30,7 @@ _NAME = "validatingadmissionpolicy-status"
 _JSON = {"accept": "application/json"}
 
 
-class PolicyStatusController:
+class PolicyStatusController(EventDrivenController):
     """Reconciles ValidatingAdmissionPolicies; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -42,10 +42,6 @@ class PolicyStatusController:
         self._controller = Controller(_NAME, self.reconcile, queue, context.workers, context)
         self._types: dict[tuple[str, MatchedKind], Type | None] = {}  # by URL of the document, which has a hash
         self._registrations = (policies.on_latest(lambda policy: queue.add(policy["metadata"]["name"])),)
-
-    async def run(self) -> None:
-        """Reconcile until cancelled."""
-        await self._controller.run(self._registrations)
 
     async def reconcile(self, name: str) -> float | None:
         """Check a policy whose spec is newer than its status. An exception means: retry with backoff."""

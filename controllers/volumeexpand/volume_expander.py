@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.object_patch import merge_object
 from kubeloop.controllers.volumeexpand.expansion import is_event_for_expander, needs_resizer
@@ -21,7 +21,7 @@ _RESIZER = "volume.kubernetes.io/storage-resizer"
 _WORKERS = 10
 
 
-class VolumeExpander:
+class VolumeExpander(EventDrivenController):
     """Reconciles PersistentVolumeClaims; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -32,10 +32,6 @@ class VolumeExpander:
         self._queue = context.new_queue("volume_expand")
         self._controller = Controller("volume_expand", self.reconcile, self._queue, _WORKERS, context)
         self._registrations = (claims.on_changes(self._on_claim),)
-
-    async def run(self) -> None:
-        """Reconcile until cancelled."""
-        await self._controller.run(self._registrations)
 
     def _on_claim(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         if new is not None and is_event_for_expander(old, new):

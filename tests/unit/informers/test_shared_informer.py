@@ -331,3 +331,33 @@ def test_store_and_handlers_are_consistent_after_any_faults(
                 assert handler.violations == []
 
     virtual_time.run(main())
+
+
+@pytest.mark.virtual_time
+async def test_functions_of_an_informer_receive_its_events(harness):
+    events: list[str] = []
+
+    def key(pod: Pod | None) -> str:
+        return "-" if pod is None else pod.metadata.name + pod.metadata.resource_version[-1]
+
+    harness.pods.on_events(
+        added=lambda pod: events.append(f"added {key(pod)}"),
+        updated=lambda old, new: events.append(f"updated {key(old)} {key(new)}"),
+        deleted=lambda pod: events.append(f"deleted {key(pod)}"),
+    )
+    harness.pods.on_latest(lambda pod: events.append(f"latest {key(pod)}"))
+    harness.pods.on_latest(lambda pod: None, deleted=lambda pod: events.append(f"last {key(pod)}"))
+    harness.pods.on_changes(lambda old, new: events.append(f"changed {key(old)} {key(new)}"))
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
+        first = key(convert(Pod, harness.server.create("a")))
+        await asyncio.sleep(1)
+        assert events == [f"added {first}", f"latest {first}", f"changed - {first}"]
+        events.clear()
+        second = key(convert(Pod, harness.server.update("a")))
+        await asyncio.sleep(1)
+        assert events == [f"updated {first} {second}", f"latest {second}", f"changed {first} {second}"]
+        events.clear()
+        deleted = key(convert(Pod, harness.server.delete("a")))
+        await asyncio.sleep(1)
+        assert events == [f"deleted {deleted}", f"last {deleted}", f"changed {deleted} -"]

@@ -12,6 +12,7 @@ from kubeloop.controllers.runtime.owners.adoption import (
     ClaimErrors,
     adoption_patch,
     check_can_adopt,
+    claim_cached,
     claim_objects,
     decide_claim,
     possible_owners,
@@ -19,6 +20,8 @@ from kubeloop.controllers.runtime.owners.adoption import (
 )
 from kubeloop.kube.errors import Conflict, NotFound
 from kubeloop.kube.objects.api_types import LabelSelector, Pod, ReplicaSet, Status, convert
+from kubeloop.kube.objects.object_fields import controller_of
+from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from kubeloop.kube.selectors.selectors import selector_from
 
 SELECTOR = selector_from(LabelSelector(match_labels={"app": "web"}))
@@ -181,3 +184,25 @@ def test_patches_of_adoption_and_release(finalizer, added, removed):
     assert release_patch(owner, pod(), finalizer) == {
         "metadata": {"uid": "p", "ownerReferences": [{"$patch": "delete", "uid": "rs-uid"}], **removed}
     }
+
+
+@pytest.mark.virtual_time
+async def test_claim_cached_adopts_by_patches_and_reports_the_responses(fake_apiserver):
+    fake_apiserver.add(REPLICA_SETS, "rs")
+    for name, labels in (("orphan", {"app": "web"}), ("other", {"app": "db"})):
+        fake_apiserver.add(PODS, name, labels=labels)
+    owner = await fake_apiserver.client.get(REPLICA_SETS, "rs", "ns")
+    pods = (await fake_apiserver.client.list_all(PODS, "ns")).items
+    written: list[tuple[str, bool, Claim]] = []
+    claimed = await claim_cached(
+        fake_apiserver.client,
+        REPLICA_SETS,
+        owner,
+        PODS,
+        pods,
+        SELECTOR,
+        fake_apiserver.context.traces.reconcile("replicaset", owner.key, ""),
+        wrote=lambda pod, claim: written.append((pod.metadata.name, controller_of(pod.metadata) is not None, claim)),
+    )
+    assert [pod.metadata.name for pod in claimed] == ["orphan"]
+    assert written == [("orphan", True, Claim.ADOPT)]

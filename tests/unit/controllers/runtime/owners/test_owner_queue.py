@@ -99,3 +99,47 @@ async def test_owner_has_the_name_and_the_uid():
     assert owner is not None
     assert owner.metadata.name == "a"
     assert owners.owner(pod("gone")) is None
+
+
+@pytest.mark.parametrize(
+    ("added", "enqueued"),
+    [
+        pytest.param(pod("a"), [("ns/a", "pod added")], id="owned"),
+        pytest.param(pod(), [("ns/a", "orphaned pod added"), ("ns/b", "orphaned pod added")], id="orphan"),
+        pytest.param(pod(app="other"), [], id="orphan with other labels"),
+        pytest.param(pod("gone"), [], id="unknown owner"),
+    ],
+)
+async def test_creation_enqueues_the_owner_or_possible_owners(added, enqueued):
+    queue = RecordedQueue()
+    owner = owner_queue(queue).add_after_creation(added, "pod")
+    assert queue.added == enqueued
+    assert (owner is not None) == (enqueued == [("ns/a", "pod added")])
+
+
+async def test_events_of_an_owner_enqueue_it_and_forget_deleted_ones():
+    queue, forgotten = RecordedQueue(), []
+    owners = OwnerQueue[ReplicaSet](
+        Store(), "ReplicaSet", queue, lambda rs: rs.spec.selector, lambda rs: forgotten.append(rs.metadata.uid)
+    )
+    rs = replica_set("a")
+    replaced = convert(ReplicaSet, {"metadata": {"name": "a", "namespace": "ns", "uid": "new"}})
+    owners.on_add(rs, True)
+    owners.on_add(rs, False)
+    owners.on_update(rs, rs)
+    assert forgotten == []
+    owners.on_update(rs, replaced)
+    assert forgotten == ["uid-a"]
+    owners.on_delete(replaced, False)
+    assert forgotten == ["uid-a", "new"]
+    assert queue.added == [
+        ("ns/a", reason)
+        for reason in (
+            "initial list",
+            "ReplicaSet added",
+            "ReplicaSet changed",
+            "ReplicaSet deleted",
+            "ReplicaSet changed",
+            "ReplicaSet deleted",
+        )
+    ]

@@ -6,6 +6,9 @@ import pytest
 
 from kubeloop.controllers.runtime.controller import StaleCache
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.informers.shared_informer import SharedInformer
+from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
+from kubeloop.kube.objects.resources import PODS
 
 
 def test_cache_older_than_write_is_stale_until_it_catches_up():
@@ -46,3 +49,16 @@ def test_record_belongs_to_one_uid():
     assert store._writes["ns/rs"].versions == {"pods": "5"}
     store.forget("ns/rs", "new")
     assert "ns/rs" not in store._writes
+
+
+def test_store_of_informers_compares_writes_with_their_caches(fake_apiserver, monkeypatch):
+    pods = fake_apiserver.context.informers.informer(PODS)
+    store, owner = ConsistencyStore.of(pods), convert(ReplicaSet, {"metadata": {"name": "rs", "uid": "uid"}})
+    store.wrote(owner, PODS, convert(Pod, {"metadata": {"name": "p", "resourceVersion": "12"}}))
+    assert store._writes[owner.key].versions == {"pods": "12"}
+    monkeypatch.setattr(SharedInformer, "last_resource_version", "11")
+    with pytest.raises(StaleCache):
+        store.ensure_ready(owner.key)
+    monkeypatch.setattr(SharedInformer, "last_resource_version", "12")
+    store.ensure_ready(owner.key)
+    assert not ConsistencyStore.of(pods, enabled=False)._enabled
