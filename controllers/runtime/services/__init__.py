@@ -8,4 +8,5 @@ Part of `kubeloop.controllers.runtime`, which states what it may import.
     endpoint_slices.py    labels of EndpointSlices, identity of their ports and endpoints
     managed_slices.py     EndpointSlices of one controller: changes of others, own writes
     slice_tracker.py      own writes of EndpointSlices that the cache may not show yet
+    slice_metrics.py      metrics that the controllers of EndpointSlices share
 """
