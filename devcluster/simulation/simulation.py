@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+from collections.abc import Callable
 from typing import Any
 
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
@@ -13,6 +15,8 @@ from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, PODS, Resource
+
+log = logging.getLogger(__name__)
 
 
 class Simulation:
@@ -87,3 +91,11 @@ class Simulation:
     @property
     def records_events(self) -> bool:
         return self._events is not None
+
+
+def guarded(act: Callable[[Any], None], argument: Any) -> None:
+    """Call `act`; an error at one object must not stop the others."""
+    try:
+        act(argument)
+    except Exception:
+        log.exception("simulated node failed")

@@ -26,35 +26,34 @@ and of a node:
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.kubelet.kubelet import Kubelets
-from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedNode, SimulatedPod, marker
+from kubeloop.devcluster.kubelet.nodes.node_heartbeats import NodeHeartbeats
+from kubeloop.devcluster.kubelet.pods.pod_annotations import marker
+from kubeloop.devcluster.kubelet.pods.simulated_node import SimulatedNode
+from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedPod
 from kubeloop.devcluster.simulation import node_objects
 from kubeloop.devcluster.simulation.node_addresses import NodeAddresses
-from kubeloop.devcluster.simulation.node_objects import LEASE_NAMESPACE, NodeSettings
-from kubeloop.devcluster.simulation.simulation import Simulation
+from kubeloop.devcluster.simulation.node_objects import NodeSettings
+from kubeloop.devcluster.simulation.simulation import Simulation, guarded
 from kubeloop.devcluster.storage.store import Change, ObjectStore, StoredObject
-from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
+from kubeloop.kube.clock import Clock
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import LEASES, NODES, PODS
+from kubeloop.kube.objects.resources import NODES, PODS
 from kubeloop.kube.uids import new_uid
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.kubelet.stages.files import Stage
     from kubeloop.devcluster.kubelet.stages.requests import StageRequests
 
-log = logging.getLogger(__name__)
-
 _BATCH = 50  # changes and timers per turn of the event loop: about 5 ms
 _REGISTERED = "registered nodes"  # number in the store: how many of the settings' nodes have been created
-_MAX_SLICES = 100  # leases and reports of all nodes are spread over this many points of their period
 
 
 class SimulatedNodes:
@@ -83,6 +82,8 @@ class SimulatedNodes:
             from kubeloop.devcluster.registry.disabled_fields import DisabledFields
 
             self._stages = PodStages(self._simulation, stages, self._wake.set, requests, DisabledFields(gates))
+        # whether kubelets report the conditions of nodes; else stages do
+        self._kubelets_report = self._stages is None or not self._stages.replaces("Node")
         self._kubelets = Kubelets(self._simulation, self._receive, quiet=self._stages is None)
         self._slices = None
         if self._settings.devices:
@@ -91,16 +92,12 @@ class SimulatedNodes:
             self._slices = ResourceSlices(self._simulation, self._settings.devices)
         self._orphans: dict[str, dict[str, JSON]] = {}  # node that does not exist -> its pods by uid
         self._nodes: dict[str, SimulatedNode] = {}
+        self._heartbeats = NodeHeartbeats(self._simulation, self._nodes, reports=self._kubelets_report)
         self._next_index = self._settings.count
         self._addresses = NodeAddresses()
         self._inbox: deque[Change] = deque()
 
     # --- lifecycle --------------------------------------------------------------------------------
-
-    @property
-    def _kubelets_report(self) -> bool:
-        """True if kubelets report the conditions of nodes, False if stages do."""
-        return self._stages is None or not self._stages.replaces("Node")
 
     def register(self) -> None:
         """Create the settings' Nodes that this store has never had; a deleted Node is not created again."""
@@ -140,12 +137,11 @@ class SimulatedNodes:
                 self._addresses.take(node)
             for node in nodes:
                 if self._is_simulated(node):
-                    self._guarded(self._add_node, node)
+                    guarded(self._add_node, node)
             for pod in self._store.list(PODS):
                 if pod["spec"].get("nodeName"):
                     self._inbox.append(Change("ADDED", StoredObject("", pod, 0), None, 0.0))
-            self._run_slice((0, self._settings.lease_renew_seconds, self._renew_lease))
-            self._run_slice((0, self._settings.status_report_seconds, self._report))
+            self._heartbeats.start()
             async with asyncio.TaskGroup() as tasks:
                 if self._stages is not None:
                     tasks.create_task(self._stages.run(), name="nodes/stages")
@@ -174,23 +170,16 @@ class SimulatedNodes:
         done = 0
         while True:
             if self._inbox:
-                self._guarded(self._apply, self._inbox.popleft())
+                guarded(self._apply, self._inbox.popleft())
             else:
                 timer = self._simulation.timers.pop(self._simulation.now())
                 if timer is None:
                     return
                 if timer.act is not None:
-                    self._guarded(timer.act, timer.argument)
+                    guarded(timer.act, timer.argument)
             done += 1
             if done % _BATCH == 0:
                 await asyncio.sleep(0)
-
-    def _guarded(self, act: Callable[[Any], None], argument: Any) -> None:
-        """Call `act`; an error at one object must not stop the others."""
-        try:
-            act(argument)
-        except Exception:
-            log.exception("simulated node failed")
 
     def _receive(self, change: Change) -> None:
         if self._simulation.quiet:
@@ -255,7 +244,7 @@ class SimulatedNodes:
             self._slices.publish(node)
         simulated.failing = ""  # so that a failure is reported as a change
         self._node_changed(simulated, node)
-        self._renew_lease(simulated)
+        self._heartbeats.renew_lease(simulated)
         for orphan in self._orphans.pop(name, {}).values():
             current = self._simulation.current_pod(orphan)
             if current is not None:
@@ -303,9 +292,9 @@ class SimulatedNodes:
         if is_true(node, "Ready") != was_ready:
             self._node_event(simulated, "NodeNotReady" if was_ready else "NodeReady")
         if before == "unreachable":
-            self._renew_lease(simulated)
+            self._heartbeats.renew_lease(simulated)
         self._kubelets.resume(simulated)
-        for pod in list(simulated.pods.values()):
+        for pod in self._kubelets.pods_of(simulated):
             self._apply_stages(pod)
         return node
 
@@ -322,45 +311,11 @@ class SimulatedNodes:
             self._slices.remove(simulated.name)
         if deleted:
             self._addresses.release(simulated.object)
-        self._kubelets.node_removed(simulated)
-        for pod in list(simulated.pods.values()):
-            self._kubelets.forget(pod.uid)
+        for pod in self._kubelets.forget_node(simulated):
             if self._stages is not None:
                 self._stages.forget(pod.uid)
             if deleted:
                 self._add_orphan(pod.object)
-
-    # --- leases and reports -----------------------------------------------------------------------
-
-    def _run_slice(self, beat: tuple[int, float, Callable[[SimulatedNode], None]]) -> None:
-        """Call `act` for one slice of the nodes and set a timer for the next: all nodes once per period (seconds)."""
-        number, period, act = beat
-        slices = max(1, min(_MAX_SLICES, len(self._nodes)))
-        for name in list(self._nodes)[number % slices :: slices]:
-            self._guarded(act, self._nodes[name])
-        when = self._simulation.now() + period / slices
-        self._simulation.timers.at(when, self._run_slice, ((number + 1) % slices, period, act))
-
-    def _renew_lease(self, simulated: SimulatedNode) -> None:
-        if simulated.is_unreachable:
-            return
-        now = self._simulation.clock.now()
-        lease = self._store.get(LEASES, LEASE_NAMESPACE, simulated.name)
-        if lease is None:
-            lease = node_objects.lease_object(
-                simulated.object, now=rfc3339(now), now_micro=rfc3339_micro(now), uid=new_uid(self._simulation.rng)
-            )
-            self._store.create(LEASES, lease)
-        else:
-            self._store.update(LEASES, {**lease, "spec": {**lease["spec"], "renewTime": rfc3339_micro(now)}})
-
-    def _report(self, simulated: SimulatedNode) -> None:
-        node = self._store.get(NODES, "", simulated.name)
-        if node is None or simulated.is_unreachable or not self._kubelets_report:
-            return
-        simulated.refresh(
-            self._simulation.update(NODES, node_objects.with_reported_conditions(node, self._simulation.wall()))
-        )
 
     # --- pods -------------------------------------------------------------------------------------
 

@@ -1,1 +1,1 @@
-"""Pods on simulated nodes: admission, status, and resizes."""
+"""Pods on simulated nodes: state, admission, status, containers, resizes and termination."""

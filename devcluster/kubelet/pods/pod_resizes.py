@@ -10,13 +10,17 @@ A node never allocates more than it has. Source: pkg/kubelet/allocation of v1.36
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.kubelet.containers.container_run import ContainerRun
+from kubeloop.devcluster.kubelet.pods.kubelet_events import KubeletEvents
 from kubeloop.devcluster.kubelet.pods.pod_admission import rejection, requested_amounts
-from kubeloop.devcluster.kubelet.pods.pod_status import RESIZE_PENDING, RESIZING, ContainerRun, Resize
-from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedNode, SimulatedPod
+from kubeloop.devcluster.kubelet.pods.pod_allocation import allocate, differs_from_spec
+from kubeloop.devcluster.kubelet.pods.pod_conditions import RESIZE_PENDING, RESIZING, Resize
+from kubeloop.devcluster.kubelet.pods.simulated_node import SimulatedNode
+from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedPod
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.qos import qos_class
 
@@ -24,20 +28,16 @@ _POD_LEVEL_FEATURE = "InPlacePodLevelResourcesVerticalScaling"
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class _RecordEvent(Protocol):
-    def __call__(self, pod: SimulatedPod, type_: str, reason: str, message: str, container: str = "") -> None: ...
-
-
 class PodResizes:
     """Resizes of the pods of all simulated nodes.
 
-    event: records an event. report: writes the status of a pod. restart: restarts a container, for a reason that
-    completes the message of the event.
+    report: writes the status of a pod. restart: restarts a container, for a reason that completes the message of the
+    event.
     """
 
     def __init__(
         self,
-        event: _RecordEvent,
+        events: KubeletEvents,
         report: Callable[[SimulatedPod], None],
         restart: Callable[[SimulatedPod, ContainerRun, str], None],
         set_timer: Callable[[SimulatedPod], None],
@@ -45,7 +45,7 @@ class PodResizes:
         delay_seconds: float,
     ) -> None:
         """delay_seconds: from the allocation of resources until they are applied to the containers."""
-        self._event = event
+        self._events = events
         self._report = report
         self._restart = restart
         self._set_timer = set_timer
@@ -55,7 +55,7 @@ class PodResizes:
 
     def consider(self, pod: SimulatedPod, now: float) -> None:
         """Allocate the resources of a spec that has changed, or defer that."""
-        if pod.wants_resize():
+        if differs_from_spec(pod):
             self._pending.setdefault(pod.node.name, {})[pod.uid] = pod
             self.retry(pod.node, now)
         elif self._remove(pod):
@@ -102,15 +102,14 @@ class PodResizes:
             pod.deferred = Resize(RESIZE_PENDING, generation, reason, message)
             if before is None or (before.reason, before.generation) != (reason, generation):
                 text = f"Pod resize {reason}: {_summary(pod, generation, message)}"
-                self._event(pod, "Warning", f"Resize{reason}", text)
+                self._events.record(pod, "Warning", f"Resize{reason}", text)
             if pod.deferred != before:
                 self._report(pod)
             return
         self._remove(pod)
-        pod.allocate()
-        pod.node.recount(pod)
+        allocate(pod)
         pod.resizing = Resize(RESIZING, generation)
-        self._event(pod, "Normal", "ResizeStarted", f"Pod resize started: {_summary(pod, generation)}")
+        self._events.record(pod, "Normal", "ResizeStarted", f"Pod resize started: {_summary(pod, generation)}")
         pod.resize_at = now + self._delay_seconds
         self._report(pod)
         self._set_timer(pod)
@@ -121,13 +120,13 @@ class PodResizes:
         for run in pod.runs:
             if run.resources == run.allocated:
                 continue
-            needs_restart = run.state == "running" and _needs_restart(pod.container(run.name), run)
+            needs_restart = run.state == "running" and _needs_restart(pod.container(run), run)
             run.resources = run.allocated
             if needs_restart:
                 self._restart(pod, run, "resize requires restart")
         if pod.resizing is not None:
             text = _summary(pod, pod.resizing.generation)
-            self._event(pod, "Normal", "ResizeCompleted", f"Pod resize completed: {text}")
+            self._events.record(pod, "Normal", "ResizeCompleted", f"Pod resize completed: {text}")
         pod.resizing = None
 
 
@@ -151,7 +150,7 @@ def _obstacle(pod: SimulatedPod) -> tuple[str, str]:
         obj,
         node.object,
         requested_amounts(obj),
-        used=node.used_without(pod),
+        used=node.used_without(pod.uid),
         allocatable=node.allocatable,
         used_ports=node.used_ports(without=pod.uid),
     )

@@ -14,7 +14,8 @@ from typing import Any, Literal
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.slow_work import HandlerTasks
 from kubeloop.devcluster.api.strategy import Write, strategy_of
-from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedNode, SimulatedPod
+from kubeloop.devcluster.kubelet.pods.simulated_node import SimulatedNode
+from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedPod
 from kubeloop.devcluster.kubelet.stages.files import ADD_TO, Apply, Finalizers, Patch, Stage, Step
 from kubeloop.devcluster.kubelet.stages.requests import Refused, StageRequests
 from kubeloop.devcluster.kubelet.stages.schedule import (
@@ -243,7 +244,7 @@ class PodStages:
             if pod is None:
                 raise FunctionError("only pods have an address in the pod network")
             if not pod.address:
-                pod.address = (obj.get("status") or {}).get("podIP") or node.next_address()
+                pod.address = (obj.get("status") or {}).get("podIP") or node.network.next_address()
             return [pod.address]
 
         return {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.kubelet.kubelet import Kubelets
-from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedNode
+from kubeloop.devcluster.kubelet.pods.simulated_node import SimulatedNode
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, NodeSettings
 from kubeloop.devcluster.simulation.simulation import Simulation
 from kubeloop.devcluster.storage.store import Change

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.kubelet.pods.kubelet_events import KubeletEvents
 from kubeloop.devcluster.kubelet.pods.pod_resizes import PodResizes
-from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedNode, SimulatedPod
+from kubeloop.devcluster.kubelet.pods.simulated_node import SimulatedNode
+from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedPod
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.objects.resources import NODES, PODS
 from support.simulation.simulated_cluster import SimulatedCluster, container
+from support.simulation.simulated_pods import new_simulation
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]
@@ -179,7 +182,7 @@ def burstable_and_guaranteed(node: SimulatedNode) -> list[SimulatedPod]:
         metadata = {"name": name, "namespace": "default", "uid": name, "generation": 2}
         spec = {"nodeName": "node-0", "containers": [{"name": "web", "resources": before}]}
         pod = SimulatedPod({"metadata": metadata, "spec": spec}, node, settings=NodeSettings(), rng=random.Random(1))
-        node.add(pod)
+        pod.count_resources()
         wanted = {**spec, "containers": [{"name": "web", "resources": after}]}
         pod.object = {**pod.object, "spec": wanted}
         pods.append(pod)
@@ -191,7 +194,7 @@ def test_guaranteed_pods_are_resized_before_burstable_ones():
     obj: JSON = {"metadata": {"name": "node-0", "uid": "n"}, "spec": {"podCIDR": "10.128.3.0/24"}, "status": status}
     node = SimulatedNode(obj, 0)
     resizes = PodResizes(
-        lambda pod, type_, reason, message, container="": None,
+        KubeletEvents(new_simulation(events=False)),
         lambda pod: None,
         lambda pod, run, why: None,
         lambda pod: None,

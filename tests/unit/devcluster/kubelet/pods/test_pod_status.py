@@ -1,4 +1,4 @@
-"""Pod status of the kubelet: phase, conditions, container statuses."""
+"""Pod status of the kubelet: phase, addresses, failures."""
 
 from __future__ import annotations
 
@@ -6,14 +6,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.kubelet.pods.pod_status import (
-    ContainerRun,
-    PodIPs,
-    container_runs,
-    pod_phase,
-    pod_status,
-    rejected_status,
-)
+from kubeloop.devcluster.kubelet.containers.container_run import ContainerRun
+from kubeloop.devcluster.kubelet.pods.pod_status import PodIPs, pod_phase, pod_status, rejected_status
 
 JSON = dict[str, Any]
 NOW = "2026-01-01T00:00:10Z"
@@ -35,17 +29,6 @@ def status(obj: JSON, runs: list[ContainerRun], **arguments: Any) -> JSON:
 
 def conditions(obj: JSON) -> dict[str, tuple[str, str]]:
     return {condition["type"]: (condition["status"], condition.get("reason", "")) for condition in obj["conditions"]}
-
-
-def test_container_runs_have_roles_and_waiting_reasons():
-    inits = [{"name": "migrate"}, {"name": "proxy", "restartPolicy": "Always"}]
-    runs = container_runs(pod(initContainers=inits))
-    assert [(run.name, run.role, run.reason) for run in runs] == [
-        ("migrate", "init", "PodInitializing"),
-        ("proxy", "sidecar", "PodInitializing"),
-        ("web", "main", "PodInitializing"),
-    ]
-    assert [run.reason for run in container_runs(pod())] == ["ContainerCreating"]
 
 
 @pytest.mark.parametrize(
@@ -77,61 +60,6 @@ def test_status_of_running_pod_has_addresses_and_conditions():
     assert (result["phase"], result["podIP"], result["hostIP"]) == ("Running", "10.128.0.2", "172.16.0.2")
     assert result["observedGeneration"] == 3
     assert {value for value, _ in conditions(result).values()} == {"True"}
-
-
-def test_unready_container_is_named_in_conditions():
-    result = status(pod(), [main_run("running", started=True, since=NOW)])
-    assert conditions(result)["Ready"] == conditions(result)["ContainersReady"] == ("False", "ContainersNotReady")
-    messages = {condition.get("message") for condition in result["conditions"] if condition["type"] == "Ready"}
-    assert messages == {"containers with unready status: [web]"}
-
-
-@pytest.mark.parametrize(
-    ("existing", "expected"),
-    [
-        pytest.param([], ("False", "ReadinessGatesNotReady"), id="condition is missing"),
-        pytest.param([{"type": "lb", "status": "False"}], ("False", "ReadinessGatesNotReady"), id="condition is False"),
-        pytest.param([{"type": "lb", "status": "True"}], ("True", ""), id="condition is True"),
-    ],
-)
-def test_readiness_gate(existing, expected):
-    gated = {**pod(readinessGates=[{"conditionType": "lb"}]), "status": {"conditions": existing}}
-    result = status(gated, [main_run("running", started=True, ready=True, since=NOW)])
-    assert conditions(result)["Ready"] == expected
-    assert conditions(result)["ContainersReady"] == ("True", "")
-
-
-def test_transition_time_changes_only_with_status():
-    earlier = "2026-01-01T00:00:00Z"
-    existing = [
-        {"type": "Ready", "status": "True", "lastTransitionTime": earlier},
-        {"type": "Initialized", "status": "False", "lastTransitionTime": earlier},
-        {"type": "example.com/other", "status": "True"},
-    ]
-    running = {**pod(), "status": {"conditions": existing}}
-    result = status(running, [main_run("running", started=True, ready=True, since=NOW)])
-    times = {condition["type"]: condition.get("lastTransitionTime") for condition in result["conditions"]}
-    assert times["Ready"] == earlier
-    assert times["Initialized"] == NOW
-    assert result["conditions"][-1] == {"type": "example.com/other", "status": "True"}
-
-
-@pytest.mark.parametrize(
-    ("image", "name", "repository"),
-    [
-        pytest.param("nginx", "docker.io/library/nginx:latest", "docker.io/library/nginx", id="short name"),
-        pytest.param("team/app:1", "docker.io/team/app:1", "docker.io/team/app", id="no registry"),
-        pytest.param("localhost/app:1", "localhost/app:1", "localhost/app", id="localhost"),
-        pytest.param(
-            "r.example.com:5000/app", "r.example.com:5000/app:latest", "r.example.com:5000/app", id="registry"
-        ),
-    ],
-)
-def test_image_of_running_container_is_normalized(image, name, repository):
-    run = ContainerRun("web", image, "main", state="running", since=NOW)
-    (web,) = status(pod(), [run])["containerStatuses"]
-    assert web["image"] == name
-    assert web["imageID"].startswith(f"{repository}@sha256:")
 
 
 def test_failure_sets_phase_reason_and_message():
