@@ -1,8 +1,19 @@
-"""Access to the metadata of objects."""
+"""Access to fields of objects by their path, and to their metadata."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from kubeloop.kube.json_object import JSON
+
+
+def value_at(obj: JSON, names: Iterable[str]) -> Any:
+    """Return the value of the field at a path, None if it or one of its parents is unset."""
+    value: Any = obj
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def without_managed_fields(obj: JSON) -> JSON:

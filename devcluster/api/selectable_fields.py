@@ -5,44 +5,32 @@ Source: pkg/apis/core/v1/conversion.go and the strategies' SelectableFields of K
 
 from __future__ import annotations
 
-from typing import Any
-
 from kubeloop.devcluster.api.strategy import Getter
 from kubeloop.kube.json_object import JSON
 
 
-def field_getter(*path: str) -> Getter:
-    *parents, last = path
+def field_getter(path: str, unset: str = "") -> Getter:
+    """Return a function that returns the field at a path as text; unset: of an empty field."""
+    *parents, last = path.split(".")
 
     def get(obj: JSON) -> str:
         for parent in parents:
             inner = obj.get(parent)
             if type(inner) is not dict:
-                return ""
+                return unset
             obj = inner
         value = obj.get(last)
-        return _as_text(value)
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return unset if value in (None, "") else str(value)
 
     return get
 
 
-def _as_text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+def fields(*paths: str) -> dict[str, Getter]:
+    """Return the getters of fields that are selected by their path."""
+    return {path: field_getter(path) for path in paths}
 
 
-def boolean_getter(*path: str) -> Getter:
-    get = field_getter(*path)
-    return lambda obj: get(obj) or "false"
-
-
-def number_getter(*path: str) -> Getter:
-    get = field_getter(*path)
-    return lambda obj: get(obj) or "0"
-
-
-NAME = field_getter("metadata", "name")
-METADATA: dict[str, Getter] = {"metadata.name": NAME, "metadata.namespace": field_getter("metadata", "namespace")}
+NAME = fields("metadata.name")
+METADATA = fields("metadata.name", "metadata.namespace")

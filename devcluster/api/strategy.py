@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api.custom_resources import CustomResourceVersion
+from kubeloop.devcluster.api.object_metadata import value_at
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
@@ -194,12 +195,22 @@ class CustomResource(Resource[JSON]):
     rules: CustomResourceVersion
 
 
-def update_as_create(validate: Validate) -> ValidateUpdate:
-    """Return an update validator that validates a changed object like a new one."""
+def update_as_create(
+    validate: Callable[..., None], *immutable: str | tuple[str, str], with_stored: bool = False, unchanged: bool = False
+) -> ValidateUpdate:
+    """Return an update validator that validates a changed object like a new one.
+
+    immutable: paths of fields that may not change, with the Go type of a struct. with_stored: `validate` takes the
+    stored object, too. unchanged: validate also an object of which only metadata or the status changes.
+    """
+    fields = [(field, "") if isinstance(field, str) else field for field in immutable]
 
     def validate_update(errors: Any, obj: JSON, old: JSON) -> None:
-        if any(obj.get(name) != old.get(name) for name in {*obj, *old} - {"metadata", "status"}):
-            validate(errors, obj)
+        if unchanged or any(obj.get(name) != old.get(name) for name in {*obj, *old} - {"metadata", "status"}):
+            validate(errors, obj, *((old,) if with_stored else ()))
+        for path, type_name in fields:
+            new_value, old_value = (value_at(version, path.split(".")) for version in (obj, old))
+            errors.immutable(path, new_value, old_value, type_name)
 
     return validate_update
 

@@ -260,7 +260,7 @@ class ServedVersion:
             cells=self._cells,
             column_definitions=self._column_definitions,
             selectable_fields={
-                **(METADATA if self.definition["spec"]["scope"] == "Namespaced" else {"metadata.name": NAME}),
+                **(METADATA if self.definition["spec"]["scope"] == "Namespaced" else NAME),
                 **{
                     field["jsonPath"].removeprefix("."): _getter(field["jsonPath"])
                     for field in self.spec.get("selectableFields") or ()

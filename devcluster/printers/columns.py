@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
+from kubeloop.devcluster.api.object_metadata import value_at
 from kubeloop.devcluster.api.strategy import ComputedColumn
 from kubeloop.devcluster.printers.formatting import (
     NONE,
@@ -37,22 +37,15 @@ def row(*columns: ComputedColumn, name: Callable[[JSON], str] = object_name) -> 
     return cells
 
 
-def value_at(obj: JSON, path: str) -> Any:
-    """Return the value of a field, None if it or one of its parents is unset."""
-    value: Any = obj
-    for field in path.split("."):
-        value = value.get(field) if isinstance(value, dict) else None
-    return value
-
-
 AGE = object_age
 
 
 def age_of(path: str, unset: str) -> ComputedColumn:
     """Return the column with the age of a timestamp."""
+    names = path.split(".")
 
     def cell(obj: JSON, now: datetime) -> str:
-        time = value_at(obj, path)
+        time = value_at(obj, names)
         return age_since(time, now) if time else unset
 
     return cell
@@ -60,9 +53,10 @@ def age_of(path: str, unset: str) -> ComputedColumn:
 
 def text_of(path: str, unset: str = "") -> ComputedColumn:
     """Return the column with the text of a field, for a list that of its items."""
+    names = path.split(".")
 
     def cell(obj: JSON, _now: datetime) -> str:
-        value = value_at(obj, path)
+        value = value_at(obj, names)
         if isinstance(value, list):
             value = ",".join(map(str, value))
         return unset if value in (None, "") else str(value)
@@ -72,33 +66,37 @@ def text_of(path: str, unset: str = "") -> ComputedColumn:
 
 def number_of(path: str) -> ComputedColumn:
     """Return the column with a number, for a list or map that of its items."""
+    names = path.split(".")
 
     def cell(obj: JSON, _now: datetime) -> int:
-        value = value_at(obj, path) or 0
+        value = value_at(obj, names) or 0
         return len(value) if isinstance(value, list | dict) else value
 
     return cell
 
 
 def boolean_of(path: str) -> ComputedColumn:
-    return lambda obj, _now: bool(value_at(obj, path))
+    names = path.split(".")
+    return lambda obj, _now: bool(value_at(obj, names))
 
 
 def labels_of(path: str) -> ComputedColumn:
-    return lambda obj, _now: labels_text(value_at(obj, path))
+    names = path.split(".")
+    return lambda obj, _now: labels_text(value_at(obj, names))
 
 
 def selector_of(path: str, unset: str = NONE) -> ComputedColumn:
     """Return the column with a LabelSelector."""
-    return lambda obj, _now: selector_text(value_at(obj, path)) or unset
+    names = path.split(".")
+    return lambda obj, _now: selector_text(value_at(obj, names)) or unset
 
 
 def containers_of(path: str) -> tuple[ComputedColumn, ComputedColumn]:
     """Return the columns with the names and the images of a pod template's containers."""
+    names = [*path.split("."), "spec", "containers"]
 
     def joined(field: str) -> ComputedColumn:
-        spec = f"{path}.spec.containers"
-        return lambda obj, _now: ",".join(container.get(field, "") for container in value_at(obj, spec) or ())
+        return lambda obj, _now: ",".join(container.get(field, "") for container in value_at(obj, names) or ())
 
     return joined("name"), joined("image")
 
@@ -117,9 +115,10 @@ _ACCESS_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany":
 
 def access_modes(path: str) -> ComputedColumn:
     """Return the column with the access modes of a volume, abbreviated."""
+    names = path.split(".")
 
     def cell(obj: JSON, _now: datetime) -> str:
-        modes = value_at(obj, path) or ()
+        modes = value_at(obj, names) or ()
         return ",".join(short for mode, short in _ACCESS_MODES.items() if mode in modes)
 
     return cell

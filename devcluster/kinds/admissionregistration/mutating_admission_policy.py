@@ -9,7 +9,6 @@ from kubeloop.devcluster.kinds.admissionregistration.policies import (
     MUTABLE_OPERATIONS,
     Expressions,
     default_policy,
-    match_conditions_changed,
     param_kind,
     report_compile_errors,
     static_name_warnings,
@@ -69,12 +68,10 @@ def _validate_patch(errors: ErrorList, path: str, text: str, patch_type: str, ex
     )
 
 
-def _validate_mutating_policy_spec(errors: ErrorList, obj: JSON, *, with_match_conditions: bool = True) -> None:
+def validate_mutating_policy(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
     spec = obj["spec"]
     expressions = Expressions(spec, composed=True)
-    validate_policy_spec(
-        errors, spec, expressions, with_match_conditions=with_match_conditions, operations=MUTABLE_OPERATIONS
-    )
+    validate_policy_spec(errors, spec, old, expressions, MUTABLE_OPERATIONS)
     mutations = spec.get("mutations") or ()
     if not mutations:
         errors.required("spec.mutations", "mutations must contain at least one item")
@@ -83,18 +80,10 @@ def _validate_mutating_policy_spec(errors: ErrorList, obj: JSON, *, with_match_c
     validate_enum(errors, "spec.reinvocationPolicy", spec.get("reinvocationPolicy") or None, _REINVOCATIONS)
 
 
-def validate_mutating_policy(errors: ErrorList, obj: JSON) -> None:
-    _validate_mutating_policy_spec(errors, obj)
-
-
-def validate_mutating_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    _validate_mutating_policy_spec(errors, obj, with_match_conditions=match_conditions_changed(obj, old))
-
-
 STRATEGY = Strategy(
     default=default_policy,
     validate=validate_mutating_policy,
-    validate_update=validate_mutating_policy_update,
+    validate_update=validate_mutating_policy,
     core_finalizers=False,
     update_steps="ws",
     warnings=static_name_warnings,

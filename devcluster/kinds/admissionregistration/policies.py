@@ -229,14 +229,12 @@ NOT_SPECIFIED = "expression is not specified"
 
 
 def validate_policy_spec(
-    errors: ErrorList,
-    spec: JSON,
-    expressions: Expressions,
-    *,
-    with_match_conditions: bool,
-    operations: Sequence[str] = (),
+    errors: ErrorList, spec: JSON, old: JSON | None, expressions: Expressions, operations: Sequence[str] = ()
 ) -> None:
-    """Validate the fields that both kinds of policies have. operations: those that rules may name, () for all."""
+    """Validate the fields that both kinds of policies have; match conditions if they or their parameters changed.
+
+    old: the stored policy. operations: those that rules may name, () for all.
+    """
     validate_enum(errors, "spec.failurePolicy", spec.get("failurePolicy"), _FAILURE_POLICIES)
     if spec.get("paramKind") is not None:
         _validate_param_kind(errors, "spec.paramKind", spec["paramKind"])
@@ -247,7 +245,7 @@ def validate_policy_spec(
         validate_match_resources(errors, "spec.matchConstraints", match)
         errors.required_fields("spec.matchConstraints", match, "resourceRules")
         validate_rule_operations(errors, "spec.matchConstraints", match, operations)
-    if with_match_conditions:
+    if old is None or any(spec.get(name) != old["spec"].get(name) for name in ("paramKind", "matchConditions")):
         validate_match_conditions(errors, "spec.matchConditions", spec.get("matchConditions") or (), expressions)
     _validate_variables(errors, "spec.variables", spec.get("variables") or (), expressions)
 
@@ -256,11 +254,6 @@ def validate_rule_operations(errors: ErrorList, path: str, match: JSON, operatio
     for rule in match.get("resourceRules") or () if operations else ():
         for operation in rule.get("operations") or ():
             validate_enum(errors, f"{path}.resourceRules.operations", operation, operations)
-
-
-def match_conditions_changed(obj: JSON, old: JSON) -> bool:
-    """Return True if match conditions or their parameters changed; unchanged ones are not validated again."""
-    return any(obj["spec"].get(name) != old["spec"].get(name) for name in ("paramKind", "matchConditions"))
 
 
 def validate_binding(errors: ErrorList, obj: JSON, operations: Sequence[str] = ()) -> JSON:

@@ -10,7 +10,6 @@ from kubeloop.devcluster.kinds.admissionregistration.policies import (
     NOT_SPECIFIED,
     Expressions,
     default_policy,
-    match_conditions_changed,
     param_kind,
     report_compile_errors,
     static_name_warnings,
@@ -77,10 +76,10 @@ def _validate_audit_annotations(
         errors.unique(f"{where}.key", key, seen)
 
 
-def _validate_validating_policy_spec(errors: ErrorList, obj: JSON, *, with_match_conditions: bool = True) -> None:
+def validate_validating_policy(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
     spec = obj["spec"]
     expressions = Expressions(spec, composed=bool(spec.get("variables")))
-    validate_policy_spec(errors, spec, expressions, with_match_conditions=with_match_conditions)
+    validate_policy_spec(errors, spec, old, expressions)
     validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
     if not validations and not annotations:
         detail = "validations or auditAnnotations must contain at least one item"
@@ -92,16 +91,7 @@ def _validate_validating_policy_spec(errors: ErrorList, obj: JSON, *, with_match
     _validate_audit_annotations(errors, "spec.auditAnnotations", annotations, name, expressions)
 
 
-def validate_validating_policy(errors: ErrorList, obj: JSON) -> None:
-    _validate_validating_policy_spec(errors, obj)
-
-
-def validate_validating_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    _validate_validating_policy_spec(errors, obj, with_match_conditions=match_conditions_changed(obj, old))
-
-
-def validate_validating_policy_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    del old
+def validate_validating_policy_status_update(errors: ErrorList, obj: JSON, _old: JSON) -> None:
     status = obj.get("status") or {}
     warnings = (status.get("typeChecking") or {}).get("expressionWarnings") or ()
     for index, warning in enumerate(warnings):
@@ -116,7 +106,7 @@ STRATEGY = Strategy(
     default=default_policy,
     status_metadata=("managedFields",),
     validate=validate_validating_policy,
-    validate_update=validate_validating_policy_update,
+    validate_update=validate_validating_policy,
     validate_subresources={"status": validate_validating_policy_status_update},
     core_finalizers=False,
     update_steps="ws",

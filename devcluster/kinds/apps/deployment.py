@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.printers.columns import AGE, containers_of, number_of, ready_replicas, row, selector_of
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
 from kubeloop.devcluster.serializer.defaulting import default_template
@@ -61,12 +61,6 @@ def _validate_deployment_strategy(errors: ErrorList, path: str, strategy: JSON) 
         errors.not_supported(path, strategy, ("Recreate", "RollingUpdate"), "apps/v1.DeploymentStrategy")
 
 
-def validate_deployment_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    if obj["spec"] != old["spec"]:
-        validate_deployment(errors, obj, old)
-        errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), LABEL_SELECTOR)
-
-
 def validate_deployment_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     status = obj.get("status", {})
     for name in ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas",
@@ -96,7 +90,7 @@ STRATEGY = Strategy(
     gated_status_fields=(("DeploymentReplicaSetTerminatingReplicas", drop_fields((itself, ("terminatingReplicas",)))),),
     status_metadata=("annotations", "finalizers", "ownerReferences", "managedFields"),
     validate=validate_deployment,
-    validate_update=validate_deployment_update,
+    validate_update=update_as_create(validate_deployment, ("spec.selector", LABEL_SELECTOR), with_stored=True),
     validate_subresources={"status": validate_deployment_status_update},
     warnings=partial(workload_warnings, names_pods=True),
     cells=row(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.printers.columns import AGE, containers_of, number_of, row, selector_of
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
 from kubeloop.devcluster.serializer.defaulting import default_template
@@ -29,14 +29,7 @@ def validate_replica_set(errors: ErrorList, obj: JSON, old: JSON | None = None) 
     validate_workload_template(errors, "spec", spec, "ReplicaSet", old)
 
 
-def validate_replica_set_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    if obj["spec"] != old["spec"]:
-        validate_replica_set(errors, obj, old)
-        errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), LABEL_SELECTOR)
-
-
-def validate_replica_set_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    del old
+def validate_replica_set_status_update(errors: ErrorList, obj: JSON, _old: JSON) -> None:
     status = obj.get("status", {})
     for name in ("replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "terminatingReplicas",
                  "observedGeneration"):  # fmt: skip
@@ -63,7 +56,7 @@ STRATEGY = Strategy(
     template_path=("spec", "template"),
     gated_status_fields=(("DeploymentReplicaSetTerminatingReplicas", drop_fields((itself, ("terminatingReplicas",)))),),
     validate=validate_replica_set,
-    validate_update=validate_replica_set_update,
+    validate_update=update_as_create(validate_replica_set, ("spec.selector", LABEL_SELECTOR), with_stored=True),
     validate_subresources={"status": validate_replica_set_status_update},
     warnings=partial(workload_warnings, names_pods=True),
     cells=row(*REPLICA_COLUMNS, selector_of("spec.selector")),

@@ -73,8 +73,7 @@ def validate_horizontal_pod_autoscaler_update(errors: ErrorList, obj: JSON, old:
         )
 
 
-def validate_horizontal_pod_autoscaler_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    del old
+def validate_horizontal_pod_autoscaler_status_update(errors: ErrorList, obj: JSON, _old: JSON) -> None:
     errors.not_negative_fields("status", obj.get("status", {}), "currentReplicas", "desiredReplicas")
 
 

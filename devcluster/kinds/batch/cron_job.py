@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.kinds.batch.job import LABEL_SELECTOR, job_spec_warnings, validate_job_spec
 from kubeloop.devcluster.printers.columns import AGE, age_of, containers_of, number_of, row, selector_of, text_of
 from kubeloop.devcluster.printers.formatting import (
@@ -23,20 +23,8 @@ _ZONE = re.compile(r"[A-Za-z.\-_0-9+]{1,14}")
 _TEMPLATE_SPEC = "spec.jobTemplate.spec"
 
 
-def validate_cron_job(errors: ErrorList, obj: JSON) -> None:
-    name = obj["metadata"].get("name", "")
-    _validate_cron_job_spec(errors, obj["spec"])
-    if len(name) > _NAME_LENGTH:
-        errors.invalid("metadata.name", name, f"must be no more than {_NAME_LENGTH} characters")
-
-
-def validate_cron_job_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    if obj["spec"] != old["spec"]:
-        _validate_cron_job_spec(errors, obj["spec"], old["spec"])
-
-
-def _validate_cron_job_spec(errors: ErrorList, spec: JSON, old: JSON | None = None) -> None:
-    before = old or {}
+def validate_cron_job(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
+    spec, before, name = obj["spec"], {} if old is None else old["spec"], obj["metadata"].get("name", "")
     schedule, zone = spec.get("schedule", ""), spec.get("timeZone")
     if not schedule:
         errors.required("spec.schedule")
@@ -55,6 +43,8 @@ def _validate_cron_job_spec(errors: ErrorList, spec: JSON, old: JSON | None = No
     if job.get("manualSelector"):
         errors.not_supported(f"{_TEMPLATE_SPEC}.manualSelector", True, ("nil", "false"))
     errors.not_negative_fields("spec", spec, "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+    if old is None and len(name) > _NAME_LENGTH:
+        errors.invalid("metadata.name", name, f"must be no more than {_NAME_LENGTH} characters")
 
 
 def _validate_schedule(errors: ErrorList, schedule: str, zone: str | None, *, had_zone: bool) -> None:
@@ -111,7 +101,7 @@ STRATEGY = Strategy(
     default=_default,
     template_path=("spec", "jobTemplate", "spec", "template"),
     validate=validate_cron_job,
-    validate_update=validate_cron_job_update,
+    validate_update=update_as_create(validate_cron_job, with_stored=True),
     subresource_steps="",
     warnings=_warnings,
     cells=row(

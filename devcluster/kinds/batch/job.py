@@ -9,7 +9,7 @@ from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.api.request_context import RequestContext
-from kubeloop.devcluster.api.selectable_fields import METADATA, number_getter
+from kubeloop.devcluster.api.selectable_fields import METADATA, field_getter
 from kubeloop.devcluster.api.served_resources import JOBS
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.batch.job_status import index_count, validate_job_status_update
@@ -451,6 +451,6 @@ STRATEGY = Strategy(
     deletion_warning=_JOB_WARNING,
     check_update=_check_update,
     cells=row(_job_status, _completions, _duration, AGE, *containers_of("spec.template"), selector_of("spec.selector")),
-    selectable_fields={**METADATA, "status.successful": number_getter("status", "succeeded")},
+    selectable_fields={**METADATA, "status.successful": field_getter("status.succeeded", "0")},
     unknown_field='field label "{field}" not supported for Job',
 )

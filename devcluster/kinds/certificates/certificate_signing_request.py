@@ -7,7 +7,7 @@ from datetime import datetime
 from kubeloop.devcluster.admission.certificate_subject import check_subject
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.api.request_context import RequestContext
-from kubeloop.devcluster.api.selectable_fields import NAME, field_getter
+from kubeloop.devcluster.api.selectable_fields import fields
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.columns import AGE, row, text_of
 from kubeloop.devcluster.printers.formatting import NONE, human_duration, spec_of, status_of
@@ -113,5 +113,5 @@ STRATEGY = Strategy(
         _requested_duration,
         _condition,
     ),
-    selectable_fields={"metadata.name": NAME, "spec.signerName": field_getter("spec", "signerName")},
+    selectable_fields=fields("metadata.name", "spec.signerName"),
 )

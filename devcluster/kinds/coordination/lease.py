@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.printers.columns import AGE, row, text_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
@@ -18,11 +18,6 @@ def validate_lease(errors: ErrorList, obj: JSON) -> None:
     errors.not_negative("spec.leaseTransitions", spec.get("leaseTransitions"))
 
 
-def validate_lease_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    del old
-    validate_lease(errors, obj)
-
-
 def _drop_coordinated_election_fields(lease: JSON, *_: Any) -> None:
     """Drop the fields of coordinated leader election, whose feature gate is off."""
     for name in ("strategy", "preferredHolder"):
@@ -33,7 +28,7 @@ STRATEGY = Strategy(
     prepare_create=_drop_coordinated_election_fields,
     prepare_update=_drop_coordinated_election_fields,
     validate=validate_lease,
-    validate_update=validate_lease_update,
+    validate_update=update_as_create(validate_lease, unchanged=True),
     core_finalizers=False,
     cells=row(text_of("spec.holderIdentity"), AGE),
 )

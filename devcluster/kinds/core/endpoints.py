@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.kinds.core.service import validate_reachable_ip
 from kubeloop.devcluster.printers.columns import AGE, row
 from kubeloop.devcluster.printers.formatting import NONE, join_first
@@ -25,11 +25,6 @@ def validate_endpoints(errors: ErrorList, obj: JSON) -> None:
                 _validate_endpoint_address(errors, f"{where}.{name}[{j}]", address)
         for j, port in enumerate(ports):
             _validate_endpoint_port(errors, f"{where}.ports[{j}]", port, needs_name=len(ports) > 1)
-
-
-def validate_endpoints_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    if obj.get("subsets") != old.get("subsets"):
-        validate_endpoints(errors, obj)
 
 
 def _validate_endpoint_address(errors: ErrorList, where: str, address: JSON) -> None:
@@ -89,7 +84,7 @@ def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
 STRATEGY = Strategy(
     default=_default,
     validate=validate_endpoints,
-    validate_update=validate_endpoints_update,
+    validate_update=update_as_create(validate_endpoints),
     update_steps="uws",
     warnings=_warnings,
     cells=row(_addresses, AGE),

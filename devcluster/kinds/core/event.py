@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from kubeloop.devcluster.api.selectable_fields import METADATA, field_getter
-from kubeloop.devcluster.api.strategy import Getter, Strategy
+from kubeloop.devcluster.api.strategy import Getter, Strategy, update_as_create
 from kubeloop.devcluster.printers.formatting import Cells, age_since, object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_name
 from kubeloop.kube.json_object import JSON
@@ -14,11 +14,6 @@ from kubeloop.kube.json_object import JSON
 def validate_event(errors: ErrorList, obj: JSON) -> None:
     """Validate a core/v1 event; one without eventTime comes from an older recorder and has few rules."""
     validate_event_fields(errors, obj, obj.get("involvedObject", {}), "reportingComponent")
-
-
-def validate_event_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    del old
-    validate_event(errors, obj)
 
 
 def validate_event_fields(errors: ErrorList, obj: JSON, involved: JSON, controller_field: str) -> None:
@@ -73,7 +68,7 @@ def event_cells(obj: JSON, now: datetime) -> Cells:
 
 
 def _source(obj: JSON) -> str:
-    return field_getter("source", "component")(obj) or field_getter("reportingComponent")(obj)
+    return field_getter("source.component")(obj) or field_getter("reportingComponent")(obj)
 
 
 def event_fields(object_field: str, controller_field: str) -> dict[str, Getter]:
@@ -81,7 +76,7 @@ def event_fields(object_field: str, controller_field: str) -> dict[str, Getter]:
     return {
         **METADATA,
         **{
-            f"{object_field}.{name}": field_getter("involvedObject", name)
+            f"{object_field}.{name}": field_getter(f"involvedObject.{name}")
             for name in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
         },
         "reason": field_getter("reason"),
@@ -93,7 +88,7 @@ def event_fields(object_field: str, controller_field: str) -> dict[str, Getter]:
 
 STRATEGY = Strategy(
     validate=validate_event,
-    validate_update=validate_event_update,
+    validate_update=update_as_create(validate_event, unchanged=True),
     core_finalizers=False,
     strategy_metadata=False,
     update_steps="s",

@@ -6,7 +6,7 @@ from kubeloop.devcluster.admission import pod_security
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request_context import RequestContext
-from kubeloop.devcluster.api.selectable_fields import NAME, field_getter
+from kubeloop.devcluster.api.selectable_fields import fields
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.printers.columns import AGE, row, text_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -28,8 +28,7 @@ def validate_namespace(errors: ErrorList, obj: JSON) -> None:
             errors.invalid("spec.finalizers", name, NOT_STANDARD)
 
 
-def validate_namespace_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    del old
+def validate_namespace_status_update(errors: ErrorList, obj: JSON, _old: JSON) -> None:
     phase = obj.get("status", {}).get("phase", "")
     if "deletionTimestamp" not in obj["metadata"]:
         if phase != "Active":
@@ -38,8 +37,7 @@ def validate_namespace_status_update(errors: ErrorList, obj: JSON, old: JSON) ->
         errors.invalid("status.Phase", phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")
 
 
-def validate_namespace_finalize_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    del old
+def validate_namespace_finalize_update(errors: ErrorList, obj: JSON, _old: JSON) -> None:
     names = obj.get("spec", {}).get("finalizers", ())
     for i, name in enumerate(names):
         errors.check(f"spec.finalizers[{i}]", name, qualified_name)
@@ -110,5 +108,5 @@ STRATEGY = Strategy(
     mark_deleted=_mark_deleted,
     is_finalizing=_is_finalizing,
     cells=row(text_of("status.phase"), AGE),
-    selectable_fields={"metadata.name": NAME, "status.phase": field_getter("status", "phase")},
+    selectable_fields=fields("metadata.name", "status.phase"),
 )

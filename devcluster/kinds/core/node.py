@@ -10,7 +10,7 @@ from typing import Any
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.api.conditions import condition_of
 from kubeloop.devcluster.api.request_context import RequestContext
-from kubeloop.devcluster.api.selectable_fields import NAME, boolean_getter
+from kubeloop.devcluster.api.selectable_fields import NAME, field_getter
 from kubeloop.devcluster.api.strategy import ComputedColumn, Strategy, Write
 from kubeloop.devcluster.printers.columns import AGE, row, text_of
 from kubeloop.devcluster.printers.formatting import NONE, UNKNOWN, spec_of, status_of
@@ -236,5 +236,5 @@ STRATEGY = Strategy(
         _kernel,
         text_of("status.nodeInfo.containerRuntimeVersion", UNKNOWN),
     ),
-    selectable_fields={"metadata.name": NAME, "spec.unschedulable": boolean_getter("spec", "unschedulable")},
+    selectable_fields=NAME | {"spec.unschedulable": field_getter("spec.unschedulable", "false")},
 )

@@ -105,8 +105,7 @@ _RESIZE_STATES = (
 )  # fmt: skip
 
 
-def validate_persistent_volume_claim_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    del old
+def validate_persistent_volume_claim_status_update(errors: ErrorList, obj: JSON, _old: JSON) -> None:
     status = obj.get("status", {})
     for name, quantity in sorted(status.get("capacity", {}).items()):
         validate_basic_quantity(errors, f"status.capacity[{name}]", quantity)

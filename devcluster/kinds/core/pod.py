@@ -16,7 +16,7 @@ from kubeloop.devcluster.admission.resource_quota import require_compute_resourc
 from kubeloop.devcluster.admission.runtime_class import apply_runtime_class, check_overhead
 from kubeloop.devcluster.api.conditions import condition_of, is_true
 from kubeloop.devcluster.api.request_context import RequestContext
-from kubeloop.devcluster.api.selectable_fields import METADATA, boolean_getter, field_getter
+from kubeloop.devcluster.api.selectable_fields import METADATA, field_getter, fields
 from kubeloop.devcluster.api.served_resources import LIMIT_RANGES
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.core.match_label_keys import merge_match_label_keys
@@ -438,15 +438,10 @@ def _is_charged(pod: JSON, old: JSON, subresource: str) -> bool:
 
 _SELECTABLE_FIELDS = {
     **METADATA,
-    "spec.nodeName": field_getter("spec", "nodeName"),
-    "spec.restartPolicy": field_getter("spec", "restartPolicy"),
-    "spec.schedulerName": field_getter("spec", "schedulerName"),
-    "spec.serviceAccountName": field_getter("spec", "serviceAccountName"),
-    "spec.hostNetwork": boolean_getter("spec", "hostNetwork"),
-    "status.phase": field_getter("status", "phase"),
-    "status.podIP": field_getter("status", "podIP"),
+    **fields("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"),
+    **fields("status.phase", "status.podIP", "status.nominatedNodeName"),
+    "spec.hostNetwork": field_getter("spec.hostNetwork", "false"),
     "status.podIPs": lambda _pod: "",  # selectable, but ToSelectableFields never sets it
-    "status.nominatedNodeName": field_getter("status", "nominatedNodeName"),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.printers.columns import containers_of, labels_of, row
 from kubeloop.devcluster.serializer.defaulting import default_template
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -17,11 +17,6 @@ def validate_pod_template(errors: ErrorList, obj: JSON, old: JSON | None = None)
     )
 
 
-def validate_pod_template_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    if obj.get("template") != old.get("template"):
-        validate_pod_template(errors, obj, old)
-
-
 def _warnings(obj: JSON, old: JSON | None) -> list[str]:
     template = obj.get("template", {})
     if old is not None and template == old.get("template", {}):
@@ -33,7 +28,7 @@ STRATEGY = Strategy(
     default=default_template,
     template_path=("template",),
     validate=validate_pod_template,
-    validate_update=validate_pod_template_update,
+    validate_update=update_as_create(validate_pod_template, with_stored=True),
     warnings=_warnings,
     cells=row(*containers_of("template"), labels_of("template.metadata.labels")),
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.api.selectable_fields import METADATA, number_getter
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.selectable_fields import METADATA, field_getter
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.kinds.apps.replica_set import REPLICA_COLUMNS, validate_replica_set_status_update
 from kubeloop.devcluster.printers.columns import labels_of, row
 from kubeloop.devcluster.serializer.defaulting import default_labels_of_template, default_template
@@ -32,11 +32,6 @@ def validate_replication_controller(errors: ErrorList, obj: JSON, old: JSON | No
     validate_restart_policy_always(errors, "spec.template.spec", template.get("spec", {}), "ReplicationController")
 
 
-def validate_replication_controller_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    if obj["spec"] != old["spec"]:
-        validate_replication_controller(errors, obj, old)
-
-
 def _default(obj: JSON) -> None:
     spec = obj["spec"]
     default_template(spec)
@@ -62,9 +57,9 @@ STRATEGY = Strategy(
     template_path=("spec", "template"),
     name_check=long_name,
     validate=validate_replication_controller,
-    validate_update=validate_replication_controller_update,
+    validate_update=update_as_create(validate_replication_controller, with_stored=True),
     validate_subresources={"status": validate_replica_set_status_update},
     warnings=_warnings,
     cells=row(*REPLICA_COLUMNS, labels_of("spec.selector")),
-    selectable_fields={**METADATA, "status.replicas": number_getter("status", "replicas")},
+    selectable_fields={**METADATA, "status.replicas": field_getter("status.replicas", "0")},
 )

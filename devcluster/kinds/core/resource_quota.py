@@ -122,8 +122,7 @@ def validate_resource_quota_update(errors: ErrorList, obj: JSON, old: JSON) -> N
         errors.invalid("spec.scopes", spec.get("scopes"), "field is immutable")
 
 
-def validate_resource_quota_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    del old
+def validate_resource_quota_status_update(errors: ErrorList, obj: JSON, _old: JSON) -> None:
     for name in ("hard", "used"):
         _validate_resource_list(errors, f"status.{name}", obj.get("status", {}).get(name) or {})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 
-from kubeloop.devcluster.api.selectable_fields import METADATA, field_getter
+from kubeloop.devcluster.api.selectable_fields import METADATA, fields
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.printers.columns import AGE, number_of, row, text_of
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
@@ -115,5 +115,5 @@ STRATEGY = Strategy(
     validated_as_sent=True,
     warnings=_warnings,
     cells=row(text_of("type"), number_of("data"), AGE),
-    selectable_fields={**METADATA, "type": field_getter("type")},
+    selectable_fields=METADATA | fields("type"),
 )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from ipaddress import ip_network
 
-from kubeloop.devcluster.api.selectable_fields import METADATA, field_getter
+from kubeloop.devcluster.api.selectable_fields import METADATA, fields
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.core.service_addresses import (
     NOT_FOR_EXTERNAL_NAME,
@@ -435,9 +435,5 @@ STRATEGY = Strategy(
     status_warnings=load_balancer_status_warnings,
     is_charged=_is_charged,
     cells=row(text_of("spec.type"), _cluster_ip, _external_ip, _ports, AGE, labels_of("spec.selector")),
-    selectable_fields={
-        **METADATA,
-        "spec.clusterIP": field_getter("spec", "clusterIP"),
-        "spec.type": field_getter("spec", "type"),
-    },
+    selectable_fields=METADATA | fields("spec.clusterIP", "spec.type"),
 )

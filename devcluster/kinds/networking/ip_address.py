@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.printers.columns import AGE, row
 from kubeloop.devcluster.printers.formatting import NONE, spec_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -32,12 +32,6 @@ def validate_ip_address(errors: ErrorList, obj: JSON) -> None:
     validate_path_segment(errors, f"{path}.namespace", parent.get("namespace", ""), needed=False)
 
 
-def validate_ip_address_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    validate_ip_address(errors, obj)
-    new, before = (version.get("spec", {}).get("parentRef") for version in (obj, old))
-    errors.immutable("spec.parentRef", new, before, "networking/v1.ParentReference")
-
-
 def _parent_reference(obj: JSON, _now: datetime) -> str:
     parent = spec_of(obj).get("parentRef")
     if parent is None:
@@ -50,7 +44,9 @@ def _parent_reference(obj: JSON, _now: datetime) -> str:
 STRATEGY = Strategy(
     name_check=ip_address_name,
     validate=validate_ip_address,
-    validate_update=validate_ip_address_update,
+    validate_update=update_as_create(
+        validate_ip_address, ("spec.parentRef", "networking/v1.ParentReference"), unchanged=True
+    ),
     update_steps="wus",
     cells=row(_parent_reference, AGE),
 )

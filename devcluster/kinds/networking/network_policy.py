@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.printers.columns import AGE, row, selector_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_selector
 from kubeloop.devcluster.validation.common.ip_addresses import cidr_warning, sloppy_network, validate_cidr
@@ -12,8 +12,8 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.validation.name_checks import port_name, port_number
 
 
-def validate_network_policy(errors: ErrorList, obj: JSON, known_ranges: Collection[str] = ()) -> None:
-    spec = obj["spec"]
+def validate_network_policy(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
+    spec, known_ranges = obj["spec"], set(_policy_ranges(old["spec"])) if old is not None else ()
     validate_label_selector(errors, "spec.podSelector", spec.get("podSelector"))
     for direction, peers in (("ingress", "from"), ("egress", "to")):
         for i, rule in enumerate(spec.get(direction, ())):
@@ -28,11 +28,6 @@ def validate_network_policy(errors: ErrorList, obj: JSON, known_ranges: Collecti
         return
     for i, type_ in enumerate(types):
         errors.one_of(f"spec.policyTypes[{i}]", type_, ("Ingress", "Egress"))
-
-
-def validate_network_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    if obj["spec"] != old["spec"]:
-        validate_network_policy(errors, obj, set(_policy_ranges(old["spec"])))
 
 
 def _policy_ranges(spec: JSON) -> Iterator[str]:
@@ -121,7 +116,7 @@ STRATEGY = Strategy(
     default=_default,
     generation_as_sent=True,
     validate=validate_network_policy,
-    validate_update=validate_network_policy_update,
+    validate_update=update_as_create(validate_network_policy, with_stored=True),
     warnings=_warnings,
     cells=row(selector_of("spec.podSelector"), AGE),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.printers.columns import AGE, row, text_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_labels
 from kubeloop.devcluster.validation.pod.containers import validate_resource_requirements
@@ -30,11 +30,6 @@ def validate_runtime_class(errors: ErrorList, obj: JSON) -> None:
         seen.add(key)
 
 
-def validate_runtime_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    validate_runtime_class(errors, obj)
-    errors.immutable("handler", obj.get("handler", ""), old.get("handler", ""))
-
-
 def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
     for key in sorted((obj.get("scheduling") or {}).get("nodeSelector", ())):
         if key in DEPRECATED_NODE_LABELS:
@@ -43,7 +38,7 @@ def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
 
 STRATEGY = Strategy(
     validate=validate_runtime_class,
-    validate_update=validate_runtime_class_update,
+    validate_update=update_as_create(validate_runtime_class, "handler", unchanged=True),
     core_finalizers=False,
     update_steps="wsu",
     warnings=_warnings,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.printers.columns import AGE, number_of, row, text_of
 from kubeloop.devcluster.validation.common.error_list import (
     ErrorList,
@@ -27,13 +27,7 @@ def validate_pod_disruption_budget(errors: ErrorList, obj: JSON) -> None:
     errors.one_of("spec.unhealthyPodEvictionPolicy", spec.get("unhealthyPodEvictionPolicy"), policies)
 
 
-def validate_pod_disruption_budget_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    if obj["spec"] != old["spec"]:
-        validate_pod_disruption_budget(errors, obj)
-
-
-def validate_pod_disruption_budget_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    del old
+def validate_pod_disruption_budget_status_update(errors: ErrorList, obj: JSON, _old: JSON) -> None:
     status = obj.get("status", {})
     validate_conditions(errors, "status.conditions", status.get("conditions", ()))
     names = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
@@ -42,7 +36,7 @@ def validate_pod_disruption_budget_status_update(errors: ErrorList, obj: JSON, o
 
 STRATEGY = Strategy(
     validate=validate_pod_disruption_budget,
-    validate_update=validate_pod_disruption_budget_update,
+    validate_update=update_as_create(validate_pod_disruption_budget),
     validate_subresources={"status": validate_pod_disruption_budget_status_update},
     strategy_metadata=False,
     update_steps="s",

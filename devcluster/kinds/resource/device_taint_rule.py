@@ -20,22 +20,15 @@ from kubeloop.kube.json_object import JSON
 _MAX_CONDITIONS = 8
 
 
-def validate_device_taint_rule(errors: ErrorList, obj: JSON) -> None:
-    _validate_spec(errors, obj["spec"], "")
-
-
-def validate_device_taint_rule_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    _validate_spec(errors, obj["spec"], old["spec"]["taint"].get("effect", ""))
-
-
 def validate_device_taint_rule_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     conditions = obj.get("status", {}).get("conditions") or ()
     validate_conditions(errors, "status.conditions", conditions)
     errors.at_most("status.conditions", conditions, _MAX_CONDITIONS)
 
 
-def _validate_spec(errors: ErrorList, spec: JSON, old_effect: str) -> None:
+def validate_device_taint_rule(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
     """Validate the spec; the effect only if it changes."""
+    spec, old_effect = obj["spec"], "" if old is None else old["spec"]["taint"].get("effect", "")
     selector = spec.get("deviceSelector") or {}
     checks = {"driver": validate_driver_name, "pool": validate_pool_name, "device": validate_label}
     for name, validate in checks.items():
@@ -64,7 +57,7 @@ STRATEGY = Strategy(
     prepare_update=_prepare_update,
     status_metadata=("managedFields",),
     validate=validate_device_taint_rule,
-    validate_update=validate_device_taint_rule_update,
+    validate_update=validate_device_taint_rule,
     validate_subresources={"status": validate_device_taint_rule_status_update},
     cells=row(
         text_of("spec.taint.key"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubeloop.devcluster.admission import device_admin_access
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.api.request_context import RequestContext
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.kinds.resource.resource_claim import (
     default_device_requests,
     gated_claim_fields,
@@ -24,12 +24,6 @@ def validate_resource_claim_template(errors: ErrorList, obj: JSON) -> None:
     validate_devices(errors, "spec.spec.devices", (spec.get("spec") or {}).get("devices") or {})
 
 
-def validate_resource_claim_template_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    if obj["spec"] != old["spec"]:
-        validate_resource_claim_template(errors, obj)
-        errors.immutable("spec", obj["spec"], old["spec"], "resource/v1.ResourceClaimTemplateSpec")
-
-
 def _default(obj: JSON) -> None:
     default_device_requests(obj.get("spec") or {})
 
@@ -42,7 +36,9 @@ STRATEGY = Strategy(
     default=_default,
     gated_fields=gated_claim_fields("spec", "spec"),
     validate=validate_resource_claim_template,
-    validate_update=validate_resource_claim_template_update,
+    validate_update=update_as_create(
+        validate_resource_claim_template, ("spec", "resource/v1.ResourceClaimTemplateSpec")
+    ),
     update_steps="wsu",
     check_create=_check_create,
     cells=row(AGE),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from kubeloop.devcluster.api.selectable_fields import NAME, field_getter
+from kubeloop.devcluster.api.selectable_fields import fields
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.resource.common import (
     validate_attribute_name,
@@ -45,16 +45,8 @@ _ONE_DEVICE_SELECTION = (
 )
 
 
-def validate_resource_slice(errors: ErrorList, obj: JSON) -> None:
-    _validate_spec(errors, obj["spec"], {})
-
-
-def validate_resource_slice_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    _validate_spec(errors, obj["spec"], old["spec"])
-
-
-def _validate_spec(errors: ErrorList, spec: JSON, old: JSON) -> None:
-    """old: the stored spec; {} on create."""
+def validate_resource_slice(errors: ErrorList, obj: JSON, stored: JSON | None = None) -> None:
+    spec, old = obj["spec"], {} if stored is None else stored["spec"]
     validate_driver_name(errors, "spec.driver", spec.get("driver", ""))
     pool = spec.get("pool") or {}
     validate_pool_name(errors, "spec.pool.name", pool.get("name", ""))
@@ -78,11 +70,11 @@ def _validate_spec(errors: ErrorList, spec: JSON, old: JSON) -> None:
     devices, counter_sets = spec.get("devices") or [], spec.get("sharedCounters") or []
     if devices and counter_sets:
         errors.invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
-    stored = {device.get("name", ""): device for device in reversed(old.get("devices") or ())}
+    old_devices = {device.get("name", ""): device for device in reversed(old.get("devices") or ())}
     per_device = bool(spec.get("perDeviceNodeSelection"))
 
     def validate_device(errors: ErrorList, path: str, device: JSON) -> None:
-        _validate_device(errors, path, device, stored.get(device.get("name", "")), per_device=per_device)
+        _validate_device(errors, path, device, old_devices.get(device.get("name", "")), per_device=per_device)
 
     limit = _MAX_ADVANCED_DEVICES if any(map(_is_advanced, devices)) else _MAX_DEVICES
     validate_list(errors, "spec.devices", devices, limit, validate_device, key=_name)
@@ -339,13 +331,9 @@ STRATEGY = Strategy(
     default_times=_default_times,
     gated_fields=_GATED_FIELDS,
     validate=validate_resource_slice,
-    validate_update=validate_resource_slice_update,
+    validate_update=validate_resource_slice,
     warnings=_warnings,
-    selectable_fields={
-        "metadata.name": NAME,
-        "spec.driver": field_getter("spec", "driver"),
-        "spec.nodeName": field_getter("spec", "nodeName"),
-    },
+    selectable_fields=fields("metadata.name", "spec.driver", "spec.nodeName"),
     unknown_field="field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {field}",
     cells=row(text_of("spec.nodeName", NONE), text_of("spec.driver", NONE), text_of("spec.pool.name", NONE), AGE),
 )

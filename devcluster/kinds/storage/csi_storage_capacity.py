@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_selector
 from kubeloop.devcluster.validation.warnings.pod_warnings import DEPRECATED_NODE_LABELS
 from kubeloop.kube.json_object import JSON
@@ -21,12 +21,6 @@ def validate_csi_storage_capacity(errors: ErrorList, obj: JSON) -> None:
         errors.invalid("capacity", amount, "must be greater than or equal to 0")
 
 
-def validate_csi_storage_capacity_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    validate_csi_storage_capacity(errors, obj)
-    errors.immutable("nodeTopology", obj.get("nodeTopology"), old.get("nodeTopology"), "meta/v1.LabelSelector")
-    errors.immutable("storageClassName", obj.get("storageClassName", ""), old.get("storageClassName", ""))
-
-
 def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
     topology = obj.get("nodeTopology") or {}
     for i, match_expression in enumerate(topology.get("matchExpressions", ())):
@@ -40,7 +34,9 @@ def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
 
 STRATEGY = Strategy(
     validate=validate_csi_storage_capacity,
-    validate_update=validate_csi_storage_capacity_update,
+    validate_update=update_as_create(
+        validate_csi_storage_capacity, ("nodeTopology", "meta/v1.LabelSelector"), "storageClassName", unchanged=True
+    ),
     update_steps="wsu",
     warnings=_warnings,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.printers.columns import AGE, boolean_of, row, text_of
 from kubeloop.devcluster.printers.formatting import object_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_name
@@ -70,12 +70,6 @@ def _validate_topology_term(errors: ErrorList, path: str, term: JSON) -> dict[st
     return values_by_key
 
 
-def validate_storage_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    validate_storage_class(errors, obj)
-    for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
-        errors.immutable(name, obj.get(name), old.get(name))
-
-
 def _default(obj: JSON) -> None:
     obj.setdefault("reclaimPolicy", "Delete")
     obj.setdefault("volumeBindingMode", "Immediate")
@@ -100,7 +94,9 @@ def _warnings(obj: JSON, _old: JSON | None) -> Iterator[str]:
 STRATEGY = Strategy(
     default=_default,
     validate=validate_storage_class,
-    validate_update=validate_storage_class_update,
+    validate_update=update_as_create(
+        validate_storage_class, "parameters", "provisioner", "reclaimPolicy", "volumeBindingMode", unchanged=True
+    ),
     update_steps="wus",
     warnings=_warnings,
     cells=row(

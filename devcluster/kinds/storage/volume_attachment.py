@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.kinds.core.persistent_volume import validate_persistent_volume_spec
 from kubeloop.devcluster.printers.columns import AGE, boolean_of, row, text_of
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -46,20 +46,16 @@ def _validate_attachment_status(errors: ErrorList, status: JSON) -> None:
             errors.invalid(f"status.{name}.errorCode", volume_error["errorCode"], detail)
 
 
-def validate_volume_attachment_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    validate_volume_attachment(errors, obj)
-    errors.immutable("spec", obj["spec"], old["spec"], "storage/v1.VolumeAttachmentSpec")
-
-
-def validate_volume_attachment_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    del old
+def validate_volume_attachment_status_update(errors: ErrorList, obj: JSON, _old: JSON) -> None:
     _validate_attachment_status(errors, obj.get("status") or {})
 
 
 STRATEGY = Strategy(
     status_metadata=("managedFields",),
     validate=validate_volume_attachment,
-    validate_update=validate_volume_attachment_update,
+    validate_update=update_as_create(
+        validate_volume_attachment, ("spec", "storage/v1.VolumeAttachmentSpec"), unchanged=True
+    ),
     validate_subresources={"status": validate_volume_attachment_status_update},
     update_steps="ws",
     subresource_steps="ws",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.selectable_fields import METADATA, boolean_getter, field_getter, number_getter
+from kubeloop.devcluster.api.selectable_fields import METADATA, field_getter, fields
 
 
 @pytest.mark.parametrize(
@@ -19,11 +19,18 @@ from kubeloop.devcluster.api.selectable_fields import METADATA, boolean_getter, 
     ],
 )
 def test_field_is_compared_as_text(obj: dict[str, Any], value: str):
-    assert field_getter("spec", "nodeName")(obj) == value
+    assert field_getter("spec.nodeName")(obj) == value
 
 
 def test_unset_booleans_and_numbers_have_zero_values():
-    assert (boolean_getter("spec", "hostNetwork")({}), number_getter("status", "replicas")({})) == ("false", "0")
+    for obj in ({}, {"spec": {}}):
+        assert field_getter("spec.hostNetwork", "false")(obj) == "false"
+    assert field_getter("status.replicas", "0")({"status": {"replicas": 0}}) == "0"
+
+
+def test_fields_are_selected_by_their_path():
+    (name, getter), *others = fields("status.phase").items()
+    assert (name, getter({"status": {"phase": "Active"}}), others) == ("status.phase", "Active", [])
 
 
 def test_every_kind_has_a_name():

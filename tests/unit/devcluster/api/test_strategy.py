@@ -14,6 +14,7 @@ from kubeloop.devcluster.api.strategy import NO_BEHAVIOUR, strategy_of, update_a
 from kubeloop.devcluster.kinds.networking import service_cidr
 from kubeloop.devcluster.kinds.rbac import role_binding
 from kubeloop.devcluster.server.metrics_api import SERVED
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.objects.resources import POD_GROUPS, Resource
 
 KINDS = Path(str(kinds.__file__)).parent
@@ -68,6 +69,23 @@ def test_update_like_a_create_validates_changes_beside_metadata():
     assert calls == []
     validate([], {"metadata": {}, "spec": 2}, {"metadata": {}, "spec": 1})
     assert calls == [{"metadata": {}, "spec": 2}]
+
+
+def test_update_like_a_create_keeps_immutable_fields():
+    errors = ErrorList()
+    validate = update_as_create(lambda *_: None, "spec.name", ("spec.selector", "v1.LabelSelector"))
+    old = {"spec": {"name": "a", "selector": {}, "size": 1}}
+    validate(errors, {"spec": {"name": "b", "selector": {}, "size": 2}}, old)
+    assert [(cause["field"], cause["message"]) for cause in errors] == [
+        ("spec.name", 'Invalid value: "b": field is immutable'),
+    ]
+
+
+def test_update_like_a_create_passes_the_stored_object():
+    calls: list[tuple[Any, ...]] = []
+    validate = update_as_create(lambda *args: calls.append(args), with_stored=True, unchanged=True)
+    validate([], {"metadata": {"name": "a"}}, {"metadata": {"name": "b"}})
+    assert calls == [([], {"metadata": {"name": "a"}}, {"metadata": {"name": "b"}})]
 
 
 def test_strategy_is_imported_once():

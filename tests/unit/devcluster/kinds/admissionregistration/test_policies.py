@@ -8,9 +8,9 @@ import pytest
 
 from kubeloop.devcluster.kinds.admissionregistration.mutating_admission_policy import validate_mutating_policy
 from kubeloop.devcluster.kinds.admissionregistration.validating_admission_policy import (
+    STRATEGY,
     validate_validating_policy,
     validate_validating_policy_status_update,
-    validate_validating_policy_update,
 )
 from kubeloop.devcluster.kinds.admissionregistration.validating_admission_policy_binding import (
     validate_validating_binding,
@@ -121,8 +121,8 @@ def test_validation_that_is_not_a_bool_fails_to_compile() -> None:
 def test_unchanged_match_conditions_are_not_validated_again() -> None:
     conditions = [{"name": "a", "expression": "1"}]
     old = policy(matchConditions=conditions)
-    assert validator_causes(validate_validating_policy_update, policy(matchConditions=conditions), old) == []
-    [cause] = validator_causes(validate_validating_policy_update, old, policy())
+    assert validator_causes(STRATEGY.validate_update, policy(matchConditions=conditions), old) == []
+    [cause] = validator_causes(STRATEGY.validate_update, old, policy())
     assert cause.startswith('spec.matchConditions[0].expression: Invalid value: "1": must evaluate to bool but got int')
 
 

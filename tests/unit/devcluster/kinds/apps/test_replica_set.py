@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.devcluster.kinds.apps.replica_set import (
+    STRATEGY,
     validate_replica_set,
     validate_replica_set_status_update,
-    validate_replica_set_update,
 )
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import REPLICA_SETS
@@ -26,7 +26,7 @@ def test_replica_set_numbers_are_not_negative() -> None:
 
 def test_unchanged_replica_set_spec_is_not_validated() -> None:
     invalid = defaulted(REPLICA_SETS, workload(replicas=-1))
-    assert validator_causes(validate_replica_set_update, invalid, invalid) == []
+    assert validator_causes(STRATEGY.validate_update, invalid, invalid) == []
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.kinds.batch.cron_job import validate_cron_job, validate_cron_job_update
+from kubeloop.devcluster.kinds.batch.cron_job import STRATEGY, validate_cron_job
 from kubeloop.kube.json_object import JSON
 from support.objects.validation_causes import validator_causes
 
@@ -97,11 +97,11 @@ def test_cron_job_causes(obj: JSON, causes: list[str]) -> None:
 def test_update_may_keep_the_time_zone_in_the_schedule() -> None:
     old = cron_job(schedule="TZ=UTC * * * * *")
     new = cron_job(schedule="TZ=UTC 0 * * * *")
-    assert validator_causes(validate_cron_job_update, new, old) == []
-    assert validator_causes(validate_cron_job_update, new, cron_job()) == [
+    assert validator_causes(STRATEGY.validate_update, new, old) == []
+    assert validator_causes(STRATEGY.validate_update, new, cron_job()) == [
         f'spec.schedule: Invalid value: "TZ=UTC 0 * * * *": {TZ_IN_SCHEDULE}'
     ]
     new["spec"]["timeZone"] = "UTC"
-    assert validator_causes(validate_cron_job_update, new, old) == [
+    assert validator_causes(STRATEGY.validate_update, new, old) == [
         'spec.schedule: Invalid value: "TZ=UTC 0 * * * *": cannot use both timeZone field and TZ or CRON_TZ in schedule'
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.kinds.coordination.lease import validate_lease, validate_lease_update
+from kubeloop.devcluster.kinds.coordination.lease import STRATEGY, validate_lease
 from kubeloop.kube.json_object import JSON
 from support.objects.validation_causes import validator_causes
 
@@ -28,4 +28,4 @@ from support.objects.validation_causes import validator_causes
 )
 def test_lease_causes_of_create_and_update(spec: JSON, causes: list[str]) -> None:
     assert validator_causes(validate_lease, {"spec": spec}) == causes
-    assert validator_causes(validate_lease_update, {"spec": spec}, {"spec": {}}) == causes
+    assert validator_causes(STRATEGY.validate_update, {"spec": spec}, {"spec": {}}) == causes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.kinds.core.endpoints import validate_endpoints, validate_endpoints_update
+from kubeloop.devcluster.kinds.core.endpoints import STRATEGY, validate_endpoints
 from kubeloop.kube.json_object import JSON
 from support.objects.validation_causes import validator_causes
 
@@ -47,5 +47,5 @@ PORT = {"port": 80, "protocol": "TCP"}
 def test_endpoints_causes(subset: JSON, causes: list[str]) -> None:
     obj = {"subsets": [subset]}
     assert validator_causes(validate_endpoints, obj) == causes
-    assert validator_causes(validate_endpoints_update, obj, {}) == causes
-    assert validator_causes(validate_endpoints_update, obj, obj) == []
+    assert validator_causes(STRATEGY.validate_update, obj, {}) == causes
+    assert validator_causes(STRATEGY.validate_update, obj, obj) == []

@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.kinds.core.replication_controller import (
-    validate_replication_controller,
-    validate_replication_controller_update,
-)
+from kubeloop.devcluster.kinds.core.replication_controller import STRATEGY, validate_replication_controller
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import REPLICATION_CONTROLLERS
 from support.objects.validation_causes import create_causes, defaulted, pod, validator_causes
@@ -50,4 +47,4 @@ def replication_controller(**spec: Any) -> JSON:
 def test_replication_controller_causes(spec: JSON, causes: list[str]) -> None:
     obj = replication_controller(**spec)
     assert validator_causes(validate_replication_controller, obj) == causes
-    assert validator_causes(validate_replication_controller_update, obj, obj) == []
+    assert validator_causes(STRATEGY.validate_update, obj, obj) == []

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.kinds.networking.ip_address import (
-    ip_address_name,
-    validate_ip_address,
-    validate_ip_address_update,
-)
+from kubeloop.devcluster.kinds.networking.ip_address import STRATEGY, ip_address_name, validate_ip_address
 from kubeloop.kube.json_object import JSON
 from support.objects.validation_causes import validator_causes
 
@@ -54,7 +50,7 @@ def test_ip_address_causes(spec: JSON, causes: list[str]) -> None:
 
 def test_parent_of_an_ip_address_is_immutable() -> None:
     new, old = ({"spec": {"parentRef": {**PARENT, "name": name}}} for name in "ts")
-    [cause] = validator_causes(validate_ip_address_update, new, old)
+    [cause] = validator_causes(STRATEGY.validate_update, new, old)
     assert cause == (
         'spec.parentRef: Invalid value: {"Group":"","Resource":"services","Namespace":"default","Name":"t"}: '
         "field is immutable"

@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.kinds.networking.network_policy import (
-    validate_network_policy,
-    validate_network_policy_update,
-)
+from kubeloop.devcluster.kinds.networking.network_policy import STRATEGY, validate_network_policy
 from kubeloop.kube.json_object import JSON
 from support.objects.validation_causes import validator_causes
 
@@ -81,6 +78,6 @@ def test_network_policy_causes(obj: JSON, causes: list[str]) -> None:
 def test_update_may_keep_a_range_with_leading_zeros() -> None:
     old = policy({"ipBlock": {"cidr": "010.0.0.0/8"}})
     new = policy({"ipBlock": {"cidr": "010.0.0.0/8"}}, {"port": 1})
-    assert validator_causes(validate_network_policy_update, new, old) == []
-    [cause] = validator_causes(validate_network_policy_update, new, policy())
+    assert validator_causes(STRATEGY.validate_update, new, old) == []
+    [cause] = validator_causes(STRATEGY.validate_update, new, policy())
     assert cause.startswith(f'{PEER}.ipBlock.cidr: Invalid value: "010.0.0.0/8": must not have leading 0s')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.kinds.node.runtime_class import validate_runtime_class, validate_runtime_class_update
+from kubeloop.devcluster.kinds.node.runtime_class import STRATEGY, validate_runtime_class
 from kubeloop.kube.json_object import JSON
 from support.objects.validation_causes import validator_causes
 
@@ -41,6 +41,6 @@ def test_runtime_class_causes(fields: JSON, causes: list[str]) -> None:
 
 
 def test_runtime_class_handler_is_immutable() -> None:
-    assert validator_causes(validate_runtime_class_update, {"handler": "b"}, {"handler": "a"}) == [
+    assert validator_causes(STRATEGY.validate_update, {"handler": "b"}, {"handler": "a"}) == [
         'handler: Invalid value: "b": field is immutable'
     ]

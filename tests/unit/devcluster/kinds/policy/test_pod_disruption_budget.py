@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.devcluster.kinds.policy.pod_disruption_budget import (
+    STRATEGY,
     validate_pod_disruption_budget,
     validate_pod_disruption_budget_status_update,
-    validate_pod_disruption_budget_update,
 )
 from kubeloop.kube.json_object import JSON
 from support.objects.validation_causes import validator_causes
@@ -59,8 +59,8 @@ def test_pod_disruption_budget_causes(spec: JSON, causes: list[str]) -> None:
 
 def test_unchanged_pod_disruption_budget_is_not_validated() -> None:
     old, new = {"spec": {"minAvailable": -1}}, {"spec": {"minAvailable": -2}}
-    assert validator_causes(validate_pod_disruption_budget_update, old, old) == []
-    assert validator_causes(validate_pod_disruption_budget_update, new, old) == [
+    assert validator_causes(STRATEGY.validate_update, old, old) == []
+    assert validator_causes(STRATEGY.validate_update, new, old) == [
         "spec.minAvailable: Invalid value: -2: must be greater than or equal to 0"
     ]
 

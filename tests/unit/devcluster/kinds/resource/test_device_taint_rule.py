@@ -64,7 +64,7 @@ def test_new_rule(obj, expected):
 
 def test_unknown_effect_may_stay():
     stored = rule(effect="Future")
-    update = device_taint_rule.validate_device_taint_rule_update
+    update = device_taint_rule.STRATEGY.validate_update
     assert causes(update, rule(effect="Future", key="other"), stored) == []
     assert causes(update, rule(effect="Other"), stored) == [
         f'spec.taint.effect: Unsupported value: "Other": {SUPPORTED}'

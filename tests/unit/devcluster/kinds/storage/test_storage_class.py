@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.kinds.storage.storage_class import (
-    validate_parameters,
-    validate_storage_class,
-    validate_storage_class_update,
-)
+from kubeloop.devcluster.kinds.storage.storage_class import STRATEGY, validate_parameters, validate_storage_class
 from kubeloop.kube.objects.resources import STORAGE_CLASSES
 from support.objects.validation_causes import create_causes, validator_causes
 
@@ -67,9 +63,7 @@ def test_class_parameter_causes(parameters: dict[str, str], causes: list[str]) -
 
 
 def test_only_expansion_of_a_storage_class_changes() -> None:
-    assert (
-        validator_causes(validate_storage_class_update, storage_class(allowVolumeExpansion=True), storage_class()) == []
-    )
-    assert validator_causes(validate_storage_class_update, storage_class(parameters={"a": "b"}), storage_class()) == [
+    assert validator_causes(STRATEGY.validate_update, storage_class(allowVolumeExpansion=True), storage_class()) == []
+    assert validator_causes(STRATEGY.validate_update, storage_class(parameters={"a": "b"}), storage_class()) == [
         'parameters: Invalid value: {"a":"b"}: field is immutable'
     ]

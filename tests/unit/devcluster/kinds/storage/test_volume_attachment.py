@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.kinds.storage.volume_attachment import (
+    STRATEGY,
     validate_volume_attachment,
     validate_volume_attachment_status_update,
-    validate_volume_attachment_update,
 )
 from kubeloop.kube.objects.resources import VOLUME_ATTACHMENTS
 from support.objects.validation_causes import create_causes, validator_causes
@@ -52,7 +52,7 @@ def test_volume_attachment_causes(obj: dict[str, Any], causes: list[str]) -> Non
 
 def test_volume_attachment_spec_is_immutable() -> None:
     new, old = (attachment(persistentVolumeName=name) for name in "wv")
-    [cause] = validator_causes(validate_volume_attachment_update, new, old)
+    [cause] = validator_causes(STRATEGY.validate_update, new, old)
     assert cause.startswith('spec: Invalid value: {"Attacher":"a.b","Source":{"PersistentVolumeName":"w"')
     assert cause.endswith(": field is immutable")
 
