@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import traceback
 from collections.abc import Iterable
@@ -35,8 +36,6 @@ def load_plugin_class(name: str) -> type[Any]:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return "did you mean ...?" with the name that is most like `name`; "" if none is."""
-    import difflib
-
     lower = {candidate.lower(): candidate for candidate in known}
     similar = difflib.get_close_matches(name.lower(), lower, n=1)
     return f"did you mean {lower[similar[0]]!r}?" if similar else ""

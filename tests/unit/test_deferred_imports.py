@@ -32,9 +32,24 @@ DEFERRED = {
         "tempfile": 1.5,
         "urllib.request": 6.4,
     },
+    "scheduler": {
+        "aiohttp": 164.0,
+        "importlib": 8.1,
+        "kubeloop.scheduler.devices.cluster_devices": 55.2,
+        "kubeloop.scheduler.plugins.dynamic_resources.claim_binding": 62.4,
+        "kubeloop.scheduler.plugins.dynamic_resources.device_allocation": 58.5,
+        "kubeloop.tracing.recording.plugin_tracer": 8.6,
+    },
+    "tracing": {
+        "kubeloop.tracing.export.otlp_exporter": 16.8,
+        "kubeloop.tracing.export.sdk_exporter": 41.8,
+        "kubeloop.tracing.spans.observed_phases": 2.4,
+        "opentelemetry": 6.9,
+    },
 }
 """Modules that may be imported inside functions, by folder; CPU milliseconds that each adds to the imports of
-kubeloop.process.control_plane.control_plane (`http`: of kubeloop.kube.errors, which `--help` imports)."""
+kubeloop.process.control_plane.control_plane (`http`: of kubeloop.kube.errors, which `--help` imports; modules of
+devices: of kubeloop.scheduler.scheduler and the in-tree plugins)."""
 
 
 def module_of(statement: ast.Import | ast.ImportFrom) -> str:

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import base64
 import functools
+import gzip
+import hashlib
+import html
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -66,8 +70,6 @@ def served_files(path: str) -> dict[str, PageFile]:
 
 def self_contained_page(documents: Iterable[Mapping[str, Any]], *, kind: str, name: str, title: str) -> str:
     """Return the page with these traces embedded. kind, name: pod or owner of pods that is open at first; "": none."""
-    import html
-
     lines = []
     packed: dict[str, Mapping[str, Any]] = {}
     for document in documents:
@@ -113,20 +115,14 @@ def _page(*, policy: str, styles: str, data: str, scripts: str) -> str:
 
 def _packed(identity: str, value: Any) -> str:
     """Encode as JSON, gzip and base64, which contains no HTML."""
-    import gzip
-
     content = base64.b64encode(gzip.compress(msgspec.json.encode(value), compresslevel=6, mtime=0)).decode()
     return f'<script type="text/plain" id="{identity}">{content}</script>'
 
 
 def _hash(content: str) -> str:
-    import hashlib
-
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
 @functools.cache
 def _asset(name: str) -> str:
-    from importlib import resources
-
-    return resources.files("kubeloop.tracing.views").joinpath("assets", name).read_text(encoding="utf-8")
+    return Path(__file__).with_name("assets").joinpath(name).read_text(encoding="utf-8")
