@@ -53,9 +53,10 @@ from kubeloop.scheduler.plugins.priority_sort import PrioritySort
 from kubeloop.scheduler.pod_groups.group_conditions import PodGroupConditions
 from kubeloop.scheduler.pod_groups.pod_group_cycle import PodGroupCycle
 from kubeloop.scheduler.queue.nominator import Nominator
+from kubeloop.scheduler.queue.queue_settings import QueueObserver, QueueSettings
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, registered_actions, registrations
 from kubeloop.scheduler.queue.safe_sort import safe_sort_key
-from kubeloop.scheduler.queue.scheduling_queue import QueueObserver, QueueSettings, SchedulingQueue
+from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.scheduler_gauges import SchedulerGauges
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sized
+from itertools import chain
 
 from kubeloop.scheduler.api.extension_points import Plugin
 from kubeloop.scheduler.framework.runtime import Framework
@@ -22,19 +23,12 @@ class SchedulerGauges(ScrapeTimeMetrics):
         self._binding = binding
 
     def in_flight_events(self) -> Mapping[str, int]:
-        return Counter(_POPPED if kind == "pod" else name for kind, name in self._queue.in_flight_log())
+        return Counter(_POPPED if kind == "pod" else name for kind, name in self._queue.in_flight.log())
 
     def unschedulable_pods(self) -> Mapping[tuple[str, str], int]:
-        queue = self._queue
-        queued_pods = (
-            *queue.active_pods(),
-            *queue.backoff_pods(),
-            *queue.error_backoff_pods(),
-            *queue.unschedulable_pods(),
-        )
         return Counter(
             (plugin, queued.pod.spec.scheduler_name)
-            for queued in queued_pods
+            for queued in chain.from_iterable(self._queue.pending_pods())
             for plugin in queued.unschedulable_plugins | queued.pending_plugins
         )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from kubeloop.kube.objects.api_types import Pod
@@ -58,8 +59,8 @@ def compare(cache: Cache, queue: SchedulingQueue, nodes: Set[str], pods: Mapping
     missed: list[str] = []
     unknown = pods.keys() - cached
     if unknown:
-        queued_uids = {queued.uid for queued in _queued_pods(queue)}
-        in_flight = set(queue.in_flight_keys())
+        queued_uids = {queued.uid for queued in chain.from_iterable(queue.pending_pods())}
+        in_flight = set(queue.in_flight.keys())
         missed = [
             pods[uid].key
             for uid in unknown - queued_uids
@@ -75,13 +76,6 @@ def compare(cache: Cache, queue: SchedulingQueue, nodes: Set[str], pods: Mapping
 
 def _is_ours(pod: Pod, queue: SchedulingQueue) -> bool:
     return bool(pod.spec.node_name) or queue.has_profile(pod.spec.scheduler_name)
-
-
-def _queued_pods(queue: SchedulingQueue) -> Iterable[QueuedPodInfo]:
-    yield from queue.active_pods()
-    yield from queue.backoff_pods()
-    yield from queue.error_backoff_pods()
-    yield from queue.unschedulable_pods()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +105,14 @@ class CacheDump:
             )
             for info in cache.nodes()
         ]
-        unschedulable = queue.unschedulable_pods()
+        pending = queue.pending_pods()
         self._queue = {
-            "active": queue.active_pods(),
-            "backoff": [*queue.backoff_pods(), *queue.error_backoff_pods()],
-            "unschedulable": [queued for queued in unschedulable if not queued.gated],
-            "gated": [queued for queued in unschedulable if queued.gated],
+            "active": pending.active,
+            "backoff": [*pending.backoff, *pending.error_backoff],
+            "unschedulable": [queued for queued in pending.unschedulable if not queued.gated],
+            "gated": [queued for queued in pending.unschedulable if queued.gated],
         }
-        self._in_flight = queue.in_flight_keys()
+        self._in_flight = queue.in_flight.keys()
         self._scheduling_cycle = queue.scheduling_cycle
 
     def nodes(self) -> Iterator[dict[str, Any]]:

@@ -241,7 +241,7 @@ def _explain_queued(scheduler: Scheduler, pod: Pod, explanation: PodExplanation)
         explanation.queue = "in flight"
         explanation.summary = f"the pod is being bound to {assumed.spec.node_name if assumed else 'a node'}"
         return True
-    elif scheduler.queue.is_in_flight(pod.metadata.uid):
+    elif pod.metadata.uid in scheduler.queue.in_flight:
         explanation.queue = "in flight"
     return False
 

@@ -53,6 +53,7 @@ def test_named_files_exist(document: str) -> None:
         "scheduler/plugins/preemption",
         "scheduler/plugins/volumes",
         "scheduler/pod_groups",
+        "scheduler/queue",
     ],
 )
 def test_docstring_lists_all_modules(package: str) -> None:

@@ -12,8 +12,9 @@ from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.queue.nominator import Nominator
+from kubeloop.scheduler.queue.queue_settings import QueueSettings
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration, registrations
-from kubeloop.scheduler.queue.scheduling_queue import QueueSettings, SchedulingQueue
+from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 MS = 1_000_000
 ACTIONS = {events.action_name(action): action for action in ActionType} | {"Update": events.UPDATE, "All": events.ALL}
@@ -138,7 +139,7 @@ class RecordedSequence:
         """Assign events to hint entries, which are in event order; events without a registered rejector have none."""
         entries = iter(self.hints.entries)
         hint_map = self.queue._hint_maps["default-scheduler"]
-        for in_flight_event in self.queue._in_flight.events_since(queued.uid):
+        for in_flight_event in self.queue.in_flight.events_since(queued.uid):
             if any(
                 registration.plugin in queued.rejectors for registration in hint_map.matching(in_flight_event.event)
             ):
@@ -150,12 +151,12 @@ class RecordedSequence:
         queue = self.queue
         nominated = {node: [pod.key for pod in queue.nominator.pods_on(node)] for node in queue.nominator.nodes()}
         return {
-            "active": [queued.key for queued in queue.active_pods()],
-            "backoff": [queued.key for queued in queue.backoff_pods()],
-            "errorBackoff": [queued.key for queued in queue.error_backoff_pods()],
-            "unschedulable": sorted(queued.key for queued in queue.unschedulable_pods()),
-            "inFlight": sorted(queue.in_flight_keys()),
-            "inFlightEvents": [f"{kind} {label}" for kind, label in queue.in_flight_log()],
+            "active": [queued.key for queued in queue.pending_pods().active],
+            "backoff": [queued.key for queued in queue.pending_pods().backoff],
+            "errorBackoff": [queued.key for queued in queue.pending_pods().error_backoff],
+            "unschedulable": sorted(queued.key for queued in queue.pending_pods().unschedulable),
+            "inFlight": sorted(queue.in_flight.keys()),
+            "inFlightEvents": [f"{kind} {label}" for kind, label in queue.in_flight.log()],
             "schedulingCycle": queue.scheduling_cycle,
             **({"nominated": nominated} if nominated else {}),
         }
@@ -165,7 +166,7 @@ class RecordedSequence:
         queue_name, queued = entry if entry is not None else ("inFlight", self.popped[name])
         if queue_name == "gated":
             queue_name = "unschedulable"
-        if queued in self.queue.error_backoff_pods():
+        if queued in self.queue.pending_pods().error_backoff:
             queue_name = "errorBackoff"
         document = {
             "pod": queued.key,

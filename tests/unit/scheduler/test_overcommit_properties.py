@@ -391,7 +391,7 @@ class RandomCluster:
         scheduler.cache.check()
         scheduler.queue.check()
         assert scheduler.cache.assumed_pods() == []
-        assert scheduler.queue.in_flight_keys() == []
+        assert scheduler.queue.in_flight.keys() == []
         for pod in self.cluster.pods():
             if not pod.spec.node_name and pod.metadata.deletion_timestamp is None:
                 assert scheduler.queue.get(pod.key) is not None, f"{pod.key} is lost"

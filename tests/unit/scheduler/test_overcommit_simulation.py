@@ -82,7 +82,7 @@ async def test_no_node_is_overcommitted(cluster, scheduling, seed):
         scheduler.cache.check()
         scheduler.queue.check()
         assert scheduler.cache.assumed_pods() == []
-        assert scheduler.queue.in_flight_keys() == []
+        assert scheduler.queue.in_flight.keys() == []
         waiting = [pod for pod in cluster.pods() if not pod.spec.node_name]
         for pod in waiting:
             assert scheduler.queue.get(pod.key) is not None, f"seed {seed}: {pod.key} is lost"

@@ -194,7 +194,7 @@ async def test_binding_with_lost_response_counts_as_bound(cluster, scheduling):
         await asyncio.sleep(5)
         assert cluster.bindings == [("default/p", "n")]
         assert [reason for _, reason, _ in cluster.events] == ["Scheduled"]
-        assert scheduler.queue.in_flight_keys() == []
+        assert scheduler.queue.in_flight.keys() == []
         scheduler.cache.check()
 
 
@@ -210,7 +210,7 @@ async def test_pod_deleted_while_binding_is_forgotten(cluster, scheduling):
         await asyncio.sleep(5)
         assert cluster.bindings == []
         assert scheduler.queue.get("default/p") is None
-        assert scheduler.queue.in_flight_keys() == []
+        assert scheduler.queue.in_flight.keys() == []
 
 
 async def test_pod_that_another_scheduler_binds_meanwhile_is_not_requeued(cluster, scheduling):
@@ -226,7 +226,7 @@ async def test_pod_that_another_scheduler_binds_meanwhile_is_not_requeued(cluste
         cluster.pod("p")
         await asyncio.sleep(5)
         assert scheduler.queue.get("default/p") is None
-        assert scheduler.queue.in_flight_keys() == []
+        assert scheduler.queue.in_flight.keys() == []
         assert [(pod.key, pod.spec.node_name) for pod in scheduler.cache.pods().values()] == [("default/p", "other")]
         assert cluster.events == []
         assert cluster.patches == []

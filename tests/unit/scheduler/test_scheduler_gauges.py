@@ -54,7 +54,7 @@ def test_unschedulable_pods_are_counted_in_every_queue(queue: SchedulingQueue) -
     expected["NodeName", "default-scheduler"] = 2
     assert gauges(queue).unschedulable_pods() == expected
     queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
-    assert [queued.key for queued in queue.backoff_pods()] == ["default/a", "default/b"]
+    assert [queued.key for queued in queue.pending_pods().backoff] == ["default/a", "default/b"]
     assert gauges(queue).unschedulable_pods() == expected
 
 

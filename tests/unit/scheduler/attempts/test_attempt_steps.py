@@ -83,7 +83,7 @@ async def test_reserved_pod_is_assumed_and_no_longer_in_flight(clock):
     assert steps.steps.assume_and_reserve(steps.attempt, "a")
     assert (steps.attempt.node, steps.attempt.facts.result) == ("a", "scheduled")
     assert [pod.spec.node_name for pod in steps.cluster.cache.assumed_pods()] == ["a"]
-    assert not steps.queue.is_in_flight("p")
+    assert "p" not in steps.queue.in_flight
     assert steps.cluster.nominator.node_of("p") == ""
 
 
@@ -92,7 +92,7 @@ async def test_pod_that_is_in_the_cache_already_is_requeued(clock):
     steps.cluster.cache.add_pod(make_pod("p", "b"))
     assert not steps.steps.assume_and_reserve(steps.attempt, "a")
     assert steps.messages == ["pod p(default/p) is in the cache, so can't be assumed"]
-    assert not steps.queue.is_in_flight("p")
+    assert "p" not in steps.queue.in_flight
 
 
 @pytest.mark.parametrize("rejected", [True, False])

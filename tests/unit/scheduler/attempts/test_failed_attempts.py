@@ -63,7 +63,7 @@ async def test_attempt_that_ended_in_an_error_is_retried_after_backoff(failures:
     assert failures.queue_of("p") == "backoff"
     assert failures.messages == ["broken"]
     assert len(failures.patches) == 1
-    assert not failures.queue.is_in_flight("p")
+    assert "p" not in failures.queue.in_flight
 
 
 @pytest.mark.parametrize("change", ["deleted", "recreated", "bound"])
@@ -75,7 +75,7 @@ async def test_pod_that_changed_meanwhile_is_neither_requeued_nor_reported(failu
         failures.cluster.pods.put("default/p", make_pod("p", "n") if change == "bound" else make_pod("p", uid="new"))
     failures.failed.requeue(attempt, "broken")
     assert (failures.queue_of("p"), failures.messages, len(failures.patches)) == ("", [], 0)
-    assert not failures.queue.is_in_flight("p")
+    assert "p" not in failures.queue.in_flight
 
 
 @pytest.mark.parametrize("handler", ["not_reserved", "not_bound"])

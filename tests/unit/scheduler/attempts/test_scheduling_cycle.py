@@ -85,7 +85,7 @@ async def test_pod_is_assumed_and_in_flight_until_permitted(clock: Any, permit: 
     assert attempt is not None
     assert (attempt.node, attempt.pod_info.pod.spec.node_name, attempt.facts.result) == ("n", "n", "scheduled")
     assert [pod.key for pod in cycle.cluster.cache.assumed_pods()] == ["default/p"]
-    assert cycle.queue.is_in_flight("p") is in_flight
+    assert ("p" in cycle.queue.in_flight) is in_flight
     assert (cycle.waiting_pods.get("p") is not None) is in_flight
 
 
@@ -108,7 +108,7 @@ async def test_pod_without_a_feasible_node_is_unschedulable(clock: Any, nodes: l
     cycle, pod = Cycle(clock, *map(make_node, nodes)), make_pod("p", cpu="5")
     assert await cycle.run(pod) is None
     assert [text.startswith(message) for text in cycle.messages] == [True]
-    assert not cycle.queue.is_in_flight("p")
+    assert "p" not in cycle.queue.in_flight
 
 
 async def test_exception_costs_the_attempt_only(clock: Any, caplog: Any) -> None:
@@ -128,7 +128,7 @@ async def test_pod_being_deleted_is_skipped_with_an_event(clock: Any) -> None:
     pod = replace(pod, metadata=replace(pod.metadata, deletion_timestamp=clock.now()))
     assert await cycle.run(pod) is None
     assert cycle.messages == ["skip schedule deleting pod: default/p"]
-    assert not cycle.queue.is_in_flight("p")
+    assert "p" not in cycle.queue.in_flight
 
 
 async def test_assumed_pod_is_skipped(clock: Any) -> None:
@@ -136,7 +136,7 @@ async def test_assumed_pod_is_skipped(clock: Any) -> None:
     cycle.cluster.cache.assume_pod(PodInfo(make_pod("p", "n")))
     assert await cycle.run(make_pod("p")) is None
     assert cycle.messages == []
-    assert not cycle.queue.is_in_flight("p")
+    assert "p" not in cycle.queue.in_flight
 
 
 async def test_cycle_waits_for_a_pod(clock: Any) -> None:

@@ -45,7 +45,7 @@ async def test_pods_of_all_queues_are_known(cluster, scheduling):
     async with scheduling() as scheduler:
         cluster.pod("p", cpu="1")
         pods = {pod.metadata.uid: pod for pod in cluster.pods()}
-        while not scheduler.queue.active_pods():
+        while not scheduler.queue.pending_pods().active:
             await asyncio.sleep(0)
         assert not compare(scheduler.cache, scheduler.queue, set(), pods)
 

@@ -324,4 +324,4 @@ async def test_pod_deleted_while_waiting_for_permit(cluster, scheduling):
         cluster.delete_pod("default/p")
         await asyncio.sleep(1)
         assert scheduler.cache.pods() == {}
-        assert scheduler.queue.in_flight_keys() == []
+        assert scheduler.queue.in_flight.keys() == []

@@ -344,7 +344,7 @@ async def test_failure_after_reserve_is_undone(cluster, scheduling, plugin_profi
         assert plugin.handle.waiting_pod(pod.metadata.uid) is None
         assert scheduler.cache.pods() == {}
         assert [reason for _, reason, _ in cluster.events] == ["FailedScheduling"]
-        assert scheduler.queue.in_flight_keys() == []
+        assert scheduler.queue.in_flight.keys() == []
 
 
 async def test_post_filter_error_is_added_to_the_reasons(cluster, scheduling, plugin_profile):

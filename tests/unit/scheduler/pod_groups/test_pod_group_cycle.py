@@ -251,7 +251,7 @@ async def test_members_of_one_group_have_one_scheduler(cluster: Any, scheduling:
         (message,) = messages(cluster, "a")
         assert message.startswith("all pods in a single pod group should have the same .spec.schedulerName set, got: ")
         assert messages(cluster, "b") == [message]
-        assert scheduler.queue.in_flight_keys() == []
+        assert scheduler.queue.in_flight.keys() == []
 
 
 async def test_deleted_member_is_skipped(cluster: Any, scheduling: Any) -> None:
@@ -264,7 +264,7 @@ async def test_deleted_member_is_skipped(cluster: Any, scheduling: Any) -> None:
         await asyncio.sleep(1)
         assert nodes_of(cluster, "a b c") == ["", "n", "n"]
         assert messages(cluster, "a") == ["skip schedule deleting pod: default/a"]
-        assert scheduler.queue.in_flight_keys() == []
+        assert scheduler.queue.in_flight.keys() == []
 
 
 async def test_error_of_a_plugin_fails_the_whole_group(cluster: Any, scheduling: Any) -> None:
@@ -432,7 +432,7 @@ async def test_other_tasks_run_during_a_long_cycle(cluster: Any, scheduling: Any
         assert scheduler.cache.sizes() == (1, 3, 0)
         scheduler.cache.check()
         scheduler.cache.pod_groups.check()
-        assert scheduler.queue.in_flight_keys() == []
+        assert scheduler.queue.in_flight.keys() == []
 
 
 async def test_member_of_an_unknown_group_fails(cluster: Any, scheduling: Any) -> None:
@@ -552,7 +552,7 @@ async def test_status_update_during_the_cycle_restores_no_nomination(
         while not scheduler.awaits_call:
             await asyncio.sleep(0)
         cluster.change_pod("default/m19", status={"phase": "Pending", "nominatedNodeName": "n"})
-        while scheduler.queue.is_in_flight(uid):
+        while uid in scheduler.queue.in_flight:
             if scheduler.listers.pods.get("default/m19").status.nominated_node_name:
                 nominations.append(scheduler.queue.nominator.node_of(uid))
             await asyncio.sleep(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import Any
 
 from hypothesis import given, settings
@@ -13,8 +14,9 @@ from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ClusterEvent, Hint
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.queue.nominator import Nominator
+from kubeloop.scheduler.queue.queue_settings import QueueSettings
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration
-from kubeloop.scheduler.queue.scheduling_queue import QueueSettings, SchedulingQueue
+from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 SECOND = 1_000_000_000
 
@@ -116,13 +118,13 @@ def test_each_pod_is_in_exactly_one_queue(steps, pops_from_backoff):
             case "wait":
                 model.now_ns += number * SECOND
         queue.check()
-        assert sorted(queue.in_flight_keys()) == sorted(in_flight)
+        assert sorted(queue.in_flight.keys()) == sorted(in_flight)
         for key in model.pods:
             assert (queue.get(key) is not None) != (key in in_flight), key
-    waiting = [*queue.active_pods(), *queue.backoff_pods(), *queue.error_backoff_pods(), *queue.unschedulable_pods()]
+    waiting = [*chain.from_iterable(queue.pending_pods())]
     assert {queued.key for queued in waiting} == model.pods.keys() - in_flight.keys()
     if not in_flight:
-        assert queue.in_flight_log() == []
+        assert list(queue.in_flight.log()) == []
 
 
 def test_backoff_doubles_up_to_maximum():
@@ -208,19 +210,20 @@ async def test_event_for_many_pods_is_processed_in_slices():
         queue.add(model.pod(f"p{number}", priority=number))
     for _ in range(count):
         model.fail("NodeResourcesFit")
-    first_unschedulable = queue.unschedulable_pods()[0].pod.metadata.name
+    first_unschedulable = queue.pending_pods().unschedulable[0].pod.metadata.name
     queue.delete(model.pods[f"n/p{count - 1}"])
     model.now_ns += 60 * SECOND
     running = asyncio.create_task(queue.run())
     await asyncio.sleep(0)
+    await asyncio.sleep(0)  # the tasks of run() start
     queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
     assert first_unschedulable == f"p{count - 1}"
-    assert 0 < len(queue.unschedulable_pods()) < count - 1
+    assert 0 < len(queue.pending_pods().unschedulable) < count - 1
     assert queue.pop() is None, "pods that are not moved yet may have a higher priority"
     while (popped := queue.pop()) is None:
         await asyncio.wait_for(queue.wait(), 60)
     assert popped.pod.metadata.name == f"p{count - 2}"
-    assert not queue.unschedulable_pods()
+    assert not queue.pending_pods().unschedulable
     queue.check()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -234,7 +237,7 @@ async def test_event_is_processed_at_once_if_run_is_not_running():
         model.fail("NodeResourcesFit")
     model.now_ns += 60 * SECOND
     model.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
-    assert not model.queue.unschedulable_pods()
+    assert not model.queue.pending_pods().unschedulable
 
 
 def test_pod_is_popped_from_backoff_only_if_the_gate_is_on():
@@ -283,7 +286,7 @@ def test_specific_pod_is_popped_from_any_queue():
     assert [model.queue_of(name) for name in names] == list(names)
     popped = [model.queue.pop_specific(model.pods[f"n/{name}"]) for name in names]
     assert [queued is not None and queued.attempts for queued in popped] == [1, 2, 2, False]
-    assert model.queue.in_flight_keys() == ["n/active", "n/backoff", "n/unschedulable"]
+    assert model.queue.in_flight.keys() == ["n/active", "n/backoff", "n/unschedulable"]
     assert model.queue.pop_specific(model.pods["n/active"]) is None
     assert model.queue.scheduling_cycle == 5
     model.queue.check()
@@ -307,5 +310,5 @@ def test_activating_a_member_in_flight_logs_no_event():
         model.queue.add(model.pod("p", schedulingGroup=group))
         model.queue.pop()
         model.queue.activate([model.pods["n/p"]])
-        logged = [kind for kind, _ in model.queue.in_flight_log()]
+        logged = [kind for kind, _ in model.queue.in_flight.log()]
         assert logged == (["pod", "event"] if group is None else ["pod"])
