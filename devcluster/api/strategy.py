@@ -84,9 +84,8 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     owns_spec: bool = True
     owns_status: bool = False
     """Fields of the status that are sent through the object itself have an owner, although they are not stored."""
-    owns_status_metadata: bool = True
-    """Metadata that is written with the status has an owner, except `unowned_in_status`."""
-    unowned_in_status: tuple[str, ...] = ()
+    unowned: Mapping[str, JSON] = {}
+    """Further fields without owner by the subresource through which they are sent, as in fieldsV1 of managedFields."""
 
     # --- feature gates
 
@@ -110,8 +109,9 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     prepare_status: Callable[[JSON, JSON, Write], None] | None = None
     prepare_subresources: Mapping[str, Callable[[JSON, JSON, Write], JSON]] = {}
     """Functions that return the object which a write to another subresource stores."""
-    status_metadata: tuple[str, ...] = ("labels", "annotations", "finalizers", "ownerReferences", "managedFields")
-    """Fields of metadata that a write of the status changes."""
+    status_metadata: tuple[str, ...] | None = ("labels", "annotations", "finalizers", "ownerReferences")
+    """Fields of metadata, beside managedFields, that a write of the status changes. None: those that are validated,
+    such as the uid, are not even compared with the stored ones."""
 
     # --- validation
 

@@ -254,7 +254,7 @@ class ServedVersion:
             prepare_create=self._prepare_create,
             sets_initial_status=True,
             prepare_update=_prepare_update,
-            prepare_subresources={"status": _prepare_status},
+            status_metadata=None,
             warnings=finalizer_warnings,
             status_warnings=finalizer_warnings,
             cells=self._cells,
@@ -385,16 +385,6 @@ def _prepare_update(obj: JSON, old: JSON, _write: Write) -> None:
     """Increase the generation if anything but metadata changed."""
     if any(obj.get(name) != old.get(name) for name in {*obj, *old} if name != "metadata"):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-
-
-def _prepare_status(obj: JSON, old: JSON, _write: Write) -> JSON:
-    """Return the old object with the new status and managedFields."""
-    metadata = {name: value for name, value in old["metadata"].items() if name != "managedFields"}
-    if "managedFields" in obj["metadata"]:
-        metadata["managedFields"] = obj["metadata"]["managedFields"]
-    result = {**old, "metadata": metadata}
-    result.pop("status", None)
-    return {**result, "status": obj["status"]} if "status" in obj else result
 
 
 def _deprecation(definition: JSON, spec: JSON, resource: Resource[JSON]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
@@ -34,9 +34,6 @@ from kubeloop.kube.json_object import JSON, sorted_map
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.uids import NAME_SUFFIX_LENGTH, name_suffix
 from kubeloop.kube.validation.field_errors import quoted
-
-if TYPE_CHECKING:
-    from kubeloop.devcluster.admission.policies.attributes import Operation
 
 _SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
 _MAX_GENERATED_NAME = 63
@@ -62,7 +59,7 @@ class ObjectWriter:
     """Writes of one server.
 
     A write is computed from the stored version, which may take slow work, and stored if that version is still the
-    present one. Source: etcd3 store's GuaranteedUpdate.
+    present one. policies: those of the server. Source: etcd3 store's GuaranteedUpdate.
     """
 
     def __init__(
@@ -78,7 +75,7 @@ class ObjectWriter:
         self._fields = DisabledFields(gates)
         self._error_list = error_list_type(gates)
         self._admission = admission
-        self._policies = policies
+        self.policies = policies
         self._allocators = allocators
 
     async def create(self, context: RequestContext, body: Body, writer: Writer) -> JSON:
@@ -110,7 +107,7 @@ class ObjectWriter:
         metadata["creationTimestamp"] = context.now()
         if strategy.admit_create is not None:
             strategy.admit_create(self._admission, context, obj)
-        policies = self._policies if self._policies.apply_to(context) else None
+        policies = self.policies if self.policies.apply_to(context) else None
         if policies is not None:
             await self._mutate(policies, context, strategy, obj)
         is_generated = not metadata.get("name") and bool(metadata.get("generateName"))
@@ -177,14 +174,15 @@ class ObjectWriter:
         preparation.drop_empty_lists(served, obj)
         if strategy.admit_update is not None and not subresource:
             strategy.admit_update(self._admission, obj, old)
-        policies = self._policies if self._policies.apply_to(context) else None
-        if policies is not None:
+        policies = self.policies if self.policies.apply_to(context) else None
+        if policies is not None and subresource != "scale":
             await self._mutate(policies, context, strategy, obj, old)
         allocator = None if subresource else self._allocators.get(resource)
         write = self._write(context, writer)
         if subresource not in ("", "scale"):
             obj = preparation.prepare_for_subresource_update(strategy, obj, old, subresource, write, self._fields)
-            if metadata.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:  # refused by validation
+            uid = old["metadata"]["uid"]
+            if strategy.status_metadata is not None and metadata.get("uid", uid) != uid:  # refused by validation
                 obj["metadata"] = {**obj["metadata"], "uid": metadata["uid"]}
         else:
             if allocator is not None:
@@ -250,16 +248,15 @@ class ObjectWriter:
 
         old: the object before an update, None for a create. Raises StatusError.
         """
-        operation: Operation = "CREATE" if old is None else "UPDATE"
-        reinvocations = await policies.mutate(context, operation, obj, old)
-        if reinvocations is None:
-            return
-        if old is None:
-            if strategy.admit_create is not None:
-                strategy.admit_create(self._admission, context, obj)
-        elif strategy.admit_update is not None and not context.info.subresource:
-            strategy.admit_update(self._admission, obj, old)
-        await policies.mutate(context, operation, obj, old, reinvocations)
+
+        def admit() -> None:
+            if old is None:
+                if strategy.admit_create is not None:
+                    strategy.admit_create(self._admission, context, obj)
+            elif strategy.admit_update is not None and not context.info.subresource:
+                strategy.admit_update(self._admission, obj, old)
+
+        await policies.mutate(context, "CREATE" if old is None else "UPDATE", obj, old, admit)
 
     def _generated_name(self, context: RequestContext, served: ServedResource, prefix: str) -> str:
         """Return a free name with a random suffix of five characters. Raises StatusError after some attempts."""

@@ -6,6 +6,7 @@ Source: pkg/registry/core/pod/rest and storage of v1.36.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
@@ -98,6 +99,7 @@ class PodSubresources:
             raise errors.bad_request("name in URL does not match name in Binding object")
         if info.name:
             self._admission.admit_binding(body.obj)
+        await self._policies.mutate(context, "CREATE", body.obj, None, partial(self._admission.admit_binding, body.obj))
         await self._policies.check(context, "CREATE", body.obj, None)
         self._binder.bind(name, info.namespace, body.obj, dry_run=context.dry_run)
         return encode_response(201, _CREATED, output)
@@ -107,6 +109,7 @@ class PodSubresources:
         output = negotiate_output(request.headers.get("accept", ""), has_table=False)
         read_dry_run(request, "CreateOptions")
         body = self._read(context, _EVICTION, also=_EVICTION_VERSIONS)
+        await self._policies.mutate(context, "CREATE", body.obj, None)
         if body.obj["metadata"].get("name", "") != info.name:
             raise errors.bad_request("name in URL does not match name in Eviction object")
         options = body.obj.get("deleteOptions") or {}

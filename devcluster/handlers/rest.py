@@ -268,7 +268,7 @@ class Rest:
             configuration["metadata"].pop("namespace", None)
         if before is not None and not configuration["metadata"].get("name"):
             configuration["metadata"]["name"] = info.name  # optional in a configuration for an existing object
-        check_names(info, {"metadata": {**configuration["metadata"]}})
+        named = {"metadata": {**configuration["metadata"]}}
         if is_bare:
             del configuration["metadata"]  # an empty map would be an owned field
         if before is None and (uid := configuration["metadata"].get("uid")):
@@ -276,6 +276,7 @@ class Rest:
             raise errors.conflict(resource, info.name, reason)
         live = None if before is None else from_stored(target, before.object)
         obj = apply_configuration(target, live, configuration, apply_options(context))
+        check_names(info, named)  # after conflicts, as in kube-apiserver
         request.warnings += repeated_key_warnings(repeated, mode)
         writer = Writer(request.option("fieldManager"), applied=True, user=request.user)
         body = self._with_defaults(context, Body(decoding.normalize(resource, obj), sent=obj))
@@ -391,6 +392,7 @@ class Rest:
             raise errors.bad_request(OTHER_NAMESPACE)
         default_token_duration(body.obj)
         track_create(_TOKEN_REQUESTS, body.obj, writer_of(request), context.now, subresource="token")
+        await self._policies.mutate(context, "CREATE", body.obj, None)
         unchecked_uid = ""
         if not self._authentication.checks_account_uid:
             unchecked_uid = body.obj["metadata"].pop("uid", "")

@@ -1,8 +1,8 @@
 """The scale subresource: read and write the autoscaling/v1 Scale of an object, and carry field ownership across.
 
 The owner of a Scale's spec.replicas owns the corresponding field of the object: owners are copied from the object to
-the Scale before a write, and back afterwards. For custom resources v1.36 cannot convert some Scales: a PUT without kind
-leaves the replicas without owner, and an apply that changes them is refused.
+the Scale before a write, and back afterwards. For custom resources v1.36 cannot convert some Scales: a PUT without
+apiVersion leaves the replicas without owner, and an apply that changes them is refused.
 
 Source: apimachinery pkg/util/managedfields/scalehandler.go, pkg/registry/apps/*/storage of v1.36.
 """
@@ -58,7 +58,7 @@ _UNREGISTERED_SCALE = (
     "no kind is registered for the type v1.Scale in scheme "
     '"k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781"'
 )
-"""v1.36's message for any strict decoding error of a custom resource's Scale."""
+"""v1.36's message for any decoding error of a custom resource's Scale."""
 
 
 def scaled(served: ServedResource, obj: JSON, scale: JSON) -> JSON:
@@ -108,13 +108,13 @@ async def update_scale(context: RequestContext, writing: ObjectWriter, before: S
     """Replace the Scale of `before` and return the new one. Raises StatusError, Outdated."""
     request, info = context.request, context.info
     context.dry_run, mode = read_dry_run(request, "UpdateOptions"), field_validation(request, "UpdateOptions")
-    if mode == "Strict" and info.served.crd_version is not None:
-        body = read_object(request, SCALE, "Warn")
-        if body.warnings:
-            raise errors.bad_request(_UNREGISTERED_SCALE)
-    else:
+    try:
         body = read_object(request, SCALE, mode)
-        request.warnings += body.warnings
+    except errors.StatusError as error:
+        if error.code == 400 and info.served.crd_version is not None:
+            raise errors.bad_request(_UNREGISTERED_SCALE) from error
+        raise
+    request.warnings += body.warnings
     check_names(info, body.obj)
     before = await _existing(info, before)
     if uid := body.obj["metadata"].get("uid"):
@@ -159,6 +159,7 @@ async def _write_scale(context: RequestContext, writing: ObjectWriter, before: S
     """Store the replicas and field owners of a Scale in its object, and return the new Scale."""
     request, target, crd_version = context.request, context.info.served, context.info.served.crd_version
     live = from_stored(target, before.object)
+    await writing.policies.mutate(context, "UPDATE", scale, live)
     updated = scaled(target, live, scale) if crd_version is None else crd_version.scale.apply(live, scale)
     now_owned = owners_of_object(
         live["metadata"].get("managedFields", []),
@@ -179,11 +180,11 @@ def _applied(context: RequestContext, old: JSON, mode: FieldValidation) -> Body:
     configuration, repeated = read_configuration(request.body, SCALE)
     configuration["metadata"] = configuration.get("metadata") or {}
     configuration["metadata"].setdefault("name", info.name)
-    check_names(info, {"metadata": {**configuration["metadata"]}})
     crd_version = info.served.crd_version is not None
     if crd_version and "managedFields" not in old["metadata"]:
         raise errors.internal(f"failed to create manager for existing fields: {_not_converted('live', '/')}")
     obj = apply_configuration(SCALES, old, configuration, apply_options(context))
+    check_names(info, {"metadata": {**configuration["metadata"]}})
     if crd_version and without_managed_fields(obj) != without_managed_fields(old):
         metadata = configuration["metadata"]
         raise errors.internal(_not_converted("new", f"{metadata.get('namespace', '')}/{metadata['name']}"))
@@ -191,9 +192,8 @@ def _applied(context: RequestContext, old: JSON, mode: FieldValidation) -> Body:
 
 
 def _is_untyped(request: Request) -> bool:
-    """Return True if the body lacks kind or apiVersion."""
-    document = parse_body(request)[0] or {}
-    return not (document.get("kind") and document.get("apiVersion"))
+    """Return True if the body lacks its apiVersion."""
+    return not (parse_body(request)[0] or {}).get("apiVersion")
 
 
 def _not_converted(which: str, named: str) -> str:

@@ -393,16 +393,9 @@ def owned_fields(served: ServedResource, fields: Fields, *, subresource: str) ->
         result.pop("f:status", None)
     if subresource == "status" or not strategy.owns_spec:
         result.pop("f:spec", None)
-    if subresource == "status":
-        owned_metadata = {
-            name: inner
-            for name, inner in result.get("f:metadata", {}).items()
-            if name not in strategy.unowned_in_status
-        }
+    if subresource == "status" and not strategy.status_metadata:
         result.pop("f:metadata", None)
-        if owned_metadata and strategy.owns_status_metadata:
-            result["f:metadata"] = owned_metadata
-    return result
+    return remove_subtrees(result, strategy.unowned.get(subresource, _NO_FIELDS))
 
 
 # --- sets from objects ------------------------------------------------------------------------------------------------

@@ -138,14 +138,14 @@ def prepare_for_subresource_update(
     else:
         result.pop(written_field, None)
     metadata = result["metadata"] = dict(old["metadata"])
-    for field in strategy.status_metadata:
+    for field in (*(strategy.status_metadata or ()), "managedFields"):
         if field in obj["metadata"]:
             metadata[field] = obj["metadata"][field]
         else:
             metadata.pop(field, None)
-    if "deletionGracePeriodSeconds" in obj["metadata"]:  # validation reports a change
-        metadata["deletionGracePeriodSeconds"] = obj["metadata"]["deletionGracePeriodSeconds"]
-    retained = "deletionTimestamp" in old["metadata"] or "ownerReferences" not in strategy.status_metadata
+    if "deletionGracePeriodSeconds" in obj["metadata"] and strategy.status_metadata is not None:
+        metadata["deletionGracePeriodSeconds"] = obj["metadata"]["deletionGracePeriodSeconds"]  # validation reports it
+    retained = "deletionTimestamp" in old["metadata"] or "ownerReferences" not in (strategy.status_metadata or ())
     if "deletionTimestamp" in obj["metadata"] and not retained:
         metadata["deletionTimestamp"] = obj["metadata"]["deletionTimestamp"]
     if written_field == "status":

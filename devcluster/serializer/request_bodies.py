@@ -250,10 +250,12 @@ def check_type_meta(obj: JSON) -> None:
 
 
 def check_kind(obj: JSON, resource: Resource[Any], equivalent_versions: Sequence[str] = ()) -> None:
-    """Set missing kind and apiVersion, and check present ones. Raises StatusError 400.
+    """Set a missing kind, and a missing apiVersion but of custom resources. Raises StatusError 400 for others.
 
     equivalent_versions: further apiVersions whose objects have the same form as the resource's.
     """
+    if isinstance(resource, CustomResource) and not obj.get("apiVersion"):
+        raise resource.rules.wrong_kind(obj)
     kind = obj.get("kind") or resource.kind
     api_version = obj.get("apiVersion") or resource.api_version
     if kind == resource.kind and api_version in equivalent_versions:
@@ -319,6 +321,8 @@ def read_object(
             value = decoding.json_kind(raw)
             raise ValueError(f"{TYPE_META_ERROR}: json: cannot unmarshal {value} into Go value of {TYPE_META_GO_TYPE}")
         check_type_meta(raw)
+        if isinstance(resource, CustomResource) and not raw.get("kind"):
+            raise ValueError(f"Object 'Kind' is missing in '{request.body.decode(errors='replace')}'")
     except ProtobufError as error:
         api_version, kind = error.of
         if not kind:

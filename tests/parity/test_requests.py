@@ -11,20 +11,15 @@ import json
 import random
 import re
 import time
-from base64 import b64encode
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import quote
+from typing import Any
 
 import pytest
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from support.apiserver.http_api import JSON_TYPE, HttpApi, ServerPair, response_when_served, server_pair
 from support.comparison.custom_resource_requests import Step
@@ -37,6 +32,8 @@ from support.comparison.differential import (
     update_requests,
     valid_objects,
 )
+from support.comparison.same_responses import Request, check_responses
+from support.objects.certificate_requests import certificate, signing_request
 from support.objects.token_volumes import masked_token_volumes
 
 SEED = 20
@@ -53,16 +50,6 @@ WITH_STATUS = """
 CronJob DaemonSet Deployment HorizontalPodAutoscaler Ingress Job Node PersistentVolume PersistentVolumeClaim
 PodDisruptionBudget ReplicaSet ReplicationController ResourceQuota Service ServiceCIDR StatefulSet VolumeAttachment
 """.split()  # noqa: SIM905 - as above
-
-
-class Request(NamedTuple):
-    """A request. A body that is text is sent unchanged."""
-
-    method: str
-    path: str
-    body: Any = None
-    content_type: str = JSON_TYPE
-    accept: str = JSON_TYPE
 
 
 @pytest.fixture(scope="module")
@@ -99,72 +86,6 @@ def namespace(servers) -> str:
                 break
             time.sleep(0.1)
     return "odd"
-
-
-def check_responses(servers: ServerPair, requests: Iterable[Request]) -> None:
-    """Send all requests to both servers. Raises AssertionError with every request whose responses differ."""
-    requests = list(requests)
-
-    def responses(server: HttpApi) -> list[Any]:
-        return [_comparable(server, request) for request in requests]
-
-    with ThreadPoolExecutor(2) as executor:
-        real, ours = executor.map(responses, (servers.real, servers.ours))
-    different = [
-        f"{request}\n  real {json.dumps(real_response)}\n  ours {json.dumps(our_response)}"
-        for request, real_response, our_response in zip(requests, real, ours, strict=True)
-        if real_response != our_response
-    ]
-    assert not different, f"{len(different)} of {len(requests)}:\n" + "\n".join(different)
-
-
-def _comparable(server: HttpApi, request: Request) -> Any:
-    path = quote(request.path, safe="/?&=%,*~()!$;")
-    response = server.request(request.method, path, request.body, request.content_type, request.accept)
-    content = response.content
-    if type(content) is str and "json" in response.media_type:
-        content = [json.loads(line) for line in content.splitlines()]
-    warnings = [_masked(warning) for warning in sorted(response.warnings)]
-    return [response.status, response.media_type, warnings, _masked(masked_token_volumes(content))]
-
-
-_MASKS = (
-    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "(uid)"),
-    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| \+0000 UTC)"), "(time)"),
-    (re.compile(r"127\.0\.0\.1:\d+"), "(server)"),
-    (re.compile(r' in scheme "[^"]*"'), ""),
-    (re.compile(r"StorageError: invalid object, .*? AdditionalErrorMsg: "), ""),
-    (re.compile(r'Invalid value: "\{.*\}": ', re.DOTALL), "Invalid value: (an object): "),
-    (re.compile(r"(?<=ResourceVersion in object meta: )\d+|(?<=, current: )\d+|(?<= in record \()\d+"), "(version)"),
-    (re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]+"), "(token)"),
-    (re.compile(r"(g-|y{58})[bcdfghjklmnpqrstvwxz2456789]{5}\b"), r"\1(generated)"),
-)
-
-
-_AGE = re.compile(r"(\d+m)?\d+s")  # the servers may process a request in different seconds
-
-
-def _sorted_text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
-
-
-def _masked(value: Any, field: str = "") -> Any:
-    """Return a value without generated parts, and with sorted managed fields and causes."""
-    if type(value) is dict:
-        return {name: _masked(inner, name) for name, inner in value.items()}
-    if type(value) is list:
-        inner = [_masked(item, "cell" if field == "cells" else "") for item in value]
-        return sorted(inner, key=_sorted_text) if field in ("managedFields", "causes") else inner
-    if field in ("resourceVersion", "continue") and value not in ("", "0"):
-        return "(version)"
-    if field == "retryAfterSeconds":  # of a storage that is initialized, it grows with time
-        return "(seconds)"
-    if field == "cell" and type(value) is str and _AGE.fullmatch(value):
-        return "(age)"
-    if type(value) is str:
-        for pattern, replacement in _MASKS:
-            value = pattern.sub(replacement, value)
-    return value
 
 
 DEPLOYMENT = {
@@ -516,11 +437,7 @@ def test_strict_errors_of_patches_are_in_the_order_of_kube_apiserver(servers, na
 
 def test_approval_of_a_signing_request_matches_kube_apiserver(servers):
     path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "user")])
-    signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
-    request = b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
-    spec = {"signerName": "example.com/signer", "request": request, "usages": ["client auth"]}
+    spec = signing_request(signer="example.com/signer", usages=["client auth"])["spec"]
     approved = {"type": "Approved", "status": "True", "reason": "r", "lastUpdateTime": "2026-01-01T00:00:00Z"}
     merge = "application/merge-patch+json"
     conditions = [{"type": "Approved", "status": "True", "reason": "other"}, {"type": "Mine", "status": "True"}]
@@ -539,6 +456,53 @@ def test_approval_of_a_signing_request_matches_kube_apiserver(servers):
             Request("GET", f"{path}/c"),
         ],
     )
+
+
+def test_invalid_signing_requests_match_kube_apiserver(servers):
+    path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+    valid = signing_request(signer="example.com/signer")["spec"]
+    specs: list[dict[str, Any]] = [
+        {},
+        {"request": ""},
+        {"request": b64encode(b"x").decode()},
+        {"request": certificate(datetime(2030, 1, 1, tzinfo=UTC))},
+        {"usages": []},
+        {"usages": ["client auth", "x", "client auth", "s/mime", "x"]},
+        *({"signerName": name} for name in ("", "a", "a/b", "A.b/c", "a.b/c/d", "a.b/C", f"{'a.' * 130}b/c", "a.b/")),
+        {"signerName": "kubernetes.io/legacy-unknown"},
+        {"expirationSeconds": 599},
+        {"expirationSeconds": 600},
+    ]
+    requests = [
+        Request("POST", f"{path}?dryRun=All", {"metadata": {"name": "A:1"}, "spec": {**valid, **spec} if spec else {}})
+        for spec in specs
+    ]
+    stored = [
+        Request("POST", path, {"metadata": {"name": "invalid"}, "spec": valid}),
+        Request("PATCH", f"{path}/invalid/status", {"status": {"conditions": [CONDITION]}}, MERGE_PATCH),
+    ]
+    pem = certificate(datetime(2030, 1, 1, tzinfo=UTC))
+    conditions: list[list[dict[str, str]]] = [
+        [{"type": "", "status": ""}],
+        [{"type": "Approved", "status": "False"}],
+        [{"type": "Approved", "status": "True"}, {"type": "Denied", "status": "True"}],
+        [{"type": "Approved", "status": "True"}, {"type": "Approved", "status": "True"}],
+        [{"type": "X", "status": "x"}, {"type": "X", "status": "True"}],
+        [],
+    ]
+    statuses: list[dict[str, Any]] = [{"conditions": [CONDITION, *more] if more else []} for more in conditions]
+    texts = (b"x", b"-----BEGIN X-----\n-----END X-----\n", b64decode(pem), b64decode(pem) + b"x")
+    statuses += [{"certificate": b64encode(text).decode()} for text in texts]
+    writes = [
+        (subresource, status) for status in statuses for subresource in ("status?dryRun=All", "approval?dryRun=All")
+    ]
+    writes += [("status", {"certificate": text}) for text in (pem, None)]
+    stored += [Request("PATCH", f"{path}/invalid/{name}", {"status": status}, MERGE_PATCH) for name, status in writes]
+    check_responses(servers, [*requests, *stored])
+
+
+CONDITION = {"type": "Failed", "status": "True"}
+MERGE_PATCH = "application/merge-patch+json"
 
 
 def test_applied_objects_have_the_bytes_of_kube_apiserver(servers, namespace):
@@ -608,104 +572,3 @@ def _maps(content: Any) -> Any:
         return None
     maps = ("labels", "matchLabels", "limits", "requests")
     return {name: [*value] if name in maps else _maps(value) for name, value in content.items()}
-
-
-@pytest.fixture(scope="module")
-def subresources(servers, namespace) -> list[Request]:
-    """Create objects and a policy that denies a label; return a valid write to each of their subresources."""
-    core, apps = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}/deployments"
-    resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
-    spec = {"automountServiceAccountToken": False, "containers": [{"name": "c", "image": "i", "resources": resources}]}
-    admission = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
-    rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": ["*/*"]}
-    expression = "!has(object.metadata.labels) || !('denied' in object.metadata.labels)"
-    policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": expression}]}
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "user")])
-    signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
-    pem = b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
-    signing = {"signerName": "example.com/signer", "request": pem, "usages": ["client auth"]}
-    certificates = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-    setup = [
-        Request("POST", f"{core}/pods", {"metadata": {"name": "placed"}, "spec": {"nodeName": "n", **spec}}),
-        Request("POST", f"{core}/pods", {"metadata": {"name": "free"}, "spec": spec}),
-        Request("POST", certificates, {"metadata": {"name": "subresource"}, "spec": signing}),
-        Request("POST", f"{admission}ies", {"metadata": {"name": "deny"}, "spec": policy}),
-        Request(
-            "POST",
-            f"{admission}ybindings",
-            {"metadata": {"name": "deny"}, "spec": {"policyName": "deny", "validationActions": ["Deny"]}},
-        ),
-    ]
-    for request in setup:
-        for server in (servers.real, servers.ours):
-            response = server.request(request.method, request.path, request.body)
-            assert response.status == 201, response.content
-    denied = {"metadata": {"name": "denied", "labels": {"denied": ""}}}
-    while servers.real.request("POST", f"{core}/configmaps?dryRun=All", denied).status == 201:
-        time.sleep(0.1)  # the policy takes effect with a delay
-    merge, strategic = "application/merge-patch+json", "application/strategic-merge-patch+json"
-    resized = {"name": "c", "resources": {"requests": {"cpu": "500m"}}}
-    named = {"namespace": namespace}
-    approved = [{"type": "Approved", "status": "True", "lastUpdateTime": "2026-01-01T00:00:00Z"}]
-    return [
-        Request("PATCH", f"{core}/pods/placed/resize", {"spec": {"containers": [resized]}}, strategic),
-        Request(
-            "PATCH",
-            f"{core}/pods/placed/ephemeralcontainers",
-            {"spec": {"ephemeralContainers": [{"name": "e", "image": "i"}]}},
-            merge,
-        ),
-        Request("PATCH", f"{core}/pods/placed/status", {"status": {"phase": "Running"}}, merge),
-        Request("PATCH", f"{apps}/d/scale", {"spec": {"replicas": 2}}, merge),
-        Request("PATCH", f"{apps}/d/status", {"status": {"replicas": 2}}, merge),
-        Request("PATCH", "/api/v1/namespaces/odd/status", {"status": {"phase": "Active"}}, merge),
-        Request("PATCH", f"{certificates}/subresource/approval", {"status": {"conditions": approved}}, merge),
-        Request("PATCH", f"{certificates}/subresource/status", {"status": {"conditions": []}}, merge),
-        Request("POST", f"{core}/pods/placed/eviction", {"metadata": {"name": "placed", **named}}),
-        Request(
-            "POST",
-            f"{core}/pods/free/binding",
-            {"metadata": {"name": "free", **named}, "target": {"kind": "Node", "name": "n"}},
-        ),
-        Request("POST", f"{core}/serviceaccounts/robot/token", {"metadata": {"name": "robot", **named}, "spec": {}}),
-    ]
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        pytest.param("", id="dry run"),
-        pytest.param("&fieldManager=me", id="field manager"),
-        pytest.param(f"&fieldManager={'x' * 130}", id="too long field manager"),
-        pytest.param("&fieldValidation=Strict", id="field validation"),
-        pytest.param("&fieldValidation=Ignore", id="ignored field validation"),
-        pytest.param("&fieldValidation=x", id="invalid field validation"),
-        pytest.param("&dryRun=x", id="invalid dry run"),
-    ],
-)
-def test_subresources_take_every_step_of_a_write(servers, subresources, query):
-    """Options, unknown fields, policies, ownership, preconditions, and names that differ from the path."""
-    bodies = [
-        {},
-        {"x": 1},
-        {"kind": "Other", "apiVersion": "v9"},
-        *(
-            {"metadata": metadata}
-            for metadata in (
-                {"labels": {"denied": ""}},
-                {"annotations": {"a": "b"}},
-                {"finalizers": ["a.b/c"]},
-                {"resourceVersion": "1"},
-                {"uid": "other"},
-                {"name": "other"},
-                {"namespace": "other"},
-            )
-        ),
-    ]
-    requests = []
-    for request, body in product(subresources, bodies):
-        metadata = {**request.body.get("metadata", {}), **body.get("metadata", {})}
-        changed = {**request.body, **body, **({"metadata": metadata} if metadata else {})}
-        requests.append(request._replace(path=f"{request.path}?dryRun=All{query}", body=changed))
-    check_responses(servers, requests)

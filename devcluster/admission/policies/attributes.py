@@ -10,10 +10,10 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_PATH, ServedResource
-from kubeloop.devcluster.registry.scale import scale_of
+from kubeloop.devcluster.registry.scale import SCALE, scale_of
 from kubeloop.devcluster.serializer.conversion import from_stored, prepare_conversions
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import NAMESPACES
+from kubeloop.kube.objects.resources import NAMESPACES, Resource
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
@@ -36,6 +36,16 @@ def kind_of(served: ServedResource, subresource: str) -> tuple[str, str, str]:
     if subresource == "proxy":
         return "", "v1", f"{resource.kind}ProxyOptions"
     return _SUBRESOURCE_KINDS.get(subresource) or (resource.group, resource.version, resource.kind)
+
+
+_WRITTEN: dict[str, ServedResource] = {
+    subresource: ServedResource(Resource(*kind, "", True, dict)) for subresource, kind in _SUBRESOURCE_KINDS.items()
+}
+
+
+def written_resource(served: ServedResource, subresource: str) -> ServedResource:
+    """Return the resource whose kind the body of a request has; one without plural for some subresources."""
+    return _WRITTEN.get(subresource, served)
 
 
 _STREAM_FLAGS = ("stdin", "stdout", "stderr", "tty")
@@ -62,6 +72,8 @@ def connect_options(request: Request, route: RequestInfo) -> JSON:
 @dataclass(slots=True)
 class Attributes:
     """Attributes of one request. object and old: in the stored version; None where the operation has none.
+
+    Of a write to scale, they are Scales or the scaled objects.
 
     served: the resource of the path. namespace: of a Namespace, its own name. options: CreateOptions and the like.
     """
@@ -103,7 +115,7 @@ class Attributes:
 def _in_version(obj: JSON | None, served: ServedResource, subresource: str) -> JSON | None:
     if obj is None:
         return None
-    if subresource == "scale":
+    if subresource == "scale" and obj["apiVersion"] != SCALE.api_version:
         crd_version = served.crd_version
         return scale_of(obj) if crd_version is None else crd_version.scale.read(obj)
     if subresource in _SUBRESOURCE_KINDS or subresource == "proxy":

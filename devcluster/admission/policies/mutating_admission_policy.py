@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from kubeloop.devcluster.admission.policies.attributes import Attributes
+from kubeloop.devcluster.admission.policies.attributes import Attributes, written_resource
 from kubeloop.devcluster.admission.policies.expression_evaluation import COST_BUDGET, OutOfBudget, evaluate
 from kubeloop.devcluster.admission.policies.mutation_patches import (
     InvalidResult,
@@ -73,8 +73,8 @@ class MutatingPolicy:
     ) -> MutationResult:
         """Run the mutations in order.
 
-        values: of PolicyContext.values, with params. requested, matched: the resource of the path, and the one as which
-        the policy sees the request. conditions_only: evaluate only the match conditions.
+        values: of PolicyContext.values, with params. requested, matched: the resource of the body, and the one as which
+        the policy sees it. conditions_only: evaluate only the match conditions.
         """
         values = {**values, "authorizer": Authorizer()}
         result = MutationResult(values["object"])
@@ -162,11 +162,14 @@ async def mutate(
     is_dirty = False
     for policy, invocation in invocations:
         run = _run_of(policy, invocation)
+        requested, written = (
+            written_resource(served, attributes.subresource) for served in (attributes.served, invocation.matched)
+        )
         values = {**await dispatcher.values(attributes, invocation.matched), "params": invocation.params}
         conditions_only = repeated_runs is not None and run not in repeated_runs
-        result = await context.compute(
-            partial(policy.run, values, attributes.served, invocation.matched, conditions_only=conditions_only)
-        )
+        result = await context.compute(partial(policy.run, values, requested, written, conditions_only=conditions_only))
+        if result.is_dirty and attributes.subresource == "scale" and attributes.served.crd_version is not None:
+            result.failures.append(_UNCONVERTIBLE_SCALE)
         if result.fatal_error:
             raise errors.internal_error(result.fatal_error)
         if not policy.ignores_failures:
@@ -174,7 +177,7 @@ async def mutate(
         if not result.conditions_met:
             continue
         is_dirty = is_dirty or result.is_dirty
-        obj = _to_request_form(attributes.served, invocation.matched, result.object)
+        obj = _to_request_form(requested, written, result.object)
         attributes = replace(attributes, object=obj)
         if policy.is_reinvoked:
             reinvocations.add(run)
@@ -182,6 +185,10 @@ async def mutate(
         raise _denial_error(attributes, failures)
     assert attributes.object is not None, "policies run on writes"
     return Outcome(attributes.object, frozenset(reinvocations) if is_dirty else None)
+
+
+_UNCONVERTIBLE_SCALE = "request to convert CR to an invalid group/version: autoscaling/v1"
+"""v1.36's error for every policy that changes the Scale of a custom resource."""
 
 
 def _check_kind_version(requested: ServedResource, matched: ServedResource) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.api.served_resources import ServedResource
+from kubeloop.devcluster.api.served_resources import BY_KIND, ServedResource
 from kubeloop.devcluster.languages.mutation_objects import CreatedObject, to_json
 from kubeloop.devcluster.managedfields.apply import atomic_paths, merge_configuration
 from kubeloop.devcluster.managedfields.typed_validation import type_error
@@ -39,6 +39,8 @@ def _type_error(served: ServedResource, config: JSON) -> str:
     if served.crd_version is not None:
         return served.crd_version.ownership.type_error(config)
     resource = served.resource
+    if (resource.api_version, resource.kind) not in BY_KIND:  # the kind of a subresource alone
+        return f"no corresponding type for {resource.api_version}, Kind={resource.kind}"
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     return type_error(struct, config) if struct is not None else ""
 
@@ -66,7 +68,7 @@ def apply_json_patch(served: ServedResource, obj: JSON, operations: list[Created
     except patches.PatchError as error:
         raise PatchFailed(f"JSON Patch: {error}") from error
     patched, unknown = _decode_and_default(served, result)
-    if unknown:
+    if unknown and served.crd_version is None:
         raise InvalidResult(f"strict decoding error: {format_strict_errors(unknown)}")
     return patched
 

@@ -51,6 +51,10 @@ _EXEMPT_RESOURCES = frozenset(
 """Resources that policies do not apply to, so that a faulty policy can be deleted."""
 
 
+def _no_plugins() -> None:
+    """Stand for the mutating plugins of a request that has none."""
+
+
 class PolicyPlugin:
     """The admission policies of one store. definitions: the custom resources, whose objects may be parameters."""
 
@@ -111,15 +115,29 @@ class PolicyPlugin:
         operation: Operation,
         obj: JSON,
         old: JSON | None,
-        reinvocations: frozenset[PolicyRun] | None = None,
-    ) -> frozenset[PolicyRun] | None:
-        """Run the mutating policies on an object, in place. Raises StatusError if one fails.
+        admit: Callable[[], None] = _no_plugins,
+    ) -> None:
+        """Run the mutating policies on the object of a request, in place. Raises StatusError if one fails.
 
-        Returns the runs to repeat after the server's own mutations, None if no policy was run. reinvocations: in the
-        second round, the runs to repeat.
+        obj: what the request writes, for example a Scale. old: the stored object. admit: runs the server's mutating
+        plugins on `obj`, again after the first round of policies if one of them has changed it.
         """
-        if not self.apply_to(context) or not self._mutating or context.info.subresource == "scale":
-            return None
+        if not self.apply_to(context) or not self._mutating:
+            return
+        reinvocations = await self._mutate(context, operation, obj, old, None)
+        if reinvocations is not None:
+            admit()
+            await self._mutate(context, operation, obj, old, reinvocations)
+
+    async def _mutate(
+        self,
+        context: RequestContext,
+        operation: Operation,
+        obj: JSON,
+        old: JSON | None,
+        repeated_runs: frozenset[PolicyRun] | None,
+    ) -> frozenset[PolicyRun] | None:
+        """Run a round of policies, the second one only `repeated_runs`. Returns the runs to repeat, if any changed."""
         from kubeloop.devcluster.admission.policies.mutating_admission_policy import mutate
 
         assert self._dispatcher is not None
@@ -127,7 +145,7 @@ class PolicyPlugin:
         set_later = {name: metadata[name] for name in _SET_AFTER_ADMISSION if name in metadata} if old is None else {}
         visible = {**obj, "metadata": {name: value for name, value in metadata.items() if name not in set_later}}
         attributes = _attributes(context, operation, visible, old, None, None)
-        outcome = await mutate(self._mutating, attributes, context, self._dispatcher, reinvocations)
+        outcome = await mutate(self._mutating, attributes, context, self._dispatcher, repeated_runs)
         if outcome.object is not visible:
             changed = {**outcome.object["metadata"], **set_later}
             metadata.clear()

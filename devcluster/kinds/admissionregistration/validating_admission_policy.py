@@ -104,7 +104,7 @@ def validate_validating_policy_status_update(errors: ErrorList, obj: JSON, _old:
 
 STRATEGY = Strategy(
     default=default_policy,
-    status_metadata=("managedFields",),
+    status_metadata=(),
     validate=validate_validating_policy,
     validate_update=validate_validating_policy,
     validate_subresources={"status": validate_validating_policy_status_update},

@@ -46,4 +46,6 @@ def _prepare_create(obj: JSON, write: Write) -> None:
     obj["status"] = {"conditions": [condition]}
 
 
-STRATEGY = Strategy(default=_default, prepare_create=_prepare_create, cells=row(_backend, _available, AGE))
+STRATEGY = Strategy(
+    default=_default, prepare_create=_prepare_create, status_metadata=(), cells=row(_backend, _available, AGE)
+)

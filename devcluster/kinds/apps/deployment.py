@@ -85,10 +85,10 @@ def _default(obj: JSON) -> None:
 
 STRATEGY = Strategy(
     default=_default,
-    unowned_in_status=("f:labels",),
+    unowned={"status": {"f:metadata": {"f:labels": {}}}},
     template_path=("spec", "template"),
     gated_status_fields=(("DeploymentReplicaSetTerminatingReplicas", drop_fields((itself, ("terminatingReplicas",)))),),
-    status_metadata=("annotations", "finalizers", "ownerReferences", "managedFields"),
+    status_metadata=("annotations", "finalizers", "ownerReferences"),
     validate=validate_deployment,
     validate_update=update_as_create(validate_deployment, ("spec.selector", LABEL_SELECTOR), with_stored=True),
     validate_subresources={"status": validate_deployment_status_update},

@@ -9,8 +9,15 @@ from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.selectable_fields import fields
 from kubeloop.devcluster.api.strategy import Strategy, Write
+from kubeloop.devcluster.kinds.certificates.signing_request_validation import (
+    validate_approval,
+    validate_signing_request,
+    validate_status,
+    validate_update,
+)
 from kubeloop.devcluster.printers.columns import AGE, row, text_of
 from kubeloop.devcluster.printers.formatting import NONE, human_duration, spec_of, status_of
+from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.kube.json_object import JSON
 
 
@@ -46,11 +53,14 @@ _USER_FIELDS = ("username", "uid", "groups", "extra")
 def _prepare_approval(obj: JSON, old: JSON, write: Write) -> JSON:
     """Return the object that a write to certificatesigningrequests/approval stores: of the status, its conditions."""
     metadata, sent = dict(old["metadata"]), obj["metadata"]
-    for field in STRATEGY.status_metadata:
+    for field in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields"):
         if field in sent:
             metadata[field] = sent[field]
         else:
             metadata.pop(field, None)
+    for field in ("deletionTimestamp", "deletionGracePeriodSeconds"):  # validation reports a change
+        if field in sent:
+            metadata.setdefault(field, sent[field])
     status = dict(old.get("status") or {})
     if conditions := (obj.get("status") or {}).get("conditions"):
         status["conditions"] = _with_times(conditions, status.get("conditions") or [], write)
@@ -101,10 +111,17 @@ def _check_create(chain: AdmissionChain, _context: RequestContext, obj: JSON) ->
 
 STRATEGY = Strategy(
     owns_spec=False,
+    unowned={"status": {"f:status": {"f:conditions": {}}}, "approval": {"f:status": {"f:certificate": {}}}},
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,
     prepare_status=_prepare_status,
     prepare_subresources={"approval": _prepare_approval},
+    name_check=path_segment,
+    validate=validate_signing_request,
+    validate_update=validate_update,
+    validate_subresources={"status": validate_status, "approval": validate_approval},
+    update_steps="wsu",
+    subresource_steps="wsu",
     check_create=_check_create,
     cells=row(
         AGE,

@@ -457,7 +457,7 @@ def _grace_seconds(pod: JSON, requested: int | None) -> int:
 
 STRATEGY = Strategy(
     default=_default,
-    unowned_in_status=("f:deletionTimestamp", "f:ownerReferences"),
+    unowned={"status": {"f:metadata": {"f:deletionTimestamp": {}, "f:ownerReferences": {}}}},
     template_path=(),
     gated_status_fields=(
         ("DRAExtendedResource", drop_fields((itself, ("extendedResourceClaimStatus",)))),
@@ -472,7 +472,7 @@ STRATEGY = Strategy(
     prepare_update=_prepare_update,
     prepare_status=_prepare_status,
     prepare_subresources={"ephemeralcontainers": _prepare_ephemeral_containers, "resize": _prepare_resize},
-    status_metadata=("labels", "annotations", "finalizers", "managedFields"),
+    status_metadata=("labels", "annotations", "finalizers"),
     validate=validate_pod,
     validate_update=validate_pod_update,
     validate_subresources={

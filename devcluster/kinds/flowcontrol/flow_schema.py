@@ -23,6 +23,7 @@ def _dangling_condition(obj: JSON, _now: datetime) -> str:
 
 STRATEGY = Strategy(
     default=_default,
+    status_metadata=None,
     cells=row(
         text_of("spec.priorityLevelConfiguration.name", NONE),
         number_of("spec.matchingPrecedence"),

@@ -24,6 +24,7 @@ _QUEUING = "spec.limited.limitResponse.queuing"
 
 STRATEGY = Strategy(
     default=_default,
+    status_metadata=None,
     cells=row(
         text_of("spec.type", NONE),
         text_of("spec.limited.nominalConcurrencyShares", NONE),

@@ -43,7 +43,7 @@ def validate_service_cidr_update(errors: ErrorList, obj: JSON, old: JSON) -> Non
 
 
 STRATEGY = Strategy(
-    status_metadata=("managedFields",),
+    status_metadata=(),
     validate=validate_service_cidr,
     validate_update=validate_service_cidr_update,
     cells=row(text_of("spec.cidrs", NONE), AGE),

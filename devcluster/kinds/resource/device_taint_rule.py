@@ -53,9 +53,8 @@ def _prepare_update(rule: JSON, old: JSON, write: Write) -> None:
 
 STRATEGY = Strategy(
     default_times=_default_times,
-    owns_status_metadata=False,
     prepare_update=_prepare_update,
-    status_metadata=("managedFields",),
+    status_metadata=(),
     validate=validate_device_taint_rule,
     validate_update=validate_device_taint_rule,
     validate_subresources={"status": validate_device_taint_rule_status_update},

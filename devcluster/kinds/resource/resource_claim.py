@@ -401,7 +401,7 @@ STRATEGY = Strategy(
         ),
     ),
     prepare_status=_prepare_status,
-    status_metadata=("managedFields",),
+    status_metadata=(),
     validate=validate_resource_claim,
     validate_update=validate_resource_claim_update,
     validate_subresources={"status": validate_resource_claim_status_update},

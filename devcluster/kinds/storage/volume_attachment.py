@@ -51,7 +51,7 @@ def validate_volume_attachment_status_update(errors: ErrorList, obj: JSON, _old:
 
 
 STRATEGY = Strategy(
-    status_metadata=("managedFields",),
+    status_metadata=(),
     validate=validate_volume_attachment,
     validate_update=update_as_create(
         validate_volume_attachment, ("spec", "storage/v1.VolumeAttachmentSpec"), unchanged=True

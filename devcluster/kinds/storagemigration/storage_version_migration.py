@@ -65,7 +65,7 @@ def _status(obj: JSON, _now: datetime) -> str:
 
 
 STRATEGY = Strategy(
-    status_metadata=("managedFields",),
+    status_metadata=(),
     validate=validate_storage_version_migration,
     validate_update=validate_storage_version_migration_update,
     validate_subresources={"status": validate_storage_version_migration_status},

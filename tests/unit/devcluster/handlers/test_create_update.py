@@ -104,3 +104,13 @@ async def test_options_of_a_token_request_are_validated_before_its_body():
     api.create(path, {"metadata": {"name": "robot"}})
     status, content = api("POST", f"{path}/robot/token?dryRun=x", {"kind": "Other", "apiVersion": "v9"})
     assert (status, content["details"]["causes"][0]["field"]) == (422, "dryRun")
+
+
+async def test_apply_reports_conflicts_before_a_name_that_differs_from_the_path():
+    api, path = InProcessApi(), "/api/v1/namespaces/default/configmaps"
+    api.create(path, {"metadata": {"name": "a"}, "data": {"k": "v"}})
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b"}}
+    target, form = f"{path}/a?fieldManager=me", "application/apply-patch+yaml"
+    assert api("PATCH", target, {**config, "data": {"k": "x"}}, form)[0] == 409
+    assert api("PATCH", target, config, form)[0] == 400
+    assert api("GET", f"{path}/a")[1]["data"] == {"k": "v"}

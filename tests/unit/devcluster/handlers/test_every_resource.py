@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from kubeloop.devcluster.openapi.documents import get_openapi_document
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.kube.feature_gates import FeatureGates
 from support.apiserver.api_requests import InProcessApi
+from support.objects.certificate_requests import certificate, signing_request
 
 JSON = dict[str, Any]
 POD_SPEC: JSON = {"containers": [{"name": "main", "image": "nginx"}]}
@@ -32,6 +34,7 @@ SOURCES: JSON = {
     "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}]
 }
 SCALED: JSON = {"scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}, "maxReplicas": 3}
+CERTIFICATE = certificate(datetime(2030, 1, 1, tzinfo=UTC))
 TAINT = {"key": "example.com/broken", "effect": "NoExecute"}
 CONTENT: dict[str, JSON] = {
     "storageversionmigrations.storagemigration.k8s.io": {
@@ -96,9 +99,7 @@ CONTENT: dict[str, JSON] = {
     "apiservices.apiregistration.k8s.io": {
         "spec": {"group": "example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10}
     },
-    "certificatesigningrequests.certificates.k8s.io": {
-        "spec": {"request": "LS0tLS0=", "signerName": "example.com/s", "usages": ["client auth"]}
-    },
+    "certificatesigningrequests.certificates.k8s.io": {"spec": signing_request(signer="example.com/s")["spec"]},
     "mutatingadmissionpolicies.admissionregistration.k8s.io": {
         "spec": {
             "matchConstraints": SOURCES,
@@ -285,7 +286,7 @@ STATUS: dict[str, tuple[str, Any]] = {
     "ingresses.networking.k8s.io": ("loadBalancer", {"ingress": [{"ip": "10.0.0.9"}]}),
     "poddisruptionbudgets.policy": ("observedGeneration", 1),
     "volumeattachments.storage.k8s.io": ("attached", True),
-    "certificatesigningrequests.certificates.k8s.io": ("certificate", "LS0tLS0="),
+    "certificatesigningrequests.certificates.k8s.io": ("certificate", CERTIFICATE),
     "validatingadmissionpolicies.admissionregistration.k8s.io": ("observedGeneration", 1),
     "resourceclaims.resource.k8s.io": ("allocation", {"devices": {}}),
 }
@@ -296,7 +297,7 @@ async def test_approval_writes_conditions_and_labels(api: InProcessApi):
     created = api.succeed("POST", collection(served), example(served))
     assert created["spec"]["username"] == "admin"
     approval = {"type": "Approved", "status": "True", "reason": "Test", "lastUpdateTime": "2026-01-01T00:00:00Z"}
-    created["status"] = {"conditions": [approval], "certificate": "LS0tLS0="}
+    created["status"] = {"conditions": [approval], "certificate": CERTIFICATE}
     created["metadata"]["labels"] = {"mine": "stored"}
     approved = api.succeed("PUT", f"{collection(served)}/x/approval", created)
     (condition,) = approved["status"].pop("conditions")

@@ -104,3 +104,22 @@ def test_duplicate_objects_replace_each_other_in_untyped_json():
     value, errors = parse_json(b'{"a": {"b": 1}, "a": {"e": 2, "e": 3}}', untyped=True)
     assert value == {"a": {"e": 3}}
     assert errors == ['duplicate field "a"', 'duplicate field "a.e"']
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ({"apiVersion": "example.com/v1"}, 'Object \'Kind\' is missing in \'{"apiVersion":"example.com/v1","metadata'),
+        ({"kind": "Thing"}, "the API version in the data () does not match the expected API version (example.com/v1)"),
+    ],
+)
+async def test_custom_resource_without_kind_or_version_is_refused(kind: dict[str, str], message: str):
+    api = InProcessApi()
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+    names = {"plural": "things", "kind": "Thing"}
+    spec = {"group": "example.com", "scope": "Cluster", "names": names, "versions": [version]}
+    definition = {"metadata": {"name": "things.example.com"}, "spec": spec}
+    api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    status, content = api("POST", "/apis/example.com/v1/things", {**kind, "metadata": {"name": "a"}})
+    assert status == 400
+    assert message in content["message"]

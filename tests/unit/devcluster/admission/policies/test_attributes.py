@@ -52,7 +52,7 @@ def test_connect_options_are_read_from_the_query(path: str, options: dict[str, A
 
 
 async def test_scale_is_seen_as_a_scale_object():
-    deployment = {"metadata": {"name": "a", "namespace": "default"}, "spec": {"replicas": 3}}
+    deployment = {"apiVersion": "apps/v1", "metadata": {"name": "a", "namespace": "default"}, "spec": {"replicas": 3}}
     attributes = create_attributes(DEPLOYMENTS, object=deployment, subresource="scale")
     obj, old = await attributes.seen_as(attributes.served)
     assert obj is not None

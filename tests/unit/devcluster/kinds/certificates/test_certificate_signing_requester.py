@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from support.apiserver.api_requests import InProcessApi
+from support.objects.certificate_requests import signing_request
 
 PATH = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 FORGED_USER = {"username": "root", "uid": "0", "groups": ["system:masters"], "extra": {"a": ["b"]}}
-REQUEST_SPEC = {"request": "LS0t", "signerName": "example.com/x", "usages": ["client auth"]}
+REQUEST_SPEC = signing_request(signer="example.com/x")["spec"]
 USER_FIELDS = ("username", "uid", "groups", "extra")
 
 
