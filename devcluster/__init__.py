@@ -20,6 +20,6 @@ is below them; what is below finds a strategy by the kind's name (api.strategy) 
     managedfields    field ownership, server-side apply
     storage          versioned store, watch, SQLite
     serializer       JSON, YAML, protobuf, defaults, conversion
-    languages        CEL of policies, Go templates, jq, JSONPath
+    languages        Go templates, jq, JSONPath, values of mutation expressions
     api              strategies, served resources, requests, errors
 """

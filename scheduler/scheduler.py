@@ -1,6 +1,7 @@
 """The scheduler: composes its parts, and runs one scheduling cycle after the other and the binding cycles.
 
-    scheduling_cycle: pop, filter, score, assume, reserve, permit       (one at a time; waits only for extenders)
+    scheduling_cycle: pop, filter, score, assume, reserve, permit       (one at a time; waits for extenders, device
+                                                                         searches that take long, and PostFilter)
       or pod_group_cycle: the same for all pods of a group
       -> binding_cycle: wait on permit, pre-bind, bind                  (in the background, for assumed pods)
       -> failed_attempts: event, PodScheduled condition, back to the queue

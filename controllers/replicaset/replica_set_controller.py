@@ -1,6 +1,6 @@
 """ReplicaSet controller, also for ReplicationControllers: the events that enqueue an object, and its reconcile.
 
-Reads the informers' stores, decides with `replica_plan` and `status`, and sends the writes. Source: v1.36
+Reads the informers' stores, decides with `replica_plan` and `replica_set_status`, and sends the writes. Source: v1.36
 pkg/controller/replicaset/replica_set.go.
 """
 

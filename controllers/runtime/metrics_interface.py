@@ -1,4 +1,4 @@
-"""Protocols of the controllers' metrics; `kubeloop.process.metrics` implements them with prometheus-client.
+"""Protocols of the controllers' metrics; `kubeloop.process.metrics` implements them.
 
 Metric names are those of kube-controller-manager. May import the standard library only.
 """

@@ -1,1 +1,1 @@
-"""Controllers of the development cluster: volume provisioner."""
+"""Controllers of the development cluster: provisioning, expansion and modification of volumes."""

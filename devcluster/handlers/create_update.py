@@ -379,7 +379,7 @@ def is_finished_deletion(served: ServedResource, obj: JSON) -> bool:
 
 
 def _differs_in_times_alone(obj: JSON, old: JSON) -> bool:
-    """Return True if only the times of managedFields differ. Source: managedfields ignoreManagedFieldsTimestamps."""
+    """Return True if only the times of managedFields differ. Source: ignoreManagedFieldsTimestampsTransformer."""
     if obj.keys() != old.keys() or any(obj[name] != old[name] for name in reversed(obj) if name != "metadata"):
         return False
     one, other = obj["metadata"], old["metadata"]

@@ -1,1 +1,1 @@
-"""Languages that objects may contain: CEL of policies, Go templates, jq, JSONPath."""
+"""Languages that objects may contain: Go templates, jq, JSONPath, and the values of mutation expressions (CEL)."""

@@ -1,1 +1,1 @@
-"""Per-kind strategies: fields that the server sets or drops on create and update, and allocation for Services."""
+"""Steps of a write that all kinds share: fields that the server sets, restores or drops."""

@@ -31,7 +31,8 @@ _SLOW_CYCLE_NS = 100_000_000  # duration of a scheduling cycle from which it is 
 class AttemptSteps:
     """The steps of an attempt, on the snapshot of `algorithm`.
 
-    awaits_call: True while the response of an extender is awaited; the snapshot must not change then.
+    awaits_call: True while an extender, a search for devices or PostFilter may be awaited; the snapshot must not
+    change then.
     """
 
     def __init__(

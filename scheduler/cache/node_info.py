@@ -217,7 +217,7 @@ DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 def is_scalar_resource(name: str) -> bool:
     """Return True for extended resources, huge pages, attachable volumes and kubernetes.io/ resources.
 
-    Source: helper/util.go.
+    Source: pkg/scheduler/util/utils.go.
     """
     if name.startswith(("hugepages-", "attachable-volumes-")) or "kubernetes.io/" in name:
         return True

@@ -1,6 +1,6 @@
 """APIServices. This server serves no requests for other API servers.
 
-Source: pkg/registry/apiregistration of kube-aggregator v0.36.
+Source: pkg/registry/apiservice of kube-aggregator v0.36.
 """
 
 from __future__ import annotations
