@@ -330,7 +330,8 @@ class Scheduler:
 
     @property
     def awaits_call(self) -> bool:
-        """True while a scheduling cycle awaits an extender, or other tasks run within the cycle of a pod group.
+        """True while a scheduling cycle may await an extender, a search for devices or PostFilter, or other tasks run
+        within the cycle of a pod group.
 
         The snapshot must not change then.
         """
