@@ -129,11 +129,11 @@ def _remaining(current: JSONValue, missing: dict[tuple[object, ...], JSONValue])
     endpoints = []
     has_changed = False
     for endpoint in current.get("endpoints") or ():
-        wanted = missing.pop(endpoint_key(endpoint), None)
-        if wanted is None or not same_endpoint(wanted, endpoint):
+        desired = missing.pop(endpoint_key(endpoint), None)
+        if desired is None or not same_endpoint(desired, endpoint):
             has_changed = True
-        if wanted is not None:
-            endpoints.append(wanted)
+        if desired is not None:
+            endpoints.append(desired)
     return endpoints, has_changed
 
 

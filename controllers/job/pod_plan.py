@@ -51,12 +51,12 @@ def plan_pods(state: JobState, now: datetime) -> JobPodPlan:
     job, active = state.job, len(state.active)
     if job.spec.suspend:
         return JobPodPlan(delete=_to_delete(state, active))
-    wanted = _wanted_active(state)
-    surplus = _to_delete(state, max(0, active - wanted))[:MAX_PODS_PER_SYNC]
+    desired = _desired_active(state)
+    surplus = _to_delete(state, max(0, active - desired))[:MAX_PODS_PER_SYNC]
     if surplus:
         return JobPodPlan(delete=surplus)
     terminating = state.terminating if replaces_only_failed_pods(job) else 0
-    missing = wanted - terminating - active
+    missing = desired - terminating - active
     if missing <= 0:
         return JobPodPlan()
     per_index = job.spec.backoff_limit_per_index is not None
@@ -101,7 +101,7 @@ def pod_bodies(state: JobState, plan: JobPodPlan, pod_group: str | None = None) 
         yield {**body, "metadata": indexed, "spec": {**spec, "hostname": f"{job.metadata.name}-{index}"}}
 
 
-def _wanted_active(state: JobState) -> int:
+def _desired_active(state: JobState) -> int:
     spec, active = state.job.spec, len(state.active)
     parallelism = spec.parallelism or 0
     if spec.completions is None:  # a work queue: after the first success, no Pod is started or deleted

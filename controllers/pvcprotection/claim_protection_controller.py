@@ -46,13 +46,13 @@ class ClaimProtectionController(EventDrivenController):
             return None
         finalizers = claim.metadata.finalizers
         if claim.metadata.deletion_timestamp is None:
-            wanted = finalizers if FINALIZER in finalizers else (*finalizers, FINALIZER)
+            desired = finalizers if FINALIZER in finalizers else (*finalizers, FINALIZER)
         elif FINALIZER not in finalizers or await self._is_used(claim):
-            wanted = finalizers
+            desired = finalizers
         else:
-            wanted = tuple(finalizer for finalizer in finalizers if finalizer != FINALIZER)
-        if wanted != finalizers:
-            finalizer_list = {"finalizers": list(wanted)}
+            desired = tuple(finalizer for finalizer in finalizers if finalizer != FINALIZER)
+        if desired != finalizers:
+            finalizer_list = {"finalizers": list(desired)}
             await merge_object(self._client, PERSISTENT_VOLUME_CLAIMS, claim, metadata=finalizer_list)
         return None
 

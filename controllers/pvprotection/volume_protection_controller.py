@@ -30,11 +30,11 @@ class VolumeProtectionController(EventDrivenController):
         if volume is None:
             return None
         finalizers = volume.metadata.finalizers
-        wanted = finalizers
+        desired = finalizers
         if volume.metadata.deletion_timestamp is None:
-            wanted = finalizers if FINALIZER in finalizers else (*finalizers, FINALIZER)
+            desired = finalizers if FINALIZER in finalizers else (*finalizers, FINALIZER)
         elif volume.status.phase != "Bound":
-            wanted = tuple(finalizer for finalizer in finalizers if finalizer != FINALIZER)
-        if wanted != finalizers:
-            await merge_object(self._client, PERSISTENT_VOLUMES, volume, metadata={"finalizers": list(wanted)})
+            desired = tuple(finalizer for finalizer in finalizers if finalizer != FINALIZER)
+        if desired != finalizers:
+            await merge_object(self._client, PERSISTENT_VOLUMES, volume, metadata={"finalizers": list(desired)})
         return None

@@ -58,13 +58,13 @@ class VolumeAttributesClassProtectionController(EventDrivenController):
             return None
         metadata = current["metadata"]
         finalizers = metadata.get("finalizers") or []
-        wanted = finalizers
+        desired = finalizers
         if not metadata.get("deletionTimestamp"):
-            wanted = finalizers if FINALIZER in finalizers else [*finalizers, FINALIZER]
+            desired = finalizers if FINALIZER in finalizers else [*finalizers, FINALIZER]
         elif not (self._volumes.by_index(_CLASS_INDEX, name) or self._claims.by_index(_CLASS_INDEX, name)):
-            wanted = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
-        if wanted != finalizers:
-            body = versioned_merge_patch(metadata["resourceVersion"], metadata={"finalizers": wanted})
+            desired = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
+        if desired != finalizers:
+            body = versioned_merge_patch(metadata["resourceVersion"], metadata={"finalizers": desired})
             await self._client.patch(VOLUME_ATTRIBUTES_CLASSES, name, body, PatchType.MERGE)
         return None
 

@@ -31,12 +31,12 @@ def apply_options(context: RequestContext) -> ApplyOptions:
     return ApplyOptions(manager, context.now(), force=force, subresource=context.info.subresource)
 
 
-def read_dry_run(request: Request, options_kind: str, found: Sequence[JSON] = ()) -> bool:
+def read_dry_run(request: Request, options_kind: str, other_causes: Sequence[JSON] = ()) -> bool:
     """Return True for ?dryRun=All; validates the field manager and the field validation as well.
 
-    found: causes against other options. Raises StatusError 422 with all causes.
+    other_causes: those against other options. Raises StatusError 422 with all causes.
     """
-    causes = ErrorList(found)
+    causes = ErrorList(other_causes)
     if manager := request.option("fieldManager"):
         validate_field_manager(causes, "fieldManager", manager)
     values = request.query.get("dryRun", ())

@@ -407,7 +407,7 @@ def in_document_order(body: bytes, strict: list[str]) -> list[str]:
     """Return the errors of JSON in the order in which Go's decoder meets their fields."""
     paths = [error.partition('"')[2][:-1] for error in strict]
     parents = {"", *(path[: sign.start()] for path in paths for sign in _SIGNS.finditer(path))}
-    wanted = frozenset(strict)
+    expected = frozenset(strict)
     positions: dict[str, int] = {}
 
     def walk(value: Any, path: str) -> None:
@@ -416,7 +416,7 @@ def in_document_order(body: bytes, strict: list[str]) -> list[str]:
             for key, member in value.pairs:
                 inner = f"{path}.{key}" if path else key
                 error = f'{"duplicate" if key in keys else "unknown"} field "{inner}"'
-                if error in wanted:
+                if error in expected:
                     positions.setdefault(error, len(positions))
                 keys.add(key)
                 if inner in parents:

@@ -348,11 +348,11 @@ class UpSession:
 
     async def _start_failures(self) -> dict[str, str]:
         """Return the last event by the pod's uid about what its status does not contain: volumes, missing stages."""
-        found: dict[str, str] = {}
+        failures: dict[str, str] = {}
         for reason in ("FailedMount", "NoStage"):
             events = await self._plane.client.list_all(EVENTS, field_selector=f"reason={reason}")
-            found |= {event.involved_object.uid: f"{event.reason}: {event.message}" for event in events.items}
-        return found
+            failures |= {event.involved_object.uid: f"{event.reason}: {event.message}" for event in events.items}
+        return failures
 
     def _document(self, pods: Sequence[Pod], seconds: float) -> dict[str, Any]:
         per_node = Counter(pod.spec.node_name for pod in pods)

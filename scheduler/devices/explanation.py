@@ -100,9 +100,9 @@ def _rejection(claim: ClaimRequests, request: RequestAlternative, device: PoolDe
 def _request_line(
     claim: ClaimRequests, request: RequestAlternative, usable: Mapping[str, Sequence[PoolDevice]], reasons: Counter[str]
 ) -> str:
-    wanted = "all devices" if request.takes_all else f"{request.count} device{'s' if request.count != 1 else ''}"
+    needed = "all devices" if request.takes_all else f"{request.count} device{'s' if request.count != 1 else ''}"
     most = max(map(len, usable.values()), default=0)
-    line = f"{claim.claim.key}, request {request.full_name}: needs {wanted}; at most {most} of one node can be used"
+    line = f"{claim.claim.key}, request {request.full_name}: needs {needed}; at most {most} of one node can be used"
     others = [f"{count} {reason}" for reason, count in reasons.most_common(_MAX_REASONS)]
     return f"{line}; other devices: {', '.join(others)}" if others else line
 

@@ -88,11 +88,11 @@ class PodResizes:
     def _remove(self, pod: SimulatedPod) -> bool:
         """End the wait of a pod; return True if it waited."""
         pods = self._pending.get(pod.node.name, {})
-        found = pods.pop(pod.uid, None) is not None
-        if found and not pods:
+        waited = pods.pop(pod.uid, None) is not None
+        if waited and not pods:
             del self._pending[pod.node.name]
         pod.deferred = None
-        return found
+        return waited
 
     def _attempt(self, pod: SimulatedPod, now: float) -> None:
         generation = pod.object["metadata"].get("generation", 0)
@@ -132,8 +132,8 @@ class PodResizes:
 
 def _order(pod: SimulatedPod) -> tuple[bool, int, bool, bool]:
     """Return the sort key: resizes that need no more, then by priority, QoS class, and the time they wait."""
-    spec, wanted = pod.object["spec"], requested_amounts(pod.object)
-    is_larger = any(wanted.get(name, 0) > pod.requests.get(name, 0) for name in ("cpu", "memory"))
+    spec, requested = pod.object["spec"], requested_amounts(pod.object)
+    is_larger = any(requested.get(name, 0) > pod.requests.get(name, 0) for name in ("cpu", "memory"))
     return is_larger, -(spec.get("priority") or 0), qos_class(spec) != "Guaranteed", pod.deferred is None
 
 

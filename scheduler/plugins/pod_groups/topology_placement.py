@@ -47,8 +47,8 @@ class TopologyPlacementGenerator:
             if code == ABSENT:
                 return (), _unknown_domain(f"no topology domain found for pod {pod.key}")
             if domain not in (ABSENT, code):
-                found = f"{column.values[domain]}, {column.values[code]}"
-                return (), _unknown_domain(f"more than 1 domain found for pod group: {found}")
+                domains = f"{column.values[domain]}, {column.values[code]}"
+                return (), _unknown_domain(f"more than 1 domain found for pod group: {domains}")
             domain = code
         codes = column.codes[parent.rows]  # [K]
         candidates = dict.fromkeys(codes.tolist()) if domain == ABSENT else {domain: None}
