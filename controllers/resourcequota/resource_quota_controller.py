@@ -192,7 +192,7 @@ class ResourceQuotaController:
             return None  # deleted in the meantime
         except Exception as error:
             failure = str(error)
-            if may_decrease:
+            if may_decrease and quota.status.used:  # a first count decreases nothing, but its answer may be lost
                 self._may_decrease.add(key)
             raise
         finally:

@@ -10,7 +10,7 @@ import pytest
 
 from kubeloop.controllers.resourcequota.resource_quota_controller import ResourceQuotaController
 from kubeloop.kube.client.api_client import PatchType
-from kubeloop.kube.errors import NotFound
+from kubeloop.kube.errors import NotFound, ServerUnreachable
 from kubeloop.kube.objects.resources import (
     CONFIG_MAPS,
     DEVICE_CLASSES,
@@ -344,6 +344,21 @@ async def test_recount_after_a_write_does_not_decrease_usage(cluster, monkeypatc
     await create(cluster, PODS, "unseen", spec=pod())
     await asyncio.sleep(3)
     assert used(cluster) == {"pods": "1", "secrets": "0"}
+
+
+async def test_repeated_first_count_does_not_decrease_usage(cluster, monkeypatch):
+    send = cluster.plane.client.patch
+
+    async def lose_answer(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(cluster.plane.client, "patch", send)
+        await send(*arguments, **options)
+        monkeypatch.setattr(cluster.plane.informers.informer(PODS), "apply", lambda *event: None)
+        await create(cluster, PODS, "unseen", spec=pod())
+        raise ServerUnreachable("the answer is lost")
+
+    monkeypatch.setattr(cluster.plane.client, "patch", lose_answer)
+    await limit(cluster, pods="5")
+    assert used(cluster) == {"pods": "1"}
 
 
 async def test_pod_observed_during_status_write_is_recounted(cluster, monkeypatch):
