@@ -142,10 +142,10 @@ class _SpanBuilder:
             "group attempt", attempt.end_ns, attributes, error=facts.message or facts.result if failed else None
         )
         if not failed:
-            placement: Attributes = {"kubeloop.scheduled_pods": facts.scheduled_pods}
+            details: Attributes = {"kubeloop.scheduled_pods": facts.scheduled_pods}
             if facts.placement:
-                placement["kubeloop.placement"] = facts.placement
-            self._event("placement found", span.end_ns, placement)
+                details["kubeloop.placement"] = facts.placement
+            self._event("placement found", span.end_ns, details)
         elif facts.result == "preempting":
             self._event("preempting", span.end_ns, {"kubeloop.victims": facts.victims})
         for placement in facts.placements:
