@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api.object_metadata import without_managed_fields
-from kubeloop.devcluster.api.served_resources import ServedResource
+from kubeloop.devcluster.api.served_resources import ServedResource, get_served_resource
 from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.objects.resources import PODS, Resource
 
 Fields = dict[str, Any]
 _MISSING: Any = object()
@@ -57,8 +57,34 @@ def track_create(
     entries = entries_of_known_versions(served.resource, initial_entries(metadata.pop("managedFields", None), []))
     if _struct(served) is None or entries is None:
         return
-    owned = initial_fields(served, obj, subresource=subresource)
-    store_entries(metadata, merge_entries(served, entries, writer.manager, subresource, owned, {}, now()))
+    if served.resource is PODS and not entries and not subresource:
+        fields = _fields_of_new_pod(obj)
+        entries = [new_entry(served, writer.manager, "Update", "", fields, now(), in_order=fields)]
+    else:
+        owned = initial_fields(served, obj, subresource=subresource)
+        entries = merge_entries(served, entries, writer.manager, subresource, owned, {}, now())
+    store_entries(metadata, entries)
+
+
+def _fields_of_new_pod(pod: JSON) -> Fields:
+    """Return the initial fields in order. Pods of a workload, which differ in few values, share them."""
+    metadata = {name: value for name, value in pod["metadata"].items() if name not in _POD_IDENTITY}
+    for name in ("labels", "annotations"):
+        if name in metadata:
+            metadata[name] = dict.fromkeys(metadata[name], "")  # their values make no difference
+    encoded = msgspec.json.encode({**pod, "metadata": metadata})
+    if len(encoded) > _MAX_CACHED_SET_BYTES:
+        return sorted_fields(initial_fields(get_served_resource(PODS), pod, subresource=""))
+    return _fields_of_encoded_pod(encoded)
+
+
+_POD_IDENTITY = frozenset({"name", "namespace", "uid", "creationTimestamp"})
+
+
+@lru_cache(maxsize=256)
+def _fields_of_encoded_pod(encoded: bytes) -> Fields:
+    pod = msgspec.json.decode(encoded)
+    return sorted_fields(initial_fields(get_served_resource(PODS), pod, subresource=""))
 
 
 def initial_fields(served: ServedResource, obj: JSON, *, subresource: str) -> Fields:

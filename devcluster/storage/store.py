@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.served_resources import BY_PATH
+from kubeloop.devcluster.api.served_resources import BY_PATH, storage_version_of
 from kubeloop.devcluster.storage.data_directory import ChangeType, DataDirectory, Row
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
@@ -173,6 +173,8 @@ class Table:
     def after(self, key: str, namespace: str = "") -> Versions:
         """Return the objects of list(), starting at `key`."""
         objects, keys = self._objects, self._keys
+        if not keys:
+            return []
         start = bisect_left(keys, key)
         stop = bisect_left(keys, f"{namespace}0") if namespace else len(keys)  # "0" follows "/"
         return [objects[key] for key in keys[start:stop]]
@@ -385,6 +387,7 @@ class ObjectStore:
         self.revision = 1
         self.compacted = 0
         self._tables: dict[str, Table] = {}
+        self._tables_by_resource: dict[Resource[Any], Table] = {}  # of BY_PATH
         self._initial_objects: dict[str, tuple[int, InitialObjects]] = {}  # with the first reserved revision
         self._revisions_by_time: deque[tuple[float, int]] = deque()
         self._numbers: dict[str, int] = {}
@@ -392,10 +395,13 @@ class ObjectStore:
             self._restore(data_directory)
 
     def table(self, resource: Resource[Any]) -> Table:
+        if (table := self._tables_by_resource.get(resource)) is not None:
+            return table
         served = BY_PATH.get((resource.group, resource.version, resource.plural))
-        if served is not None and served.storage_resource is not None:
-            resource = served.storage_resource
-        return self._table(resource.group_resource)
+        table = self._table((resource if served is None else storage_version_of(served).resource).group_resource)
+        if served is not None and served.resource is resource:
+            self._tables_by_resource[resource] = table
+        return table
 
     def _table(self, name: str) -> Table:
         table = self._tables.get(name)

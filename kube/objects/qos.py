@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.values.quantities import parse_quantity
+from kubeloop.kube.values.quantities import Quantity, parse_quantity
 
 
 def qos_class(spec: JSON) -> str:
@@ -18,20 +16,13 @@ def qos_class(spec: JSON) -> str:
             container.get("resources") or {}
             for container in (*(spec.get("containers") or ()), *spec.get("initContainers", ()))
         ]
-    compute = ("cpu", "memory")
-    requests: dict[str, Any] = {}
-    limits: dict[str, Any] = {}
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
     guaranteed = True
     for requirements in resource_requirements:
-        limited = set()
-        for name, amount in (requirements.get("requests") or {}).items():
-            if name in compute and parse_quantity(amount).compare(parse_quantity(0)) > 0:
-                requests[name] = requests.get(name, parse_quantity(0)) + parse_quantity(amount)
-        for name, amount in (requirements.get("limits") or {}).items():
-            if name in compute and parse_quantity(amount).compare(parse_quantity(0)) > 0:
-                limited.add(name)
-                limits[name] = limits.get(name, parse_quantity(0)) + parse_quantity(amount)
-        guaranteed = guaranteed and limited == set(compute)
+        _add_compute(requests, requirements.get("requests") or {})
+        limited = _add_compute(limits, requirements.get("limits") or {})
+        guaranteed = guaranteed and limited == len(_COMPUTE)
     if not requests and not limits:
         return "BestEffort"
     if (
@@ -41,3 +32,16 @@ def qos_class(spec: JSON) -> str:
     ):
         return "Guaranteed"
     return "Burstable"
+
+
+_COMPUTE = ("cpu", "memory")
+
+
+def _add_compute(totals: dict[str, Quantity], amounts: JSON) -> int:
+    """Add the amounts of CPU and memory to the totals; return how many of them are positive."""
+    count = 0
+    for name in _COMPUTE:
+        if name in amounts and (amount := parse_quantity(amounts[name])).sign > 0:
+            totals[name] = totals[name] + amount if name in totals else amount
+            count += 1
+    return count
