@@ -387,7 +387,8 @@ class ObjectStore:
         self.revision = 1
         self.compacted = 0
         self._tables: dict[str, Table] = {}
-        self._tables_by_resource: dict[Resource[Any], Table] = {}  # of BY_PATH
+        # by id(), as hashing a Resource takes longer than all else; those of BY_PATH exist as long as the process
+        self._tables_of_served: dict[int, Table] = {}
         self._initial_objects: dict[str, tuple[int, InitialObjects]] = {}  # with the first reserved revision
         self._revisions_by_time: deque[tuple[float, int]] = deque()
         self._numbers: dict[str, int] = {}
@@ -395,12 +396,12 @@ class ObjectStore:
             self._restore(data_directory)
 
     def table(self, resource: Resource[Any]) -> Table:
-        if (table := self._tables_by_resource.get(resource)) is not None:
+        if (table := self._tables_of_served.get(id(resource))) is not None:
             return table
         served = BY_PATH.get((resource.group, resource.version, resource.plural))
         table = self._table((resource if served is None else storage_version_of(served).resource).group_resource)
         if served is not None and served.resource is resource:
-            self._tables_by_resource[resource] = table
+            self._tables_of_served[id(resource)] = table
         return table
 
     def _table(self, name: str) -> Table:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from kubeloop.devcluster.api.served_resources import get_served_resource
+from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import (
     entries_of_known_versions,
     initial_entries,
+    initial_fields,
     sorted_entries,
     sorted_fields,
     subtract,
+    track_create,
     union,
 )
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import DEPLOYMENTS
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
 from support.apiserver.api_requests import InProcessApi
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -70,6 +75,30 @@ async def test_created_objects_with_equal_fields_have_sorted_sets(api: InProcess
         created = api.create(CONFIG_MAPS, {"metadata": {"name": name}, "data": data})
         (fields,) = owners(created).values()
         assert [*fields["f:data"]] == [".", *(f"f:{key}" for key in sorted(data))]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"annotations": {"b": "1", "a": "2"}},
+        {"labels": {"app": "other"}},
+        {"labels": {"tier": "web"}},
+        {"finalizers": ["example.com/a"]},
+        {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "1"}]},
+        {"annotations": {"a": "x" * 5000}},
+    ],
+)
+def test_new_pods_of_equal_fields_have_the_fields_of_each(changes: JSON):
+    spec = {"containers": [{"name": "main", "image": "app:1", "ports": [PORT]}], "restartPolicy": "Always"}
+    served = get_served_resource(PODS)
+    for number in range(2):
+        metadata = {"name": f"pod-{number}", "namespace": "default", "labels": {"app": f"a{number}"}, **changes}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        expected = sorted_fields(initial_fields(served, pod, subresource=""))
+        track_create(served, pod, Writer("someone"), lambda: "now")
+        (entry,) = pod["metadata"]["managedFields"]
+        assert msgspec.json.encode(entry["fieldsV1"]) == msgspec.json.encode(expected)
 
 
 async def test_applied_fields_labels_and_data_are_sorted(api: InProcessApi):
