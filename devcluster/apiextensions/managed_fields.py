@@ -27,13 +27,14 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     Schema,
     additional_properties_of,
 )
-from kubeloop.devcluster.managedfields.apply import TypeFunctions, merge_applied, merge_items, set_key
+from kubeloop.devcluster.managedfields.apply import TypeFunctions, merge_applied, merge_items
 from kubeloop.devcluster.managedfields.field_sets import (
     Fields,
     duplicate_keys,
     initial_entries,
     merge_entries,
     owned_fields,
+    set_key,
     store_entries,
 )
 from kubeloop.devcluster.managedfields.typed_validation import scalar_error, struct_errors

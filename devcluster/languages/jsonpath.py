@@ -6,6 +6,7 @@ Source: client-go util/jsonpath.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -137,16 +138,16 @@ def _filter(text: str) -> Step:
     match = _FILTER.fullmatch(text)
     if match is None:
         raise PathError(f"invalid filter {text}")
-    left, operator, right = match[1], match[2], match[3]
+    left, sign, right = match.groups()
     left_steps = parse(left)
-    right_operand = _operand(right) if operator else None
+    right_operand = _operand(right) if sign else None
 
     def matches(item: Any) -> bool:
         left_values = _walk(left_steps, item)
-        if not operator or right_operand is None:
+        if right_operand is None:
             return bool(left_values)
         right_values = right_operand(item)
-        return bool(left_values) and bool(right_values) and _compare(left_values[0], operator, right_values[0])
+        return bool(left_values) and bool(right_values) and _compare(left_values[0], sign, right_values[0])
 
     def step(value: Any) -> Iterator[Any]:
         if isinstance(value, list):
@@ -169,25 +170,18 @@ def _operand(text: str) -> Callable[[Any], list[Any]]:
     return lambda _item: [literal]
 
 
-def _compare(left: Any, operator: str, right: Any) -> bool:
+def _compare(left: Any, sign: str, right: Any) -> bool:
     if isinstance(left, bool) or isinstance(right, bool):
         left, right = str(left).lower(), str(right).lower()
     try:
-        match operator:
-            case "==":
-                return bool(left == right)
-            case "!=":
-                return bool(left != right)
-            case "<":
-                return bool(left < right)
-            case "<=":
-                return bool(left <= right)
-            case ">":
-                return bool(left > right)
-            case _:
-                return bool(left >= right)
+        return bool(_OPERATORS[sign](left, right))
     except TypeError:
         return False
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
+}  # fmt: skip
 
 
 def _walk(steps: tuple[Step, ...], value: Any) -> list[Any]:

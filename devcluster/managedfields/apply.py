@@ -23,9 +23,11 @@ from kubeloop.devcluster.managedfields.field_sets import (
     initial_fields,
     intersect,
     is_atomic,
+    is_entry_of,
     item_key,
     new_entry,
     owned_fields,
+    set_key,
     sorted_entries,
     subtract,
     union,
@@ -96,7 +98,7 @@ def merge_applied(
     entries = deduplicate_entries(base["metadata"].get("managedFields", []))
     if not entries and "uid" in base["metadata"] and (unowned := functions.initial(base)):
         entries = [new_entry(served, _BEFORE_FIRST_APPLY, "Update", subresource, unowned, now)]
-    own_entry = next((entry for entry in entries if _is_entry_of(entry, manager, subresource)), None)
+    own_entry = next((entry for entry in entries if is_entry_of(entry, manager, "Apply", subresource)), None)
     others = [entry for entry in entries if entry is not own_entry]
     dropped = subtract(own_entry.get("fieldsV1", {}) if own_entry is not None else {}, applied_fields)
     for entry in others:
@@ -199,19 +201,8 @@ def _with_last_applied(annotations: JSON, config: JSON) -> JSON:
     return result
 
 
-# --- entries ----------------------------------------------------------------------------------------------------------
-
-
 _BEFORE_FIRST_APPLY = "before-first-apply"
 """Manager of the fields that have no owner before the first apply."""
-
-
-def _is_entry_of(entry: JSON, manager: str, subresource: str) -> bool:
-    return (
-        entry.get("manager") == manager
-        and entry.get("operation") == "Apply"
-        and entry.get("subresource", "") == subresource
-    )
 
 
 # --- merging ----------------------------------------------------------------------------------------------------------
@@ -291,11 +282,6 @@ def _merge_keyed(
         return new if struct.atomic else _merge_struct(struct, old, new)
 
     return merge_items(partial(item_key, field), current, applied, merge)
-
-
-def set_key(item: Any) -> str:
-    """Return the path element of a set's member: v:"a"."""
-    return f"v:{msgspec.json.encode(item).decode()}"
 
 
 def merge_items(
@@ -455,17 +441,11 @@ def _conflict(conflicts: list[tuple[JSON, Fields]]) -> errors.StatusError:
         for path in _paths(fields):
             lines.setdefault(manager, []).append(path)
             causes.append({"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": path})
-    count = len(causes)
-    plural = "conflict" if count == 1 else "conflicts"
-    if len(lines) == 1 and count == 1:
-        manager, paths = next(iter(lines.items()))
-        message = f"Apply failed with 1 {plural}: conflict with {manager}: {paths[0]}"
+    if len(causes) == 1:
+        message = f"Apply failed with 1 conflict: {causes[0]['message']}: {causes[0]['field']}"
     else:
-        lines_ = []
-        for manager, paths in sorted(lines.items()):
-            lines_.append(f"conflicts with {manager}:")
-            lines_ += [f"- {path}" for path in paths]
-        message = f"Apply failed with {count} {plural}: " + "\n".join(lines_)
+        parts = (f"conflicts with {manager}:\n- " + "\n- ".join(paths) for manager, paths in sorted(lines.items()))
+        message = f"Apply failed with {len(causes)} conflicts: " + "\n".join(parts)
     return errors.StatusError(409, "Conflict", message, details={"causes": causes})
 
 

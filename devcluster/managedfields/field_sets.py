@@ -26,22 +26,11 @@ from kubeloop.kube.objects.resources import PODS, Resource
 Fields = dict[str, Any]
 _MISSING: Any = object()
 
-_NEVER_OWNED = (
-    "f:apiVersion",
-    "f:kind",
-)
+_NEVER_OWNED = ("f:apiVersion", "f:kind")
 _NEVER_OWNED_METADATA = (
-    ".",
-    "f:name",
-    "f:namespace",
-    "f:creationTimestamp",
-    "f:selfLink",
-    "f:uid",
-    "f:clusterName",
-    "f:generation",
-    "f:managedFields",
-    "f:resourceVersion",
-)
+    ".", "f:name", "f:namespace", "f:creationTimestamp", "f:selfLink", "f:uid", "f:clusterName", "f:generation",
+    "f:managedFields", "f:resourceVersion",
+)  # fmt: skip
 
 
 def track_create(
@@ -220,15 +209,10 @@ def merge_entries(
     """Return the entries after an Update that set the fields `changed` and removed the fields `removed`."""
     result = []
     own_entry: JSON | None = None
+    own_version = served.resource.api_version
     for entry in entries:
         fields = entry.get("fieldsV1", {})
-        same = (
-            entry.get("manager") == manager
-            and entry.get("operation") == "Update"
-            and entry.get("subresource", "") == subresource
-            and entry.get("apiVersion") == served.resource.api_version
-        )
-        if same:
+        if is_entry_of(entry, manager, "Update", subresource) and entry.get("apiVersion") == own_version:
             own_entry = entry
             continue
         remaining = remove_subtrees(subtract(fields, changed), removed)
@@ -242,6 +226,12 @@ def merge_entries(
         else:
             result.append(new_entry(served, manager, "Update", subresource, fields, now, in_order=old_fields))
     return sorted_entries(_cap_update_managers(result))
+
+
+def is_entry_of(entry: JSON, manager: str, operation: str, subresource: str) -> bool:
+    """Return True if the entry has this manager, operation and subresource."""
+    identity = (entry.get("manager"), entry.get("operation"), entry.get("subresource", ""))
+    return identity == (manager, operation, subresource)
 
 
 _MAX_UPDATE_MANAGERS = 10
@@ -282,16 +272,8 @@ def _cap_update_managers(entries: list[JSON]) -> list[JSON]:
 
 def sorted_entries(entries: list[JSON]) -> list[JSON]:
     """Sort by operation (Apply first), time, manager, version, subresource. Source: sortEncodedManagedFields."""
-    return sorted(
-        entries,
-        key=lambda entry: (
-            entry.get("operation", ""),
-            entry.get("time", ""),
-            entry.get("manager", ""),
-            entry.get("apiVersion", ""),
-            entry.get("subresource", ""),
-        ),
-    )
+    names = ("operation", "time", "manager", "apiVersion", "subresource")
+    return sorted(entries, key=lambda entry: [entry.get(name, "") for name in names])
 
 
 _NO_FIELDS: Fields = {}
@@ -406,21 +388,16 @@ def _struct(served: ServedResource) -> schema.StructType | None:
 
 def owned_fields(served: ServedResource, fields: Fields, *, subresource: str) -> Fields:
     """Return `fields` without those that no manager owns: identity, and fields that the endpoint resets."""
+    strategy, is_status = strategy_of(served.resource), subresource == "status"
     result = {name: inner for name, inner in fields.items() if name not in _NEVER_OWNED}
-    metadata = result.get("f:metadata")
-    if metadata is not None:
-        owned_metadata = {name: inner for name, inner in metadata.items() if name not in _NEVER_OWNED_METADATA}
-        if owned_metadata:
-            result["f:metadata"] = owned_metadata
-        else:
-            del result["f:metadata"]
-    strategy = strategy_of(served.resource)
+    metadata = result.pop("f:metadata", {})
+    metadata = {name: inner for name, inner in metadata.items() if name not in _NEVER_OWNED_METADATA}
+    if metadata and (strategy.status_metadata or not is_status):
+        result["f:metadata"] = metadata
     if served.has_status and subresource not in ("status", "approval") and not strategy.owns_status:
         result.pop("f:status", None)
-    if subresource == "status" or not strategy.owns_spec:
+    if is_status or not strategy.owns_spec:
         result.pop("f:spec", None)
-    if subresource == "status" and not strategy.status_metadata:
-        result.pop("f:metadata", None)
     return remove_subtrees(result, strategy.unowned.get(subresource, _NO_FIELDS))
 
 
@@ -429,10 +406,6 @@ def owned_fields(served: ServedResource, fields: Fields, *, subresource: str) ->
 
 def configuration_fields(struct: schema.StructType, obj: JSON) -> Fields:
     """Return every field of an applied configuration."""
-    return _struct_set(struct, obj)
-
-
-def _struct_set(struct: schema.StructType, obj: JSON) -> Fields:
     result: Fields = {}
     for name, value in obj.items():
         field = struct.json.get(name)
@@ -456,7 +429,7 @@ def _value_set(field: schema.Field | None, ref: schema.TypeRef, value: Any) -> F
         if is_atomic(field, ref) or not value:
             return {}
         if inner is not None:
-            return _struct_set(inner, value)
+            return configuration_fields(inner, value)
         return {f"f:{name}": {} for name in value}
     if isinstance(value, list) and field is not None and value:
         return _list_set(field, value)
@@ -468,11 +441,11 @@ def _list_set(field: schema.Field, items: list[Any]) -> Fields:
     if field.list_type == "map" and element is not None and element.struct is not None:
         result: Fields = {}
         for item in items:
-            inner = {} if element.struct.atomic else {".": {}, **_struct_set(element.struct, item)}
+            inner = {} if element.struct.atomic else {".": {}, **configuration_fields(element.struct, item)}
             result[item_key(field, item)] = inner
         return result
     if field.list_type == "set":
-        return {f"v:{msgspec.json.encode(item).decode()}": {} for item in items}
+        return {set_key(item): {} for item in items}
     return {}
 
 
@@ -490,6 +463,11 @@ def item_key(field: schema.Field, item: JSON) -> str:
         if value is not None:
             keys[name] = value
     return f"k:{msgspec.json.encode(keys).decode()}"
+
+
+def set_key(item: Any) -> str:
+    """Return the path element of a set's member: v:"a"."""
+    return f"v:{msgspec.json.encode(item).decode()}"
 
 
 def is_atomic(field: schema.Field | None, ref: schema.TypeRef) -> bool:
@@ -547,7 +525,7 @@ def _value_difference(field: schema.Field, ref: schema.TypeRef, old: Any, new: A
 def _list_difference(field: schema.Field, old: list[Any], new: list[Any]) -> Fields:
     element = field.type.element
     if field.list_type == "set" or element is None or element.struct is None:
-        return {f"v:{msgspec.json.encode(item).decode()}": {} for item in new if item not in old}
+        return {set_key(item): {} for item in new if item not in old}
     before = {item_key(field, item): item for item in old}
     after = {item_key(field, item): item for item in new}
     same = duplicate_keys(partial(item_key, field), old, new, before, after)
@@ -636,7 +614,7 @@ def _value_removed(field: schema.Field, old: Any, new: Any) -> Fields:
     if isinstance(old, list) and isinstance(new, list) and field.list_type in ("map", "set"):
         element = field.type.element
         if field.list_type == "set" or element is None or element.struct is None:
-            return {f"v:{msgspec.json.encode(item).decode()}": {} for item in old if item not in new}
+            return {set_key(item): {} for item in old if item not in new}
         before = {item_key(field, item): item for item in old}
         after = {item_key(field, item): item for item in new}
         same = duplicate_keys(partial(item_key, field), old, new, before, after)
@@ -656,10 +634,6 @@ def _value_removed(field: schema.Field, old: Any, new: Any) -> Fields:
 
 
 _OWN_MEMBER: Fields = {".": {}}  # a member without members below it is written as a leaf
-
-
-def _is_leaf(fields: Fields) -> bool:
-    return not fields
 
 
 def union(one: Fields, other: Fields) -> Fields:
@@ -690,9 +664,9 @@ def subtract(fields: Fields, other: Fields) -> Fields:
             result[name] = inner
             continue
         subtracted = other[name]
-        if name == "." or (_is_leaf(inner) and (_is_leaf(subtracted) or "." in subtracted)):
+        if name == "." or (not inner and (not subtracted or "." in subtracted)):
             continue
-        if _is_leaf(inner):
+        if not inner:
             result[name] = inner
             continue
         remaining = subtract({**inner}, subtracted if subtracted else {".": {}})
@@ -726,10 +700,10 @@ def intersect(one: Fields, other: Fields) -> Fields:
         other_inner = other[name]
         if name == ".":
             result[name] = {}
-        elif _is_leaf(inner):
-            if _is_leaf(other_inner) or "." in other_inner:
+        elif not inner:
+            if not other_inner or "." in other_inner:
                 result[name] = {}
-        elif _is_leaf(other_inner):
+        elif not other_inner:
             if "." in inner:
                 result[name] = {}
         elif both := intersect(inner, other_inner):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Literal
 
@@ -40,7 +40,7 @@ class _Verb:
     """OpenAPI representation of a verb.
 
     prefix: first part of operation ids. action: x-kubernetes-action. description: with "{one}" or "{many}". options:
-    types whose fields are parameters, except excluded_parameters. extra_responses: responses besides 200 and 401.
+    types whose fields are parameters, except excluded_parameters. extra_responses: codes besides 200 and 401.
     """
 
     method: str
@@ -48,62 +48,33 @@ class _Verb:
     action: str
     description: str
     options: tuple[str, ...] = ()
-    excluded_parameters: tuple[str, ...] = ()
     body: Literal["", "object", "patch", "options"] = ""
-    extra_responses: Mapping[str, str] = field(default_factory=dict)
+    extra_responses: tuple[str, ...] = ()
+    excluded_parameters: tuple[str, ...] = ()
 
 
 _LIST_OPTIONS = ("meta/v1.ListOptions",)
-_CREATED = {"201": "Created"}
-_ACCEPTED = {"202": "Accepted"}
+_RESPONSES = {"200": "OK", "201": "Created", "202": "Accepted", "401": "Unauthorized"}
+_DELETE_OPTIONS = ("meta/v1.DeleteOptions",)
 _VERBS = {
     "get": _Verb("get", "read", "get", "Reads {one}."),
     "list": _Verb("get", "list", "list", "Lists {many}, or watches them.", _LIST_OPTIONS),
     "watch": _Verb("get", "watch", "watch", "Watches {one}. Deprecated: watch a list.", _LIST_OPTIONS),
     "watchlist": _Verb("get", "watch", "watchlist", "Watches {many}. Deprecated: list with watch=true.", _LIST_OPTIONS),
     "create": _Verb(
-        "post",
-        "create",
-        "post",
-        "Creates {one}.",
-        ("meta/v1.CreateOptions",),
-        body="object",
-        extra_responses=_CREATED | _ACCEPTED,
+        "post", "create", "post", "Creates {one}.", ("meta/v1.CreateOptions",), "object", ("201", "202")
     ),
-    "update": _Verb(
-        "put", "replace", "put", "Replaces {one}.", ("meta/v1.UpdateOptions",), body="object", extra_responses=_CREATED
-    ),
-    "patch": _Verb(
-        "patch",
-        "patch",
-        "patch",
-        "Changes {one} in part.",
-        ("meta/v1.PatchOptions",),
-        body="patch",
-        extra_responses=_CREATED,
-    ),
-    "delete": _Verb(
-        "delete",
-        "delete",
-        "delete",
-        "Deletes {one}.",
-        ("meta/v1.DeleteOptions",),
-        body="options",
-        extra_responses=_ACCEPTED,
-    ),
+    "update": _Verb("put", "replace", "put", "Replaces {one}.", ("meta/v1.UpdateOptions",), "object", ("201",)),
+    "patch": _Verb("patch", "patch", "patch", "Changes {one} in part.", ("meta/v1.PatchOptions",), "patch", ("201",)),
+    "delete": _Verb("delete", "delete", "delete", "Deletes {one}.", _DELETE_OPTIONS, "options", ("202",)),
     "deletecollection": _Verb(
-        "delete",
-        "delete",
-        "deletecollection",
-        "Deletes {many}.",
-        ("meta/v1.DeleteOptions", *_LIST_OPTIONS),
+        "delete", "delete", "deletecollection", "Deletes {many}.", _DELETE_OPTIONS + _LIST_OPTIONS, "options",
         excluded_parameters=("watch", "allowWatchBookmarks"),
-        body="options",
     ),
-}
+}  # fmt: skip
 _CUSTOM_VERBS = _VERBS | {
     "get": replace(_VERBS["get"], options=("meta/v1.GetOptions",)),
-    "patch": replace(_VERBS["patch"], extra_responses={}),
+    "patch": replace(_VERBS["patch"], extra_responses=()),
     "deletecollection": replace(_VERBS["deletecollection"], options=_LIST_OPTIONS, excluded_parameters=(), body=""),
 }
 """Verbs of custom resources. Source: apiextensions-apiserver pkg/controller/openapi/builder."""
@@ -341,13 +312,8 @@ class Paths:
             self._body(operation, parameters, spec.body, type_name, consumes)
         if "meta/v1.ListOptions" in spec.options and spec.method == "get" and not crd_version:
             produces += tuple(f"{media};stream=watch" for media in produces if media != "application/yaml")
-        self._add_responses(
-            operation,
-            self._response_schema(served, verb, type_name, list_type),
-            produces,
-            spec.extra_responses,
-            consumes,
-        )
+        response = self._response_schema(served, verb, type_name, list_type)
+        self._add_responses(operation, response, produces, spec.extra_responses, consumes)
         return operation, parameters
 
     def _body(
@@ -392,7 +358,7 @@ class Paths:
         operation: JSON,
         response: JSON,
         produces: Sequence[str],
-        extra_responses: Mapping[str, str] | None = None,
+        extra_responses: Sequence[str] = (),
         consumes: Sequence[str] = ("*/*",),
     ) -> None:
         """Add responses to an operation; extra_responses: codes with the same content as 200."""
@@ -403,9 +369,8 @@ class Paths:
             operation |= {"schemes": ["https"], "produces": list(produces)}
             if consumes:
                 operation["consumes"] = list(consumes)
-        descriptions = {"200": "OK", **(extra_responses or {})}
-        responses: JSON = {code: {"description": description, **content} for code, description in descriptions.items()}
-        operation["responses"] = responses | {"401": {"description": "Unauthorized"}}
+        responses: JSON = {code: {"description": _RESPONSES[code], **content} for code in ("200", *extra_responses)}
+        operation["responses"] = responses | {"401": {"description": _RESPONSES["401"]}}
 
 
 def _namespaced_infix(served: ServedResource) -> str:

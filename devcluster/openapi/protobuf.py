@@ -32,98 +32,105 @@ def _message(number: int, message: bytes) -> bytes:
     return field(number, BYTES, message)
 
 
+def _map(number: int, values: Mapping[str, Any], encode_value: Callable[[Any], bytes]) -> bytes:
+    """Return a JSON map: a message with its entries."""
+    return _message(number, b"".join(_named_entry(1, name, encode_value(item)) for name, item in values.items()))
+
+
 def _named_entry(number: int, name: str, value: bytes) -> bytes:
     """Return a named entry, the form of a JSON map's entry."""
     return _message(number, _string(1, name) + _message(2, value))
 
 
-def _any(value: Any) -> bytes:
+def _any_text(value: Any) -> bytes:
     """Return an Any, whose YAML is written as JSON."""
     return _string(2, msgspec.json.encode(value).decode())
 
 
-_CONSTRAINTS = {
-    "title": 3, "multipleOf": 6, "maximum": 7, "exclusiveMaximum": 8, "minimum": 9, "exclusiveMinimum": 10,
-    "maxLength": 11, "minLength": 12, "pattern": 13, "maxItems": 14, "minItems": 15, "uniqueItems": 16,
-    "maxProperties": 17, "minProperties": 18,
-}  # fmt: skip
-"""Field numbers of keywords that only schemas of custom resources have."""
+def _any(number: int, value: Any) -> bytes:
+    return _message(number, _any_text(value))
+
+
+def _integer(number: int, value: int) -> bytes:
+    """Return an integer or boolean."""
+    return field(number, VARINT, int(value))
 
 
 def _double(number: int, value: float) -> bytes:
     return write_varint(number << 3 | FIXED64) + pack("<d", value)
 
 
-def _schema(schema: JSON) -> bytes:
+def _fields(keys: Mapping[str, tuple[int, Callable[[int, Any], bytes]]], extension: int, values: JSON) -> bytes:
+    """Return a message: of each key the number and encoder of its field; `extension` is the number of x-* keys."""
     out: list[bytes] = []
-    for key, value in schema.items():
-        match key:
-            case "$ref":
-                out.append(_string(1, value))
-            case "format":
-                out.append(_string(2, value))
-            case "description":
-                out.append(_string(4, value))
-            case "default":
-                out.append(_message(5, _any(value)))
-            case "title" | "pattern":
-                out.append(_string(_CONSTRAINTS[key], value))
-            case "multipleOf" | "maximum" | "minimum":
-                out.append(_double(_CONSTRAINTS[key], value))
-            case "example":
-                out.append(_message(30, _any(value)))
-            case "externalDocs":
-                numbers = {"description": 1, "url": 2}
-                out.append(_message(29, b"".join(_string(numbers[name], text) for name, text in value.items())))
-            case _ if key in _CONSTRAINTS:
-                out.append(field(_CONSTRAINTS[key], VARINT, int(value)))
-            case "required":
-                out.append(_strings(19, value))
-            case "enum":
-                out.extend(_message(20, _any(item)) for item in value)
-            case "additionalProperties":
-                allowed = field(2, VARINT, int(value)) if isinstance(value, bool) else _message(1, _schema(value))
-                out.append(_message(21, allowed))
-            case "type":
-                out.append(_message(22, _string(1, value)))
-            case "items":
-                out.append(_message(23, _message(1, _schema(value))))
-            case "properties":
-                named = (_named_entry(1, name, _schema(property_schema)) for name, property_schema in value.items())
-                out.append(_message(25, b"".join(named)))
-            case _:
-                out.append(_extension(31, key, value))
+    for key, value in values.items():
+        if key in keys:
+            number, encode_field = keys[key]
+            out.append(encode_field(number, value))
+        elif key.startswith("x-"):
+            out.append(_named_entry(extension, key, _any_text(value)))
+        else:
+            raise KeyError(key)
     return b"".join(out)
 
 
-def _extension(number: int, key: str, value: Any) -> bytes:
-    if not key.startswith("x-"):
-        raise KeyError(key)
-    return _named_entry(number, key, _any(value))
+def _additional(number: int, value: bool | JSON) -> bytes:
+    return _message(number, _integer(2, value) if isinstance(value, bool) else _message(1, _schema(value)))
+
+
+_DOCUMENTATION_KEYS = {"description": (1, _string), "url": (2, _string)}
+_SCHEMA_KEYS: dict[str, tuple[int, Callable[[int, Any], bytes]]] = {
+    "$ref": (1, _string),
+    "format": (2, _string),
+    "title": (3, _string),
+    "description": (4, _string),
+    "default": (5, _any),
+    "multipleOf": (6, _double),
+    "maximum": (7, _double),
+    "exclusiveMaximum": (8, _integer),
+    "minimum": (9, _double),
+    "exclusiveMinimum": (10, _integer),
+    "maxLength": (11, _integer),
+    "minLength": (12, _integer),
+    "pattern": (13, _string),
+    "maxItems": (14, _integer),
+    "minItems": (15, _integer),
+    "uniqueItems": (16, _integer),
+    "maxProperties": (17, _integer),
+    "minProperties": (18, _integer),
+    "required": (19, _strings),
+    "enum": (20, lambda number, values: b"".join(_any(number, value) for value in values)),
+    "additionalProperties": (21, _additional),
+    "type": (22, lambda number, name: _message(number, _string(1, name))),
+    "items": (23, lambda number, schema: _message(number, _message(1, _schema(schema)))),
+    "properties": (25, lambda number, schemas: _map(number, schemas, _schema)),
+    "externalDocs": (29, lambda number, value: _message(number, _fields(_DOCUMENTATION_KEYS, 3, value))),
+    "example": (30, _any),
+}
+
+
+def _schema(schema: JSON) -> bytes:
+    return _fields(_SCHEMA_KEYS, 31, schema)
 
 
 def _parameter(parameter: JSON) -> bytes:
     """Return a Parameter: body, query or path; query and path parameters have different field numbers."""
-    location, required = parameter["in"], int(parameter.get("required", False))
+    location, required = parameter["in"], parameter.get("required", False)
     name, description = parameter["name"], parameter.get("description", "")
     if location == "body":
-        body = _optional_string(1, description) + _string(2, name) + _string(3, location) + _optional_int(4, required)
+        body = _optional(1, description) + _string(2, name) + _string(3, location) + _optional(4, required)
         return _message(1, body + _message(5, _schema(parameter["schema"])))
     type_number, unique_number, choice = (6, 20, 3) if location == "query" else (5, 19, 4)
-    value = _optional_int(1, required) + _string(2, location) + _optional_string(3, description) + _string(4, name)
-    value += _string(type_number, parameter["type"]) + _optional_int(
-        unique_number, int(parameter.get("uniqueItems", False))
-    )
+    value = _optional(1, required) + _string(2, location) + _optional(3, description) + _string(4, name)
+    value += _string(type_number, parameter["type"]) + _optional(unique_number, parameter.get("uniqueItems", False))
     return _message(2, _message(choice, value))
 
 
-def _optional_int(number: int, value: int) -> bytes:
-    """Return a field, or nothing if the value is zero."""
-    return field(number, VARINT, value) if value else b""
-
-
-def _optional_string(number: int, text: str) -> bytes:
-    return _string(number, text) if text else b""
+def _optional(number: int, value: str | bool) -> bytes:
+    """Return a field, or nothing if the value is empty."""
+    if not value:
+        return b""
+    return _string(number, value) if isinstance(value, str) else _integer(number, value)
 
 
 def _parameters_item(item: JSON) -> bytes:
@@ -138,56 +145,40 @@ def _response(response: JSON) -> bytes:
     return _message(1, out)
 
 
-def _operation(operation: JSON) -> bytes:
-    out: list[bytes] = []
-    for key, value in operation.items():
-        match key:
-            case "tags":
-                out.append(_strings(1, value))
-            case "description":
-                out.append(_string(3, value))
-            case "operationId":
-                out.append(_string(5, value))
-            case "produces":
-                out.append(_strings(6, value))
-            case "consumes":
-                out.append(_strings(7, value))
-            case "parameters":
-                out.extend(_message(8, _parameters_item(item)) for item in value)
-            case "responses":
-                out.append(
-                    _message(9, b"".join(_named_entry(1, code, _response(item)) for code, item in value.items()))
-                )
-            case "schemes":
-                out.append(_strings(10, value))
-            case _:
-                out.append(_extension(13, key, value))
-    return b"".join(out)
+def _parameters(number: int, items: Iterable[JSON]) -> bytes:
+    return b"".join(_message(number, _parameters_item(item)) for item in items)
+
+
+_OPERATION_KEYS: dict[str, tuple[int, Callable[[int, Any], bytes]]] = {
+    "tags": (1, _strings),
+    "description": (3, _string),
+    "operationId": (5, _string),
+    "produces": (6, _strings),
+    "consumes": (7, _strings),
+    "parameters": (8, _parameters),
+    "responses": (9, lambda number, responses: _map(number, responses, _response)),
+    "schemes": (10, _strings),
+}
 
 
 def _path(item: JSON) -> bytes:
-    operations = b"".join(_message(_METHODS[key], _operation(item[key])) for key in item if key != "parameters")
-    return operations + b"".join(_message(9, _parameters_item(item)) for item in item.get("parameters", ()))
+    methods = (key for key in item if key != "parameters")
+    operations = (_message(_METHODS[key], _fields(_OPERATION_KEYS, 13, item[key])) for key in methods)
+    return b"".join(operations) + _parameters(9, item.get("parameters", ()))
+
+
+_SECURITY_KEYS = {"type": (1, _string), "name": (2, _string), "in": (3, _string), "description": (4, _string)}
 
 
 def _security(scheme: JSON) -> bytes:
     """Return a SecurityDefinitionsItem with an API key."""
-    key = (
-        _string(1, scheme["type"])
-        + _string(2, scheme["name"])
-        + _string(3, scheme["in"])
-        + _string(4, scheme["description"])
-    )
-    return _message(2, key)
+    return _message(2, _fields(_SECURITY_KEYS, 5, scheme))
 
 
 def encode(document: JSON) -> bytes:
     """Return the document as a gnostic openapi.v2.Document. Raises KeyError for unknown keys."""
     info = _string(1, document["info"]["title"]) + _string(2, document["info"]["version"])
-    security = (
-        _message(12, b"".join(_named_entry(1, name, _strings(1, requirement[name])) for name in requirement))
-        for requirement in document["security"]
-    )
+    security = (_map(12, requirement, lambda scopes: _strings(1, scopes)) for requirement in document["security"])
     return b"".join(
         (
             _string(1, document["swagger"]),
@@ -199,7 +190,3 @@ def encode(document: JSON) -> bytes:
             _map(13, document["securityDefinitions"], _security),
         )
     )
-
-
-def _map(number: int, values: Mapping[str, JSON], encode_value: Callable[[JSON], bytes]) -> bytes:
-    return _message(number, b"".join(_named_entry(1, name, encode_value(item)) for name, item in values.items()))

@@ -20,7 +20,6 @@ from kubeloop.devcluster.languages.gotemplate.values import (
     kind_of,
     to_int,
     to_json,
-    truth,
     type_of,
 )
 from kubeloop.kube import yaml
@@ -38,32 +37,23 @@ def _eq(first: Any, *others: Any) -> bool:
 def _is_equal(left: Any, right: Any) -> bool:
     if left is None or right is None:
         return left is right
-    left_kind, right_kind = _BASIC_KINDS.get(kind_of(left)), _BASIC_KINDS.get(kind_of(right))
-    if left_kind != right_kind:
-        raise FunctionError("incompatible types for comparison")
-    if left_kind is None:
+    if _common_kind(left, right) is None:
         raise FunctionError(f"non-comparable types {type_of(left)}, {type_of(right)}")
     return bool(left == right)
 
 
-def _check_order(left: Any, right: Any) -> None:
+def _common_kind(left: Any, right: Any) -> str | None:
+    """Return the basic kind of two values, None if they have none."""
     left_kind, right_kind = _BASIC_KINDS.get(kind_of(left)), _BASIC_KINDS.get(kind_of(right))
-    if left_kind is None or right_kind is None:
-        raise FunctionError("invalid type for comparison")
     if left_kind != right_kind:
         raise FunctionError("incompatible types for comparison")
-    if left_kind == "bool":
+    return left_kind
+
+
+def _is_before(left: Any, right: Any) -> bool:
+    if not {kind_of(left), kind_of(right)} <= _BASIC_KINDS.keys() or _common_kind(left, right) == "bool":
         raise FunctionError("invalid type for comparison")
-
-
-def _lt(left: Any, right: Any) -> bool:
-    _check_order(left, right)
     return bool(left < right)
-
-
-def _le(left: Any, right: Any) -> bool:
-    _check_order(left, right)
-    return bool(left <= right)
 
 
 def _index(value: Any, *keys: Any) -> Any:
@@ -187,7 +177,7 @@ def _node_conditions() -> list[dict[str, str]]:
 
 
 def _default(fallback: Any, *values: Any) -> Any:
-    return values[0] if values and truth(values[0]) else fallback
+    return values[0] if values and values[0] else fallback
 
 
 def _dict(*pairs: Any) -> dict[str, Any]:
@@ -213,15 +203,15 @@ def _slice(value: Any, *bounds: Any) -> Any:
 
 BUILT_IN: dict[str, Function] = {
     # `and` and `or` are the interpreter's, which stops at the argument that decides
-    "and": Function(truth, "any ...any"),
-    "or": Function(truth, "any ...any"),
-    "not": Function(lambda value: not truth(value), "any"),
+    "and": Function(bool, "any ...any"),
+    "or": Function(bool, "any ...any"),
+    "not": Function(lambda value: not value, "any"),
     "eq": Function(_eq, "any any ...any"),
     "ne": Function(lambda left, right: not _is_equal(left, right), "any any"),
-    "lt": Function(_lt, "any any"),
-    "le": Function(_le, "any any"),
-    "gt": Function(lambda left, right: _lt(right, left), "any any"),
-    "ge": Function(lambda left, right: _le(right, left), "any any"),
+    "lt": Function(_is_before, "any any"),
+    "le": Function(lambda left, right: not _is_before(right, left), "any any"),
+    "gt": Function(lambda left, right: _is_before(right, left), "any any"),
+    "ge": Function(lambda left, right: not _is_before(left, right), "any any"),
     "index": Function(_index, "any ...any"),
     "len": Function(_len, "any"),
     "print": Function(_print, "...any"),

@@ -11,7 +11,7 @@ from typing import Any
 from kubeloop.devcluster.languages.gotemplate import syntax
 from kubeloop.devcluster.languages.gotemplate.functions import ARITIES, FUNCTIONS, REFUSED
 from kubeloop.devcluster.languages.gotemplate.syntax import Arity, TemplateError
-from kubeloop.devcluster.languages.gotemplate.values import FunctionError, go_print, truth, type_of
+from kubeloop.devcluster.languages.gotemplate.values import FunctionError, go_print, type_of
 
 _MAX_PIECES = 1_000_000  # of output: a range that does not end fails before it exhausts the memory
 
@@ -68,7 +68,7 @@ class _Rendering:
             return
         value = self._pipeline(branch.pipeline, dot)
         inner = value if branch.word == "with" else dot
-        if truth(value):
+        if value:
             self.nodes(branch.body, inner)
         else:
             self.nodes(branch.otherwise, dot)
@@ -141,7 +141,7 @@ class _Rendering:
             value: Any = None
             for argument in call.arguments:
                 value = self._value(argument, dot)
-                if truth(value) == (call.name == "or"):
+                if bool(value) == (call.name == "or"):
                     return value
             return last[0] if last else value
         arguments = [*(self._value(argument, dot) for argument in call.arguments), *last]

@@ -45,11 +45,6 @@ def type_of(value: Any) -> str:
     return _KINDS_AND_TYPES[type(value)][1]
 
 
-def truth(value: Any) -> bool:
-    """Return Go's truth of a value: nil, false, 0 and empty values are false."""
-    return bool(value)
-
-
 # --- text ---------------------------------------------------------------------------------------------------------
 
 

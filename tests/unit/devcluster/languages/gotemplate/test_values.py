@@ -18,7 +18,6 @@ from kubeloop.devcluster.languages.gotemplate.values import (
     kind_of,
     to_int,
     to_json,
-    truth,
     type_of,
 )
 from kubeloop.kube.validation.field_errors import quoted
@@ -41,13 +40,8 @@ def test_kind_type_and_text_of_a_value(value: Any, kind: str, type_name: str, te
     assert (kind_of(value), type_of(value), go_print(value)) == (kind, type_name, text)
 
 
-@pytest.mark.parametrize("value", [None, False, 0, 0.0, "", [], {}])
-def test_empty_values_are_false(value: Any):
-    assert not truth(value)
-
-
 def test_zero_of_the_object_is_true():
-    assert truth(from_json({"replicas": 0})["replicas"])
+    assert from_json({"replicas": 0})["replicas"]
 
 
 @pytest.mark.parametrize(
