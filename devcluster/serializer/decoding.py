@@ -51,9 +51,11 @@ def canonical_quantity(value: str | int | float) -> str:
     try:
         return str(parse_quantity(value.strip() if isinstance(value, str) else value))
     except QuantityError as error:
-        message_ = str(error)
-        message = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        raise DecodeError(message_ if message_.startswith("unable to parse") else message) from error
+        message = str(error)
+        raise DecodeError(message if message.startswith("unable to parse") else _INVALID_QUANTITY) from error
+
+
+_INVALID_QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
 _NANO_PER_MILLI = 1_000_000
@@ -71,9 +73,9 @@ def _round_up_to_milli(value: str) -> str:
 
 
 def _quantity(value: Any) -> str:
-    if type(value) is str or (type(value) in (int, float)):
+    if type(value) in (str, int, float):
         return canonical_quantity(value)
-    raise DecodeError("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
+    raise DecodeError(_INVALID_QUANTITY)
 
 
 _TIME_LAYOUT = "2006-01-02T15:04:05Z07:00"
@@ -154,10 +156,12 @@ class TimeOfAnyYear(str):
     """A canonical time of a protobuf body, whose year may be one that JSON's decoder refuses."""
 
 
-def _time(value: Any) -> str | None:
-    if type(value) is not str:
-        return _from_protobuf(value)
-    return _canonical_time(value, _TIME_LAYOUT)
+def _time(value: Any, layout: str = _TIME_LAYOUT) -> str | None:
+    if type(value) is str:
+        return _canonical_time(value, layout)
+    if type(value) is TimeOfAnyYear:
+        return str(value)
+    raise _Mismatch
 
 
 def decode_time(text: str) -> str | None:
@@ -166,15 +170,7 @@ def decode_time(text: str) -> str | None:
 
 
 def _micro_time(value: Any) -> str | None:
-    if type(value) is not str:
-        return _from_protobuf(value)
-    return _canonical_time(value, _MICRO_LAYOUT)
-
-
-def _from_protobuf(value: Any) -> str:
-    if type(value) is TimeOfAnyYear:
-        return str(value)
-    raise _Mismatch
+    return _time(value, _MICRO_LAYOUT)
 
 
 def _string(value: Any) -> str:
@@ -232,40 +228,25 @@ def _unchanged(value: Any) -> Any:
     return value
 
 
-_SCALARS: dict[str, Convert] = {
-    "string": _string,
-    "bool": _bool,
-    "int32": _int32,
-    "int64": _int64,
-    "float64": _float,
-    "bytes": _bytes,
-    "quantity": _quantity,
-    "intOrString": _int_or_string,
-    "time": _time,
-    "microTime": _micro_time,
-    "duration": _string,
-    "fieldsV1": _unchanged,
-    "raw": _unchanged,
-    "any": _unchanged,
+_KINDS: dict[str, tuple[Convert, Any]] = {
+    "string": (_string, ""),
+    "bool": (_bool, False),
+    "int32": (_int32, 0),
+    "int64": (_int64, 0),
+    "float64": (_float, 0),
+    "bytes": (_bytes, None),
+    "quantity": (_quantity, "0"),
+    "intOrString": (_int_or_string, 0),
+    "time": (_time, None),
+    "microTime": (_micro_time, None),
+    "duration": (_string, "0s"),
+    "fieldsV1": (_unchanged, None),
+    "raw": (_unchanged, None),
+    "any": (_unchanged, None),
 }
-_ZERO: dict[str, Any] = {
-    "string": "",
-    "bool": False,
-    "int32": 0,
-    "int64": 0,
-    "float64": 0,
-    "bytes": None,
-    "quantity": "0",
-    "intOrString": 0,
-    "time": None,
-    "microTime": None,
-    "duration": "0s",
-    "fieldsV1": None,
-    "raw": None,
-    "any": None,
-    "list": None,
-    "map": None,
-}
+"""Converter of each scalar kind, and the JSON form of its zero value."""
+_SCALARS = {kind: convert for kind, (convert, _) in _KINDS.items()}
+_ZERO = {"list": None, "map": None, **{kind: zero for kind, (_, zero) in _KINDS.items()}}
 _GO_STRUCT_KINDS = frozenset(
     {"struct", "quantity", "intOrString", "time", "microTime", "duration", "fieldsV1", "raw", "any"}
 )

@@ -9,41 +9,20 @@ Sources: pkg/apis/*/v1/defaults.go and conversion.go of Kubernetes v1.36, and th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Any
 
 from kubeloop.devcluster.api.strategy import strategy_of
+from kubeloop.devcluster.serializer.image_references import image_reference
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
-_PATH_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_DOMAIN_PART = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
-_IMAGE = re.compile(
-    rf"(?P<name>(?:(?:{_DOMAIN_PART}(?:\.{_DOMAIN_PART})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?/)?{_PATH_PART}(?:/{_PATH_PART})*)"
-    r"(?::(?P<tag>\w[\w.-]{0,127}))?(?P<digest>@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?"
-)
-_DIGEST = re.compile("[0-9a-f]{64}")  # a name of this form could be taken for a digest
-_MAX_IMAGE_NAME = 255
 
-
-def _with_registry(name: str) -> str:
-    """Return an image's full name, with the default registry and namespace if it names none."""
-    first, slash, _ = name.partition("/")
-    if not slash:
-        return f"docker.io/library/{name}"
-    return name if "." in first or ":" in first or first == "localhost" else f"docker.io/{name}"
-
-
-@lru_cache(maxsize=1024)
 def image_pull_policy(image: str) -> str:
-    """Return Always for images with the tag "latest" or without a tag, else IfNotPresent."""
-    match = _IMAGE.fullmatch(image)
-    if match is None or _DIGEST.fullmatch(image) or len(_with_registry(match["name"])) > _MAX_IMAGE_NAME:
-        return "IfNotPresent"  # invalid names are left to validation
-    tag = match["tag"] or ("" if match["digest"] else "latest")
-    return "Always" if tag == "latest" else "IfNotPresent"
+    """Return Always for images with the tag "latest" or without a tag, else IfNotPresent; also for invalid images."""
+    reference = image_reference(image)
+    is_latest = not reference.error and reference.name.partition("@")[0].endswith(":latest")
+    return "Always" if is_latest else "IfNotPresent"
 
 
 # --- pods -------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from kubeloop.devcluster.kubelet.containers.container_run import CONTAINER_STATUS_UNKNOWN, ContainerRun
-from kubeloop.devcluster.kubelet.containers.images import image_reference
+from kubeloop.devcluster.serializer.image_references import image_reference
 from kubeloop.kube.json_object import JSON
 
 

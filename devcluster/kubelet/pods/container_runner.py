@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 
 from kubeloop.devcluster.kubelet.containers.container_run import TERMINATED, ContainerRun, ephemeral_runs
-from kubeloop.devcluster.kubelet.containers.images import ImageProblem, image_problem, image_reference
+from kubeloop.devcluster.kubelet.containers.images import ImageProblem, image_problem
 from kubeloop.devcluster.kubelet.pods.awaited_objects import AwaitedObjects
 from kubeloop.devcluster.kubelet.pods.container_lifecycle import exit_container, hold, restart, start, startable
 from kubeloop.devcluster.kubelet.pods.kubelet_events import KubeletEvents
 from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedPod
+from kubeloop.devcluster.serializer.image_references import image_reference
 from kubeloop.devcluster.simulation.simulation import Simulation
 
 _PULL_BACKOFF_SECONDS = 2.0  # from ErrImagePull to ImagePullBackOff

@@ -20,7 +20,8 @@ from kubeloop.devcluster.kubelet.containers.container_answers import (
     PortForwardAnswer,
     Rule,
 )
-from kubeloop.devcluster.kubelet.stages.files import ANSWER_KINDS, YamlValue, read_documents
+from kubeloop.devcluster.kubelet.stages.files import ANSWER_KINDS
+from kubeloop.devcluster.kubelet.stages.yaml_values import YamlValue, read_documents
 
 Answer = TypeVar("Answer")
 
@@ -47,31 +48,15 @@ def _kind(document: YamlValue) -> str:
 def _rule(document: YamlValue, field: str, entry: Callable[[YamlValue], Entry[Answer]]) -> Rule[Answer]:
     top = document.fields("apiVersion", "kind", "metadata", "spec", "status")
     is_cluster = document.kind.rpartition(" ")[2].startswith("Cluster")
-    metadata = {name: value.text() for name, value in _map(top, "metadata").items() if name in ("name", "namespace")}
+    metadata = {name: value.text() for name, value in top.fields("metadata").items() if name in ("name", "namespace")}
     if not metadata.get("name"):
         raise document.error("metadata.name is missing")
-    if "spec" not in top:
-        raise document.error("spec is missing")
-    spec = top["spec"].fields(field, *(("selector",) if is_cluster else ()))
-    if field not in spec:
-        raise top["spec"].error(f"{field} is missing")
-    entries = tuple(entry(item) for item in spec[field].items())
+    spec = top.required("spec").fields(field, *(("selector",) if is_cluster else ()))
+    entries = tuple(entry(item) for item in spec.required(field).items())
     if not is_cluster:
         return Rule(entries, name=metadata["name"], namespaces=(metadata.get("namespace", "default"),))
-    selector = spec["selector"].fields("matchNamespaces", "matchNames") if "selector" in spec else {}
-    return Rule(entries, namespaces=_texts(selector, "matchNamespaces"), names=_texts(selector, "matchNames"))
-
-
-def _map(fields: dict[str, YamlValue], name: str) -> dict[str, YamlValue]:
-    return fields[name].fields() if name in fields else {}
-
-
-def _texts(fields: dict[str, YamlValue], name: str) -> tuple[str, ...]:
-    return tuple(item.text() for item in fields[name].items()) if name in fields else ()
-
-
-def _file(fields: dict[str, YamlValue], name: str) -> Path | None:
-    return fields[name].folder / fields[name].text() if name in fields else None
+    selector = spec.fields("selector", "matchNamespaces", "matchNames")
+    return Rule(entries, namespaces=selector.texts("matchNamespaces"), names=selector.texts("matchNames"))
 
 
 def _log(value: YamlValue) -> Entry[LogAnswer]:
@@ -79,48 +64,42 @@ def _log(value: YamlValue) -> Entry[LogAnswer]:
     if ("logsFile" in fields) == ("text" in fields):
         raise value.error("exactly one of logsFile and text is required")
     answer = LogAnswer(
-        file=_file(fields, "logsFile"),
-        previous_file=_file(fields, "previousLogsFile"),
+        file=fields.file("logsFile"),
+        previous_file=fields.file("previousLogsFile"),
         text=fields["text"].text() if "text" in fields else None,
-        follows="follow" not in fields or fields["follow"].boolean(),
+        follows=fields.boolean("follow", default=True),
     )
-    return Entry(answer, _texts(fields, "containers"))
+    return Entry(answer, fields.texts("containers"))
 
 
 def _exec(value: YamlValue) -> Entry[ExecAnswer]:
     fields = value.fields("containers", "match", "local")
-    local = fields["local"].fields("command", "workDir", "envs") if "local" in fields else {}
-    command = _texts(local, "command")
+    local = fields.fields("local", "command", "workDir", "envs")
+    command = local.texts("command")
     if not command:
         raise fields.get("local", value).error(
             "command is missing",
             hint="kubeloop runs only the command of this field, never the one that the client sends (docs/nodes.md)",
         )
-    environment = []
-    for item in local["envs"].items() if "envs" in local else ():
-        variable = item.fields("name", "value")
-        if "name" not in variable:
-            raise item.error("name is missing")
-        environment.append((variable["name"].text(), variable["value"].text() if "value" in variable else ""))
-    answer = ExecAnswer(command, _texts(fields, "match"), _file(local, "workDir"), tuple(environment))
-    return Entry(answer, _texts(fields, "containers"))
+    variables = [item.fields("name", "value") for item in local.items_of("envs")]
+    environment = tuple((variable.required("name").text(), variable.text("value")) for variable in variables)
+    answer = ExecAnswer(command, fields.texts("match"), local.file("workDir"), environment)
+    return Entry(answer, fields.texts("containers"))
 
 
 def _attach(value: YamlValue) -> Entry[AttachAnswer]:
     fields = value.fields("containers", "logsFile")
-    file = _file(fields, "logsFile")
-    if file is None:
-        raise value.error("logsFile is missing")
-    return Entry(AttachAnswer(file), _texts(fields, "containers"))
+    logs = fields.required("logsFile")
+    return Entry(AttachAnswer(logs.folder / logs.text()), fields.texts("containers"))
 
 
 def _forward(value: YamlValue) -> Entry[PortForwardAnswer]:
     fields = value.fields("ports", "target", "command")
-    command = _texts(fields, "command")
-    target = fields["target"].fields("address", "port") if "target" in fields else {}
+    command = fields.texts("command")
+    target = fields.fields("target", "address", "port")
     if not command and not {"address", "port"} <= target.keys():
         raise value.error("command, or target with address and port, is required")
-    ports = tuple(item.number() for item in fields["ports"].items()) if "ports" in fields else ()
+    ports = tuple(item.number() for item in fields.items_of("ports"))
     if command:
         return Entry(PortForwardAnswer(command=command), ports)
     return Entry(PortForwardAnswer(target["address"].text(), target["port"].number()), ports)
