@@ -61,7 +61,6 @@ from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.scheduler_gauges import SchedulerGauges
 
 if TYPE_CHECKING:
-    from kubeloop.kube.objects.device_types import ResourceSlice
     from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
 
 log = logging.getLogger(__name__)
@@ -70,8 +69,8 @@ log = logging.getLogger(__name__)
 _TURN_NS = 3_000_000
 _MAX_WAIT_FOR_DEVICES_SECONDS = 10.0
 _DEVICE_CLASS = "resource.k8s.io/DeviceClass"
-_RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
-DEVICE_EVENTS = ("resource.k8s.io/ResourceClaim", _DEVICE_CLASS, _RESOURCE_SLICE)
+_RESOURCE_CLAIM, _RESOURCE_SLICE = "resource.k8s.io/ResourceClaim", "resource.k8s.io/ResourceSlice"
+DEVICE_EVENTS = (_RESOURCE_CLAIM, _DEVICE_CLASS, _RESOURCE_SLICE)
 """Resources whose informers start with the first pod that needs devices."""
 
 
@@ -298,15 +297,16 @@ class Scheduler:
                 self._informers,
                 self.feature_gates,
                 classes_changed=self.snapshot.classes.clear,
-                taints_changed=self._taints_changed,
+                taints_changed=partial(self._queue_after_update, _RESOURCE_SLICE),
+                allocation_undone=partial(self._queue_after_update, _RESOURCE_CLAIM),
             )
             self._register_others(name for name in self._event_actions if name in DEVICE_EVENTS)
             self._devices_needed.set()
         return self._devices
 
-    def _taints_changed(self, old: ResourceSlice, new: ResourceSlice) -> None:
-        """Queue pods after a DeviceTaintRule has changed the taints of a slice, as if its driver had."""
-        self.queue.move_all_to_active_or_backoff(events.cluster_event(_RESOURCE_SLICE, events.UPDATE), old, new)
+    def _queue_after_update(self, resource: str, old: object, new: object) -> None:
+        """Queue pods after an update that is not an event of `resource`: by a DeviceTaintRule, or by Unreserve."""
+        self.queue.move_all_to_active_or_backoff(events.cluster_event(resource, events.UPDATE), old, new)
 
     async def _follow_devices(self) -> None:
         """Queue the pods that need devices once the caches of claims and devices are complete.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from kubeloop.informers.metadata_accessor import is_older
-from kubeloop.informers.store import Store
+from kubeloop.informers.shared_informer import SharedInformer
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.device_types import AllocationResult, ResourceClaim
 from kubeloop.kube.objects.object_fields import controller_of
@@ -30,8 +30,9 @@ class ClaimCache:
     pending: allocations chosen by Reserve that are not written yet, by UID of the claim. Pods of a group share them.
     """
 
-    def __init__(self, store: Store[ResourceClaim], usage: DeviceUsage) -> None:
-        self._store = store
+    def __init__(self, informer: SharedInformer[ResourceClaim], usage: DeviceUsage) -> None:
+        self._informer = informer
+        self._store = informer.store
         self._usage = usage
         self._assumed: dict[str, ResourceClaim] = {}  # responses to writes, until the informer shows them
         self._special: dict[str, str] = {}  # keys of claims for extended resources, by UID of the pod
@@ -44,6 +45,12 @@ class ClaimCache:
 
     def get(self, key: str) -> ResourceClaim | None:
         return self._assumed.get(key) or self._store.get(key)
+
+    def has_shown(self, claim: ResourceClaim) -> bool:
+        """Return True if the informer shows a claim, or has reached its version: then it is deleted already."""
+        version = self._informer.last_resource_version
+        reached = version != "" and not is_older(version, claim.metadata.resource_version)
+        return reached or self.get(claim.key) is not None
 
     def assume(self, claim: ResourceClaim) -> None:
         """Use the response to a write until the informer shows it or a newer state."""
@@ -65,14 +72,19 @@ class ClaimCache:
             self._usage.set_allocation(uid, allocation)
         pending.pods.add(pod.metadata.uid)
 
-    def release_pending(self, claim: ResourceClaim, pod: Pod) -> None:
-        """Release what a pod has reserved; it stays reserved for other pods that share it."""
+    def release_pending(self, claim: ResourceClaim, pod: Pod) -> AllocationResult | None:
+        """Release what a pod has reserved; it stays reserved for other pods that share it.
+
+        Returns the allocation that no pod has reserved any more; None if there is none.
+        """
         pending = self.pending.get(claim.metadata.uid)
         if pending is None:
-            return
+            return None
         pending.pods.discard(pod.metadata.uid)
-        if not pending.pods:
-            self.remove_pending(claim)
+        if pending.pods:
+            return None
+        self.remove_pending(claim)
+        return pending.allocation
 
     def remove_pending(self, claim: ResourceClaim) -> None:
         """Remove the pending allocation of a claim, if it has one, for all pods: it is written."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import SharedInformer
 from kubeloop.kube.feature_gates import FeatureGates
-from kubeloop.kube.objects.device_types import DeviceClass, ResourceSlice
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.device_types import DeviceClass, ResourceClaim, ResourceSlice
 from kubeloop.kube.objects.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kubeloop.scheduler.devices.claim_cache import ClaimCache
 from kubeloop.scheduler.devices.class_devices import ClassDevices
@@ -34,10 +37,13 @@ class ClusterDevices:
         *,
         classes_changed: Callable[[], None] = lambda: None,
         taints_changed: Callable[[ResourceSlice, ResourceSlice], None] = lambda _old, _new: None,
+        allocation_undone: Callable[[ResourceClaim, ResourceClaim], None] = lambda _old, _new: None,
     ) -> None:
         """classes_changed: called after an extended resource has got another class, or none. taints_changed: called
-        after a DeviceTaintRule has changed the taints of a slice."""
+        after a DeviceTaintRule has changed the taints of a slice. allocation_undone: called with the allocated and the
+        unallocated claim after an allocation was undone that was not written."""
         self.is_overdue = False
+        self._allocation_undone = allocation_undone
         self.features = device_features(gates)
         self.selectors = DeviceSelectors(
             consumable_capacity=self.features.consumable_capacity, list_attributes=self.features.list_attributes
@@ -50,7 +56,7 @@ class ClusterDevices:
         claims = informers.informer(RESOURCE_CLAIMS)
         classes = informers.informer(DEVICE_CLASSES)
         slices = informers.informer(RESOURCE_SLICES)
-        self.claims = ClaimCache(claims.store, self.usage)
+        self.claims = ClaimCache(claims, self.usage)
         self.extended_resources = ExtendedResources(classes_changed)
         self._classes = classes.store
         self._informers: tuple[SharedInformer[Any], ...] = (claims, classes, slices)
@@ -86,6 +92,12 @@ class ClusterDevices:
     def _taints_changed(self, old: ResourceSlice, new: ResourceSlice) -> None:
         self._slice_events.replace(new)
         self._report_changed_taints(old, new)
+
+    def release(self, claim: ResourceClaim, pod: Pod) -> None:
+        """Release what a pod has reserved for a claim; report devices that are free again without a write."""
+        allocation = self.claims.release_pending(claim, pod)
+        if allocation is not None:
+            self._allocation_undone(replace(claim, status=replace(claim.status, allocation=allocation)), claim)
 
     def count_devices(self, resource: str, node: str, labels: Mapping[str, str]) -> tuple[int, int]:
         """Return (devices of a node that provide an extended resource, those in use)."""

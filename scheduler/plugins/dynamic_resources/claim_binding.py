@@ -99,7 +99,7 @@ class ClaimBinding:
                 claims.remove_pending(written)
                 return written
             finally:
-                claims.release_pending(claim, pod)
+                self._devices.release(claim, pod)
 
     def _lock(self, obj: Pod | ResourceClaim) -> asyncio.Lock:
         """Return the lock for writes to the status of an object.
@@ -120,7 +120,10 @@ class ClaimBinding:
                 raise
             await self._wait_until_shown(special.created)
         finally:
-            self._devices.claims.release_pending(special.claim, pod)
+            if special.created is not None and special.created.status.allocation is not None:
+                self._devices.claims.release_pending(special.claim, pod)
+            else:
+                self._devices.release(special.claim, pod)
         return special.created
 
     async def _create(self, body: JSON, pod: Pod) -> ResourceClaim:
@@ -156,7 +159,7 @@ class ClaimBinding:
         """Wait until the informer shows the claim, so that its devices are in use without a pending allocation."""
         try:
             async with asyncio.timeout(_MAX_SHOWN_SECONDS):
-                while self._devices.claims.get(claim.key) is None:
+                while not self._devices.claims.has_shown(claim):
                     await asyncio.sleep(_SHOWN_POLL_SECONDS)
         except TimeoutError:
             log.warning("the informer does not show a claim", extra={"claim": claim.key})
@@ -289,8 +292,15 @@ class ClaimBinding:
             self._devices.claims.release_pending(claim, pod)
 
     def unreserve(self, devices: PodDevices, pod: Pod, node: str) -> None:
-        """Free the devices that were reserved, and undo what was written for the pod in the background."""
-        self.release(devices, pod)
+        """Free the devices that were reserved, and undo what was written for the pod in the background.
+
+        Pods that wait for devices are queued, also if the allocation was not written, as for the pod of a binding that
+        is deleted in between. v1.36 leaves them for the flush of unschedulable pods.
+        """
+        if devices.special is not None:
+            self._devices.release(devices.special.claim, pod)
+        for claim in devices.claims:
+            self._devices.release(claim, pod)
         if node in devices.node_allocatable:
             self._handle.spawn(self._clear_node_allocatable(pod), f"clear the claim statuses of {pod.key}")
         special = None if devices.special is None else devices.special.created

@@ -13,7 +13,7 @@ from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
 from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
 from kubeloop.tracing.spans.pod_record import AttemptFacts, Phase
 from support.apiserver.faulty_transport import WatchFault, injected_error
-from support.objects.devices import device, device_class, device_slice
+from support.objects.devices import claim, device, device_class, device_slice
 from support.traces.disabled_recorders import DisabledPodRecorder
 
 pytestmark = pytest.mark.virtual_time
@@ -489,3 +489,25 @@ async def test_pods_wait_a_limited_time_for_classes_that_the_server_does_not_ser
         await asyncio.sleep(10)
         assert cluster.bindings == [("default/p", "n")]
     assert "pods with extended resources are scheduled without devices" in caplog.text
+
+
+async def test_pod_that_waits_for_devices_is_queued_when_an_unwritten_allocation_is_undone(cluster, scheduling):
+    cluster.node("n")
+    cluster.put(DEVICE_CLASSES, device_class())
+    cluster.put(RESOURCE_SLICES, device_slice("n", device("d")))
+    for name in ("first", "second"):
+        cluster.put(RESOURCE_CLAIMS, claim(name))
+
+    async def slow_write(request):
+        if request.path.endswith("resourceclaims/first"):
+            await asyncio.sleep(10)
+            raise injected_error(403)
+
+    async with scheduling():
+        cluster.server.transport.before_request = slow_write
+        for name in ("first", "second"):
+            cluster.pod(name, resourceClaims=[{"name": "gpu", "resourceClaimName": name}])
+            await asyncio.sleep(1)
+        cluster.delete_pod("default/first")
+        await asyncio.sleep(30)
+        assert cluster.bindings == [("default/second", "n")]

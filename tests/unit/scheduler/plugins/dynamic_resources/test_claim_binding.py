@@ -9,15 +9,19 @@ import pytest
 
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, Conflict
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects.api_types import NodeAllocatableResourceClaimStatus, Status, to_json
 from kubeloop.kube.objects.pod_claims import FINALIZER
+from kubeloop.kube.objects.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config import plugin_args
+from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
 from kubeloop.scheduler.metrics_interface import SchedulerMetrics
 from kubeloop.scheduler.plugins.dynamic_resources import claim_binding
 from kubeloop.scheduler.plugins.dynamic_resources.dynamic_resources import DynamicResources
+from support.apiserver.fake_apiserver import FakeApiServer, Write
 from support.objects.devices import FilledDevices, allocated, claim, device, device_class, device_slice, typed
 from support.scheduling.plugin_cluster import make_member, make_pod_group
 
@@ -679,3 +683,51 @@ async def test_post_filter_of_a_group_without_its_claims(plugin_cluster, node, e
     used = claim("c", status={**RESERVED_FOR_GROUP, "reservedFor": [{"resource": "pods", "name": "q", "uid": "q"}]})
     result = await group_post_filter(plugin_cluster, node, used, claims=[{"name": "other", **entry}])
     assert result == (message, [])
+
+
+async def test_claim_that_is_deleted_before_the_informer_is_asked_is_not_awaited(special):
+    attempt, server = special(), FakeApiServer()
+    objects = {DEVICE_CLASSES: device_class(extendedResourceName=GPU), RESOURCE_SLICES: device_slice("a", device("d"))}
+    for resource, obj in objects.items():
+        server.api.create(resource.path(), {**obj, "metadata": {"name": obj["metadata"]["name"]}})
+    devices = attempt.cluster.devices = ClusterDevices(server.informers, DEFAULT_FEATURE_GATES)
+
+    def delete(write: Write) -> None:
+        assert write.after is not None
+        server.delete(RESOURCE_CLAIMS, write.after["metadata"]["name"], namespace="default")
+
+    server.on_write = delete
+    attempt.cluster.client = server.client
+    async with asyncio.TaskGroup() as tasks:
+        informers = tasks.create_task(server.informers.run())
+        await devices.wait_synced()
+        attempt.plugin = DynamicResources(plugin_args.DynamicResourcesArgs(), attempt.cluster)
+        attempt.reserve()
+        began = asyncio.get_running_loop().time()
+        assert "not found" in (await attempt.bind() or "")
+        assert asyncio.get_running_loop().time() - began < 1
+        informers.cancel()
+
+
+async def test_undone_allocation_that_was_not_written_is_reported(pending):
+    attempt, undone = pending(), []
+    attempt.cluster.devices._allocation_undone = lambda old, new: undone.append((old, new))
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    ((old, new),) = undone
+    assert old.status.allocation is not None
+    assert (new.key, new.status.allocation) == ("default/c", None)
+    attempt.reserve()
+    assert await attempt.bind() is None
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    for work in attempt.cluster.spawned:
+        await work
+    assert len(undone) == 1  # the informer shows that the written one is removed
+
+
+async def test_allocation_is_reported_as_undone_if_its_claim_cannot_be_created(special):
+    attempt, undone = special(), []
+    attempt.cluster.devices._allocation_undone = lambda old, new: undone.append(old)
+    attempt.server.failures["create"] = ApiError(Status(code=403, message="no"))
+    assert await attempt.bind()
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    assert len(undone) == 1
