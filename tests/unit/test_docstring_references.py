@@ -26,10 +26,12 @@ _OPTION = re.compile(r"--[a-z][a-z-]+")
 _DOTTED = re.compile(r"(?:kubeloop\.)?((?:" + "|".join(PACKAGES) + r")(?:\.\w+)+)")
 _SENTENCE = re.compile(r"^`(\w+)`(?=,| and | \w+s\b)", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")  # kinds/GROUP/KIND.py
+_MEMBER = re.compile(r"(?<![\w./`-])([A-Z]\w+)\.(_?[a-z]\w+)\b(?![/-])")
 _CODE = re.compile(r"[A-Za-z_][\w.]*\w(?:\(.*\))?")
 
 FOREIGN = {
     "PluginClass",  # a class of the user
+    "Regexp.allMatches",  # of Go
     "Sub",  # of Go's time.Time
     "run_until_complete",  # of event loops
 }
@@ -81,6 +83,26 @@ def test_named_functions_and_attributes_exist() -> None:
         for name in unknown_names(reference)
     ]
     assert missing == []
+
+
+def unknown_members(text: str) -> list[str]:
+    """Return the members of classes in text, outside backticks, that do not exist."""
+    names = product_names()
+    return [
+        f"{name}.{member}"
+        for name, member in _MEMBER.findall(text)
+        if f"{name}.{member}" not in FOREIGN and not (name in names.classes and names.has_member(name, member))
+    ]
+
+
+def test_members_in_text_exist() -> None:
+    named = {path: " ".join(docstrings(path)) for path in FILES}
+    assert sum(len(_MEMBER.findall(text)) for text in named.values()) > 15
+    assert [f"{path}: {name}" for path, text in named.items() for name in unknown_members(text)] == []
+    assert unknown_members("values: of NoClass.values and WorkQueue.done, not WorkQueue.finish") == [
+        "NoClass.values",
+        "WorkQueue.finish",
+    ]
 
 
 def test_named_feature_gates_exist() -> None:

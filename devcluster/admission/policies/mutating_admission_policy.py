@@ -73,7 +73,7 @@ class MutatingPolicy:
     ) -> MutationResult:
         """Run the mutations in order.
 
-        values: of PolicyContext.values, with params. requested, matched: the resource of the body, and the one as which
+        values: of Dispatcher.values, with params. requested, matched: the resource of the body, and the one as which
         the policy sees it. conditions_only: evaluate only the match conditions.
         """
         values = {**values, "authorizer": Authorizer()}
