@@ -14,6 +14,7 @@ import msgspec
 
 from kubeloop.controllers.runtime.controller import Controller, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.writes.object_patch import patch_object
 from kubeloop.informers.shared_informer import ResourceEventHandler, ResourceEventHandlerFuncs
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
@@ -65,6 +66,7 @@ class ResourceQuotaController:
         }
         quotas = context.informers.informer(RESOURCE_QUOTAS)
         self._quotas = quotas.store
+        self._consistency = ConsistencyStore.of(quotas)
         self._registration = quotas.on_events(
             added=self._on_quota_added, updated=self._on_quota_updated, deleted=self._on_quota_deleted
         )
@@ -120,6 +122,7 @@ class ResourceQuotaController:
     def _forget(self, key: str) -> None:
         self._object_counts.pop(key, None)
         self._written_at.pop(key, None)
+        self._consistency.forget(key)
         self._may_decrease.discard(key)
 
     def _enqueue(self, quota: ResourceQuota) -> None:
@@ -177,11 +180,13 @@ class ResourceQuotaController:
         """Write status.hard and status.used of quota `key` if they differ from spec.hard and the actual usage.
 
         Level-based. Returns the seconds until the recount that follows a write. An exception means: retry with backoff;
-        amounts that could be computed are written first. Raises Conflict if admission has updated the status since.
+        amounts that could be computed are written first. Raises Conflict if admission has updated the status since, and
+        StaleCache, before anything else, if the cache does not show our last write.
         """
         quota = self._quotas.get(key)
         if quota is None:
             return None  # deleted
+        self._consistency.ensure_ready(key)
         trace = self._traces.reconcile("resourcequota", key)
         changed, failure = False, None
         may_decrease = key in self._may_decrease
@@ -211,7 +216,8 @@ class ResourceQuotaController:
             metadata = quota.metadata
             body = {"metadata": {"resourceVersion": metadata.resource_version, "uid": metadata.uid}, "status": patch}
             with trace.action_span(f"update ResourceQuota {metadata.name}"):
-                await patch_object(self._client, RESOURCE_QUOTAS, quota, body, subresource="status")
+                written = await patch_object(self._client, RESOURCE_QUOTAS, quota, body, subresource="status")
+            self._consistency.wrote(quota, RESOURCE_QUOTAS, written)
             self._written_at[quota.key] = asyncio.get_running_loop().time()
         if errors:
             raise ReconcileError("; ".join(errors))

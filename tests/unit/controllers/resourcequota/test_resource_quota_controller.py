@@ -451,6 +451,30 @@ async def test_queues_of_new_and_counted_quotas(fake_apiserver, start):
     assert adds()[1] > primary
 
 
+async def test_decrease_waits_for_the_increase_before_it(fake_apiserver, start):
+    """Otherwise it would be compared with the usage before both, and never be written."""
+    await start(fake_apiserver.informers, ResourceQuotaController(fake_apiserver.context))
+    fake_apiserver.api.create(RESOURCE_QUOTAS.path("ns"), {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "5"}}})
+    await asyncio.sleep(5)
+
+    def used() -> JSON:
+        status: JSON = fake_apiserver.store.get(RESOURCE_QUOTAS, "ns", "q")["status"]
+        return status["used"]
+
+    watch = RESOURCE_QUOTAS.path()
+    fake_apiserver.transport.reject = lambda method, path: injected_error(500) if path == watch else None
+    fake_apiserver.transport.break_watches("resourcequotas")
+    metadata = {"name": "p", "namespace": "ns", "uid": "p"}
+    fake_apiserver.store.create(PODS, {"metadata": metadata, "spec": pod(), "status": {}})  # not counted by admission
+    await asyncio.sleep(3)
+    assert used() == {"pods": "1"}
+    fake_apiserver.delete(PODS, "p")
+    await asyncio.sleep(3)
+    fake_apiserver.transport.reject = lambda method, path: None
+    await asyncio.sleep(100)
+    assert used() == {"pods": "0"}
+
+
 async def test_wrong_status_is_corrected_by_resync(cluster):
     await create(cluster, PODS, "one", spec=pod())
     await limit(cluster, pods="3")
