@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 # first: it ends with a message where an older Python could not read the other imports
 import kubeloop.python_version  # noqa: F401
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.python_gc import importing
+from kubeloop.tracing.views.printable import printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
@@ -77,13 +79,10 @@ def run(arguments: list[str]) -> int:
         import click
 
         from kubeloop.cli.main import commands
-        from kubeloop.kube.user_error import UserError
 
     try:
         result = commands.main(args=arguments, prog_name="kubeloop", standalone_mode=False)
     except UserError as error:
-        from kubeloop.tracing.views.printable import printable
-
         _print_error(printable(str(error)), printable(error.hint))
         return 2
     except click.ClickException as error:

@@ -31,6 +31,7 @@ from kubeloop.cli.options.options import (
     UpOptions,
     with_options,
 )
+from kubeloop.cli.targets import join_target
 from kubeloop.process.python_gc import importing
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -138,7 +139,6 @@ def trace(options: TraceOptions, target: tuple[str, ...]) -> int:
     Of a pod, of the pods of an owner (deploy/NAME, sts/NAME, ds/NAME, job/NAME, cronjob/NAME, KIND.GROUP/NAME), of a
     pod group (podgroup/NAME), or of all pods.
     """
-    from kubeloop.cli.targets import join_target
     from kubeloop.cli.trace.trace import show
 
     return show(join_target(target, verb="trace"), options)
@@ -156,7 +156,6 @@ def explain(options: ExplainOptions, gates: FeatureGateOptions, target: tuple[st
     scheduler answers for its pods; in a cluster with another scheduler, this command reads the cluster once.
     """
     from kubeloop.cli.explain.explain import show
-    from kubeloop.cli.targets import join_target
 
     return show(join_target(target, verb="explain") or "", options, gates)
 

@@ -42,6 +42,7 @@ from kubeloop.process.control_plane.control_plane import (
     parse_controllers,
 )
 from kubeloop.process.control_plane.controller_table import ROOT_CA_PUBLISHER, SCHEDULER, SERVICE_ACCOUNT_TOKEN
+from kubeloop.process.control_plane.leader_election import LeaseLost
 from kubeloop.process.control_plane.running_components import check_running_components
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
 from kubeloop.process.logs import configure_logging
@@ -199,7 +200,7 @@ async def _run(
             pages_task = group.create_task(_serve_pages(plane, registry, clock, listener, record), name="endpoint")
             try:
                 if not election.leader_elect:
-                    await plane.run(import_in_background=True)
+                    await plane.run()
                     return 0
                 return await _run_with_election(plane, client, election, clock, rng)
             finally:
@@ -236,12 +237,10 @@ async def _run_with_election(
     plane: ControlPlane, client: Client, options: ElectionOptions, clock: Clock, rng: random.Random
 ) -> int:
     """Run the control plane while this replica is the leader. Returns exit code 1 if the lease was lost."""
-    from kubeloop.process.control_plane.leader_election import LeaseLost
-
     candidate = new_candidate(client, options, clock, rng)
     lost_lease = False
     try:
-        await plane.run(candidate.run_while_leading, import_in_background=True)
+        await plane.run(candidate.run_while_leading)
     except* LeaseLost as lost:
         lost_lease = True
         print(f"error: lost the lease: {lost.exceptions[0]}", file=sys.stderr)

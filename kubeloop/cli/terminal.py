@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,6 @@ def output_console() -> Console:
 
 def output_columns() -> int:
     """Return the width of stdout."""
-    import shutil
-
     return shutil.get_terminal_size().columns if _has_width() else UNLIMITED_COLUMNS
 
 

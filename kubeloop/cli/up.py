@@ -18,6 +18,7 @@ import msgspec
 
 from kubeloop.cli.options.gate_warnings import log_gate_warnings
 from kubeloop.cli.options.options import arguments_of
+from kubeloop.cli.terminal import output_console
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.storage.private_files import read_or_create_token
 from kubeloop.kube.auth.credentials import connect_with_token
@@ -34,6 +35,7 @@ from kubeloop.kube.objects.resources import (
     REPLICATION_CONTROLLERS,
 )
 from kubeloop.process import workload_progress
+from kubeloop.process.control_plane.controller_table import CONTROLLERS
 from kubeloop.process.development_cluster.apiserver_process import (
     ApiServerExited,
     ApiServerProcess,
@@ -43,6 +45,7 @@ from kubeloop.process.endpoint.endpoint_listener import open_listener
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.manifests import Manifest, apply, read_manifests
+from kubeloop.process.metrics.process_metrics import new_registry
 from kubeloop.process.process_files import ProcessRecord, process_file
 from kubeloop.process.python_gc import importing
 from kubeloop.process.signals import on_signal, run_until_interrupted
@@ -90,7 +93,6 @@ def _settings(
 ) -> Settings:
     from kubeloop.cli.options.control_plane_settings import control_plane_settings
     from kubeloop.cli.options.scheduler_options import read_policy_file, read_scheduler_configuration
-    from kubeloop.process.control_plane.controller_table import CONTROLLERS
 
     gates = gate_options.parsed()
     scheduler = read_scheduler_configuration(
@@ -136,7 +138,6 @@ async def _up(
             from kubeloop.process.endpoint.process_pages import add_process_pages
             from kubeloop.process.endpoint.server import EndpointServer
             from kubeloop.process.metrics.client_metrics import MeasuredTransport
-            from kubeloop.process.metrics.process_metrics import new_registry
 
             settings = settings or _settings(options, process, controllers, gate_options)
             import_components(initial_components(settings.controllers, development=True))
@@ -397,7 +398,6 @@ class UpSession:
             self._print(f"  {reason}")
         slowest = self._plane.tracing.recent.slowest()
         if slowest is not None:
-            from kubeloop.cli.terminal import output_console
             from kubeloop.tracing.views.waterfall import waterfall
 
             self._print("slowest pod:")

@@ -5,6 +5,7 @@ Records that are logged during work on a pod or a reconcile carry its trace and 
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from datetime import UTC, datetime
@@ -67,8 +68,6 @@ class JsonLines(logging.Formatter):
             document[name if name not in document else f"{name}_"] = value
         if record.exc_info:
             document["error"] = self.formatException(record.exc_info)
-        import json
-
         return json.dumps(document, default=str)
 
 

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
+from kubeloop.kube.auth.authorization_header import AuthorizedTransport, StaticAuthorization
 from kubeloop.kube.clock import Clock
+from kubeloop.kube.objects.resources import DEPLOYMENTS
 from kubeloop.process.development_cluster.cluster_assembly import running_cluster
+from kubeloop.process.metrics.metrics_registry import MetricsRegistry, Registerer
 from kubeloop.testing.cluster_options import ClusterOptions
 from kubeloop.testing.memory_transport import MemoryTransport
 
 if TYPE_CHECKING:
     from kubeloop.process.control_plane.control_plane import ControlPlane, Settings
-    from kubeloop.process.metrics.metrics_registry import Registerer
 
 
 @contextlib.asynccontextmanager
@@ -65,11 +67,8 @@ async def run_control_plane(
     A crash inside raises out of the context, in an ExceptionGroup. user_agent: SPARED_USER_AGENT exempts the control
     plane from injected faults.
     """
-    from kubeloop.kube.auth.authorization_header import AuthorizedTransport, StaticAuthorization
     from kubeloop.kube.client.api_client import Client
-    from kubeloop.kube.objects.resources import DEPLOYMENTS
     from kubeloop.process.control_plane.control_plane import ControlPlane
-    from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 
     authorization = StaticAuthorization("" if token is None else f"Bearer {token}")
     client = Client(

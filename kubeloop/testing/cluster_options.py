@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
+from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
+from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
 from kubeloop.kube.user_error import UserError
+from kubeloop.process.control_plane.service_range import parse_service_range
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Network
 
-    from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
     from kubeloop.devcluster.kubelet.stages.files import Stage
     from kubeloop.devcluster.server.faults import Faults
     from kubeloop.devcluster.simulation.node_objects import NodeSettings
@@ -126,8 +128,6 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def service_range(self) -> IPv4Network:
         """Return the address range of Services. Raises UserError."""
-        from kubeloop.process.control_plane.service_range import parse_service_range
-
         return parse_service_range(self.service_cluster_ip_range)
 
     def settings(self) -> Settings:
@@ -153,8 +153,6 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def parsed_disabled_plugins(self) -> frozenset[str]:
         """Return the admission plugins that do not run. Raises UserError."""
-        from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
-
         return parse_disabled_plugins([self.disable_admission_plugins])
 
     def parsed_stages(self) -> list[Stage]:
@@ -167,8 +165,6 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def parsed_container_answers(self) -> ContainerAnswers:
         """Return the answers of simulated containers. Raises UserError."""
-        from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
-
         if not self.stages:
             return ContainerAnswers()
         from kubeloop.devcluster.kubelet.stages.answer_files import read_container_answers

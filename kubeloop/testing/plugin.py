@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kubeloop.kube.user_error import UserError
+from kubeloop.testing.host.launch import launch
+
 if TYPE_CHECKING:
     from kubeloop.testing.cluster import Cluster, Namespace
     from kubeloop.testing.session import Session
@@ -76,8 +79,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if _SESSION in config.stash or _shared_cluster_address(config) is not None:
         return
     if any(not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())) for item in session.items):
-        from kubeloop.testing.host.launch import launch
-
         launched = launch()
         try:
             plugin_session = _session(config)  # imports for a tenth of a second, while the process starts
@@ -194,8 +195,6 @@ def _session(config: pytest.Config) -> Session:
 @contextlib.contextmanager
 def _user_errors() -> Iterator[None]:
     """Turn a UserError into a usage error of pytest, which ends the session."""
-    from kubeloop.kube.user_error import UserError
-
     try:
         yield
     except UserError as error:

@@ -23,6 +23,7 @@ import msgspec
 from kubeloop.kube.user_error import UserError
 from kubeloop.kube.values.durations import duration_seconds, duration_text
 from kubeloop.process.control_plane.controller_table import CONTROLLERS, controller_options
+from kubeloop.process.control_plane.service_range import parse_service_range
 
 if TYPE_CHECKING:
     from kubeloop.kube.feature_gates import FeatureGates
@@ -221,8 +222,6 @@ def _seconds(text: str) -> float | None:
 
 def _service_range(text: str | IPv4Network) -> IPv4Network:
     """Raises click.BadParameter."""
-    from kubeloop.process.control_plane.service_range import parse_service_range
-
     try:
         return parse_service_range(str(text))
     except UserError as error:

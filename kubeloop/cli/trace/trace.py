@@ -17,7 +17,10 @@ from kubeloop.cli.terminal import output_console
 from kubeloop.cli.trace.sources import FileTraces, RunningProcessTraces, Traces, group_trace
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.endpoint.trace_targets import POD_GROUP_KIND, Target
+from kubeloop.tracing.views.browser_page import self_contained_page
+from kubeloop.tracing.views.otlp_json import to_otlp
 from kubeloop.tracing.views.pod_lines import PodLine
+from kubeloop.tracing.views.rollout import rollout
 
 if TYPE_CHECKING:
     from kubeloop.cli.options.options import TraceOptions
@@ -56,8 +59,6 @@ def show(target: str | None, options: TraceOptions) -> int:
 
 
 def _print_json(traces: Traces, selected: Target) -> int:
-    from kubeloop.tracing.views.rollout import rollout
-
     if selected.is_owner:
         lines = _traced(traces.lines(selected), selected)
         document = rollout(str(selected), lines).document()
@@ -70,7 +71,6 @@ def _print_json(traces: Traces, selected: Target) -> int:
 
 
 def _draw(traces: Traces, selected: Target) -> int:
-    from kubeloop.tracing.views.rollout import rollout
     from kubeloop.tracing.views.rollout_view import rollout_view
     from kubeloop.tracing.views.waterfall import waterfall
 
@@ -125,8 +125,6 @@ def _write_files(files: Mapping[str, Path], selected: Target, documents: list[di
 
 
 def _html(selected: Target, documents: Iterable[dict[str, Any]]) -> str:
-    from kubeloop.tracing.views.browser_page import self_contained_page
-
     return self_contained_page(documents, kind=selected.kind, name=selected.name, title=str(selected))
 
 
@@ -137,8 +135,6 @@ def _perfetto(documents: Iterable[dict[str, Any]]) -> str:
 
 
 def _otlp(documents: Iterable[dict[str, Any]]) -> str:
-    from kubeloop.tracing.views.otlp_json import to_otlp
-
     return json.dumps(to_otlp(documents, version=__version__), separators=(",", ":")) + "\n"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+from rich.console import Group
 
 from kubeloop.cli.terminal import output_console
 from kubeloop.cli.trace.sources import RunningProcessTraces, group_trace
@@ -127,8 +128,6 @@ def _waterfall(document: dict[str, Any], rows: int) -> Any:
 def _rollout(summary: Rollout, group: dict[str, Any] | None, rows: int) -> Any:
     if group is None:
         return rollout_view(summary, max_lines=max(3, rows - len(summary.phases) - 2), slowest=3)
-    from rich.console import Group
-
     group_rows = max(_MIN_GROUP_ROWS, rows // 2)
     lines = max(3, rows - group_rows - len(summary.phases) - 2)
     return Group(waterfall(group, max_rows=group_rows), "", rollout_view(summary, max_lines=lines, slowest=3))

@@ -11,12 +11,15 @@ import asyncio
 import functools
 import importlib
 import random
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
+from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.queue.reconcile_pace import ReconcilePace
+from kubeloop.controllers.runtime.writes.status_delay import STATUS_DELAY_SECONDS
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs
 from kubeloop.kube.auth.token_signer import SignToken
@@ -35,6 +38,7 @@ from kubeloop.process.control_plane.controller_table import (
     ControllerDescriptor,
     default_options,
 )
+from kubeloop.process.control_plane.scheduler_dump import dump_on_request
 from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
 from kubeloop.process.metrics.feature_metrics import FeatureGateCollector
 from kubeloop.process.metrics.loop_lag import LoopLag
@@ -43,6 +47,7 @@ from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetric
 from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
 from kubeloop.process.python_gc import importing
 from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.lister_resources import lister_resources
 from kubeloop.tracing.export.exporters import TraceExporter
 from kubeloop.tracing.journal.trace_journal import TraceJournal
@@ -127,7 +132,8 @@ def enabled_controllers(controllers: Set[str], gates: FeatureGates) -> frozenset
 def import_components(controllers: Iterable[str]) -> None:
     """Import the modules of these controllers ahead of ControlPlane.run()."""
     for name in controllers:
-        _import_component(name)
+        for module in _modules(name):
+            importlib.import_module(module)
 
 
 def initial_components(controllers: Set[str], *, development: bool) -> list[str]:
@@ -136,9 +142,15 @@ def initial_components(controllers: Set[str], *, development: bool) -> list[str]
     return [name for name in CONTROLLERS if name in controllers and name not in late]
 
 
-def _import_component(name: str) -> None:
-    for module in _SCHEDULER_MODULES if name == SCHEDULER else (CONTROLLERS_BY_NAME[name].module,):
-        importlib.import_module(module)
+def _modules(name: str) -> tuple[str, ...]:
+    return _SCHEDULER_MODULES if name == SCHEDULER else (CONTROLLERS_BY_NAME[name].module,)
+
+
+async def _import_in_thread(name: str) -> None:
+    """Import the modules of a component; without waiting if they are imported already."""
+    if not sys.modules.keys() >= {*_modules(name)}:
+        with importing():
+            await asyncio.to_thread(import_components, (name,))
 
 
 def watched_resources(name: str, gates: FeatureGates) -> list[Resource[Any]]:
@@ -208,37 +220,29 @@ class ControlPlane:
     async def run(
         self,
         elect: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None = None,
-        *,
-        import_in_background: bool = False,
     ) -> None:
         """Run until cancelled. `elect` decides when controllers and scheduler run (leader election); by default they
-        run immediately. With `import_in_background`, a thread imports the components while caches fill, and each
-        component starts as soon as it is imported.
+        run immediately. A thread imports components that are not imported yet while caches fill, and each component
+        starts as soon as it is created.
 
-        Raises ExceptionGroup if a component crashes; all others are then cancelled. A UserError for an invalid
-        configuration is in such a group, or is raised before the first request to the API server. Cancellation:
-        bindings in flight, events and spans are drained first, for a bounded time.
+        Raises ExceptionGroup if a component crashes or its configuration is invalid (UserError); all others are then
+        cancelled. Cancellation: bindings in flight, events and spans are drained first, for a bounded time.
         """
         loop = asyncio.get_running_loop()
         settings = self.settings
         initial = initial_components(settings.controllers, development=settings.development)
         components: dict[str, asyncio.Future[Component]] = {name: loop.create_future() for name in initial}
-        if import_in_background:
-            for name in components:
-                for resource in watched_resources(name, settings.feature_gates):
-                    self.informers.informer(resource)
-        else:
-            for name, future in components.items():
-                future.set_result(self._create_component(name))
-            self.components_created.set()
+        for name in components:
+            for resource in watched_resources(name, settings.feature_gates):
+                self.informers.informer(resource)
         self.tracing.is_leader = elect is None
         async with asyncio.TaskGroup() as outer:
+            # first: components that are imported already are created before a request is sent
+            outer.create_task(self._create_components(components), name="components")
             outer.create_task(self.lag.run(), name="loop-lag")
             outer.create_task(self._dump_on_request(), name="dump")
             outer.create_task(self._read_top_owners(), name="top-owners")
             informers_task = outer.create_task(self.informers.run(), name="informers")
-            if import_in_background:
-                outer.create_task(self._create_components_in_background(components), name="imports")
             try:
                 async with asyncio.TaskGroup() as reporting:
                     tasks = [
@@ -251,8 +255,6 @@ class ControlPlane:
                             await handler.wait_synced()
                         self.tracing.restored_pods.informer_synced()
                         self.tracing.groups.informer_synced()
-                        if not import_in_background:
-                            self.synced.set()
                         await (elect or _run_immediately)(lambda: self._run_components(components))
                     finally:
                         for task in tasks:
@@ -260,12 +262,11 @@ class ControlPlane:
             finally:
                 informers_task.cancel()
 
-    async def _create_components_in_background(self, components: dict[str, asyncio.Future[Component]]) -> None:
+    async def _create_components(self, components: dict[str, asyncio.Future[Component]]) -> None:
         """Import and create one component after the other."""
-        with importing():
-            for name, future in components.items():
-                await asyncio.to_thread(_import_component, name)
-                future.set_result(self._create_component(name))
+        for name, future in components.items():
+            await _import_in_thread(name)
+            future.set_result(self._create_component(name))
         self.components_created.set()
         await self.informers.wait_synced()
         self.synced.set()
@@ -291,13 +292,11 @@ class ControlPlane:
             resources = _served_resources(row.starts_with, self.settings.feature_gates)
             await self.informers.wait_for_object(resources, row.starts_when)
         await asyncio.sleep(row.starts_after)
-        await asyncio.to_thread(_import_component, row.name)
+        await _import_in_thread(row.name)
         await self._create_component(row.name).run()
 
     async def _dump_on_request(self) -> None:
         await self.dump_requested.wait()
-        from kubeloop.process.control_plane.scheduler_dump import dump_on_request
-
         await dump_on_request(self.client, self.dump_requested, lambda: self.scheduler)
 
     async def _read_top_owners(self) -> None:
@@ -352,8 +351,6 @@ class ControlPlane:
         if name == SCHEDULER:
             self.scheduler = self._new_scheduler()
             return self.scheduler
-        from kubeloop.controllers.runtime.controller_context import ControllerContext
-        from kubeloop.controllers.runtime.writes.status_delay import STATUS_DELAY_SECONDS
 
         descriptor = CONTROLLERS_BY_NAME[name]
         options = {**default_options(), **self.settings.controller_options}
@@ -386,7 +383,6 @@ class ControlPlane:
 
     def _new_scheduler(self) -> Scheduler:
         from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
-        from kubeloop.scheduler.context import SchedulerContext
         from kubeloop.scheduler.scheduler import Scheduler
 
         context = SchedulerContext(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kubeloop.devcluster.controllers.volume_provisioner import VolumeProvisioner
 from kubeloop.devcluster.kubelet.nodes.simulated_nodes import SimulatedNodes
+from kubeloop.devcluster.kubelet.stages.requests import StageRequests
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.simulation.node_objects import NodeSettings, declared_features
 from kubeloop.kube.clock import Clock
@@ -33,8 +34,6 @@ async def running_cluster(
 
     requests = None
     if stages:
-        from kubeloop.devcluster.kubelet.stages.requests import StageRequests
-
         requests = StageRequests(api.handle_in_process, token)
     nodes = replace(nodes, declared_features=declared_features(api.feature_gates))
     kubelets = SimulatedNodes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -120,8 +121,6 @@ def similar_names(name: str, namespace: str, existing: Collection[tuple[str, str
     """
     names = {candidate: ns for ns, candidate in sorted(existing) if candidate and namespace in ("", ns)}
     starting = sorted(candidate for candidate in names if candidate.startswith(name))
-    import difflib
-
     likely = starting or difflib.get_close_matches(name, sorted(names)[:_MAX_COMPARED], n=_MAX_SUGGESTIONS)
     if not likely:
         return ""

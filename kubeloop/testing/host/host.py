@@ -22,6 +22,7 @@ import signal
 import socket
 import sys
 import tempfile
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -36,7 +37,9 @@ from kubeloop.devcluster.server.listener import listen, loopback_socket
 from kubeloop.devcluster.server.tls import ServerCertificate, create_certificate
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.user_error import UserError
+from kubeloop.process.control_plane.controller_table import CONTROLLERS
 from kubeloop.process.logs import configure_logging
+from kubeloop.process.metrics.process_metrics import new_registry
 from kubeloop.process.process_files import ProcessRecord, process_exists, process_file
 from kubeloop.testing.assembly import run_api_server, run_control_plane
 from kubeloop.testing.cluster_options import ClusterOptions
@@ -71,7 +74,6 @@ def _import_control_plane() -> None:
         for name in _CONTROL_PLANE:
             importlib.import_module(name)
         from kubeloop.process.control_plane.control_plane import import_components, initial_components
-        from kubeloop.process.control_plane.controller_table import CONTROLLERS
 
         import_components(initial_components(frozenset(CONTROLLERS), development=True))
     finally:
@@ -256,7 +258,6 @@ class Host:
         await self._imported.wait()
         from kubeloop.process.endpoint.process_pages import add_process_pages
         from kubeloop.process.endpoint.server import EndpointServer
-        from kubeloop.process.metrics.process_metrics import new_registry
 
         registry = new_registry()
         endpoint = EndpointServer(registry, clock=self._clock)
@@ -313,8 +314,6 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _log_crash(error: Exception) -> None:
-    import traceback
-
     traceback.print_exception(error, file=sys.stderr)
 
 

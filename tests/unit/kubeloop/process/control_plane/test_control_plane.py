@@ -121,8 +121,7 @@ async def test_token_controller_does_not_run_without_a_key(api):
         assert ("serviceaccount-token" in plane.settings.controllers) is runs
 
 
-@pytest.mark.parametrize("import_in_background", [False, True])
-async def test_pods_of_an_existing_deployment_are_bound(api, import_in_background):
+async def test_pods_of_an_existing_deployment_are_bound(api):
     plane = plane_over(api, Settings())
     nodes = SimulatedNodes(api.store, NodeSettings(count=1), clock=SystemClock(), rng=random.Random(3))
     nodes.register()
@@ -130,7 +129,7 @@ async def test_pods_of_an_existing_deployment_are_bound(api, import_in_backgroun
     async with asyncio.TaskGroup() as group, asyncio.timeout(60):
         serving = group.create_task(api.run())
         kubelets = group.create_task(nodes.run())
-        control_plane_task = group.create_task(plane.run(import_in_background=import_in_background))
+        control_plane_task = group.create_task(plane.run())
         await plane.synced.wait()
         assert plane.components_created.is_set()
         assert plane.scheduler is not None
@@ -172,11 +171,9 @@ async def test_run_raises_the_error_of_a_component_that_cannot_start(api, monkey
         raise UserError(f"no {name} today", hint="try tomorrow")
 
     monkeypatch.setattr(plane, "_create_component", refuse)
-    with pytest.raises(UserError, match="no deployment today"):
-        await plane.run()
     with pytest.raises(ExceptionGroup) as group:
         async with asyncio.timeout(60):
-            await plane.run(import_in_background=True)
+            await plane.run()
     assert group.group_contains(UserError, match="no deployment today")
     assert not plane.synced.is_set()
 
