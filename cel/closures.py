@@ -8,9 +8,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from math import ceil
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from kubeloop.cel.costs import runtime_costs
+from kubeloop.cel.regex import Pattern
 from kubeloop.cel.values import (
     MAX_INT,
     MIN_INT,
@@ -29,9 +30,6 @@ from kubeloop.cel.values import (
     no_overload,
     type_name,
 )
-
-if TYPE_CHECKING:
-    from kubeloop.cel.regex import Pattern
 
 MISSING: Any = object()
 """Value of a variable that is not set."""

@@ -6,10 +6,9 @@ Every node has the offset of its first character. The checker stores types and r
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from kubeloop.cel.types import Type
+from kubeloop.cel.types import Type
 
 
 class Literal:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubeloop.cli.options.gate_warnings import log_gate_warnings
+from kubeloop.cli.options.options import DevClusterOptions, FeatureGateOptions, ServeOptions
 from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
 from kubeloop.devcluster.kinds.core.cluster_ip_allocation import SERVICE_CIDR
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
@@ -22,7 +23,6 @@ from kubeloop.process.process_files import runtime_directory
 from kubeloop.process.signals import run_until_interrupted
 
 if TYPE_CHECKING:
-    from kubeloop.cli.options.options import DevClusterOptions, FeatureGateOptions, ServeOptions
     from kubeloop.devcluster.kubelet.stages.files import Stage
 
 _NODES_WITH_EVENTS = 500  # larger clusters record no kubelet events

@@ -7,11 +7,11 @@ import contextlib
 import os
 import random
 import sys
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from kubeloop.cli.options.journal_option import journal_opener
+from kubeloop.cli.options.options import ObserveElectionOptions, ObserveOptions
 from kubeloop.cli.process_endpoint import serve_endpoint
 from kubeloop.cli.replica_election import check_election, new_candidate
 from kubeloop.kube.allocator import map_large_blocks
@@ -33,9 +33,6 @@ from kubeloop.process.process_files import ProcessRecord, current_kubeconfig
 from kubeloop.process.signals import run_until_interrupted
 from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.sampling.samplers import parse_tail_rules
-
-if TYPE_CHECKING:
-    from kubeloop.cli.options.options import ObserveElectionOptions, ObserveOptions
 
 
 def observe(options: ObserveOptions, election: ObserveElectionOptions) -> int:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import random
 import secrets
 import socket
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from kubeloop.cli.options.options import ElectionOptions
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.user_error import UserError
+from kubeloop.process.control_plane.control_plane import Settings
 from kubeloop.process.control_plane.leader_election import ElectionSettings, LeaderElection
-
-if TYPE_CHECKING:
-    from kubeloop.cli.options.options import ElectionOptions
-    from kubeloop.process.control_plane.control_plane import Settings
 
 
 def new_candidate(client: Client, options: ElectionOptions, clock: Clock, rng: random.Random) -> LeaderElection:

@@ -11,13 +11,20 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import structs
 
 from kubeloop.cli.options.control_plane_settings import control_plane_settings
 from kubeloop.cli.options.gate_warnings import log_gate_warnings
 from kubeloop.cli.options.journal_option import journal_opener
+from kubeloop.cli.options.options import (
+    ElectionOptions,
+    FeatureGateOptions,
+    ProcessOptions,
+    RunOptions,
+    ServerOptions,
+)
 from kubeloop.cli.options.scheduler_options import (
     PolicyText,
     read_policy_config_map,
@@ -47,22 +54,11 @@ from kubeloop.process.control_plane.running_components import check_running_comp
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
+from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 from kubeloop.process.metrics.process_metrics import new_registry
 from kubeloop.process.process_files import ProcessRecord, current_kubeconfig
 from kubeloop.process.python_gc import importing
 from kubeloop.process.signals import on_signal, run_until_interrupted
-
-if TYPE_CHECKING:
-    import msgspec
-
-    from kubeloop.cli.options.options import (
-        ElectionOptions,
-        FeatureGateOptions,
-        ProcessOptions,
-        RunOptions,
-        ServerOptions,
-    )
-    from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 
 log = logging.getLogger(__name__)
 

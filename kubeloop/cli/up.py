@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from kubeloop.cli.options.gate_warnings import log_gate_warnings
-from kubeloop.cli.options.options import arguments_of
+from kubeloop.cli.options.options import (
+    DevClusterOptions,
+    DisplayOptions,
+    FeatureGateOptions,
+    ProcessOptions,
+    arguments_of,
+)
 from kubeloop.cli.terminal import output_console
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.storage.private_files import read_or_create_token
@@ -54,7 +60,6 @@ from kubeloop.tracing.sampling.samplers import parse_tail_rules
 from kubeloop.tracing.views.printable import printable
 
 if TYPE_CHECKING:
-    from kubeloop.cli.options.options import DevClusterOptions, DisplayOptions, FeatureGateOptions, ProcessOptions
     from kubeloop.process.control_plane.control_plane import ControlPlane, Settings
 
 _POLL_SECONDS = 0.05

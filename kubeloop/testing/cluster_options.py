@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -19,8 +20,6 @@ from kubeloop.kube.user_error import UserError
 from kubeloop.process.control_plane.service_range import parse_service_range
 
 if TYPE_CHECKING:
-    from ipaddress import IPv4Network
-
     from kubeloop.devcluster.kubelet.stages.files import Stage
     from kubeloop.devcluster.server.faults import Faults
     from kubeloop.devcluster.simulation.node_objects import NodeSettings

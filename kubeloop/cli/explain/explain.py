@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.cli import endpoint_client
+from kubeloop.cli.options.options import ExplainOptions, FeatureGateOptions
 from kubeloop.cli.targets import parse_target
 from kubeloop.cli.terminal import output_console
 from kubeloop.kube.user_error import UserError
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from kubeloop.cli.explain.cluster import ClusterSource
-    from kubeloop.cli.options.options import ExplainOptions, FeatureGateOptions
 
 _HINT = "list pods with kubectl get pods -A; --kubeconfig reads a cluster with another scheduler"
 _NOT_SCHEDULING = "This process is not scheduling: it has just started, or another replica is the leader"

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from kubeloop.cli.options.options import ProcessOptions
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.process.control_plane.control_plane import Settings
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.tracing.sampling.samplers import parse_tail_rules
-
-if TYPE_CHECKING:
-    from kubeloop.cli.options.options import ProcessOptions
 
 
 def control_plane_settings(

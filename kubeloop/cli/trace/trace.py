@@ -8,10 +8,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kubeloop import __version__
 from kubeloop.cli.endpoint_client import print_choice
+from kubeloop.cli.options.options import TraceOptions
 from kubeloop.cli.targets import parse_target
 from kubeloop.cli.terminal import output_console
 from kubeloop.cli.trace.sources import FileTraces, RunningProcessTraces, Traces, group_trace
@@ -21,9 +22,6 @@ from kubeloop.tracing.views.browser_page import self_contained_page
 from kubeloop.tracing.views.otlp_json import to_otlp
 from kubeloop.tracing.views.pod_lines import PodLine
 from kubeloop.tracing.views.rollout import rollout
-
-if TYPE_CHECKING:
-    from kubeloop.cli.options.options import TraceOptions
 
 _MAX_GROUP_ROWS = 40  # a group that does not fit has many attempts; --json has all
 

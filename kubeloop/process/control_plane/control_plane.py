@@ -22,11 +22,13 @@ from kubeloop.controllers.runtime.queue.reconcile_pace import ReconcilePace
 from kubeloop.controllers.runtime.writes.status_delay import STATUS_DELAY_SECONDS
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs
+from kubeloop.informers.store import Store
 from kubeloop.kube.auth.token_signer import SignToken
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.events.event_recorder import EventRecorder
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
+from kubeloop.kube.objects.api_types import Deployment, OwnerReference, Pod
 from kubeloop.kube.objects.resources import BY_GROUP_RESOURCE, DEPLOYMENTS, NODES, POD_GROUPS, PODS, Resource
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.control_plane.controller_table import (
@@ -56,8 +58,6 @@ from kubeloop.tracing.recording.pod_recorder import PodScope
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 
 if TYPE_CHECKING:
-    from kubeloop.informers.store import Store
-    from kubeloop.kube.objects.api_types import Deployment, OwnerReference, Pod
     from kubeloop.process.observation.top_owners import TopOwners
     from kubeloop.scheduler.scheduler import Scheduler
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,10 +17,8 @@ from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import LEASES
 from kubeloop.kube.user_error import UserError
+from kubeloop.process.control_plane.control_plane import Settings
 from kubeloop.process.control_plane.controller_table import CONTROLLERS_BY_NAME, SCHEDULER
-
-if TYPE_CHECKING:
-    from kubeloop.process.control_plane.control_plane import Settings
 
 log = logging.getLogger(__name__)
 

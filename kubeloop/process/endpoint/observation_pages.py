@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.process.endpoint.server import EndpointServer
 from kubeloop.process.endpoint.trace_pages import add_trace_pages
-
-if TYPE_CHECKING:
-    from kubeloop.process.endpoint.server import EndpointServer
-    from kubeloop.process.observation.observation import Observation
+from kubeloop.process.observation.observation import Observation
 
 
 def add_observation_pages(endpoint: EndpointServer, observation: Observation) -> None:

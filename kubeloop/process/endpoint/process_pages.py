@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kubeloop.kube.objects.resources import PODS
+from kubeloop.process.control_plane.control_plane import ControlPlane
 from kubeloop.process.endpoint.explain_pages import add_explain_pages
 from kubeloop.process.endpoint.pod_resource_metrics import pod_resources
 from kubeloop.process.endpoint.scheduler_dump_pages import add_dump_pages
+from kubeloop.process.endpoint.server import EndpointServer
 from kubeloop.process.endpoint.trace_pages import add_trace_pages
-
-if TYPE_CHECKING:
-    from kubeloop.process.control_plane.control_plane import ControlPlane
-    from kubeloop.process.endpoint.server import EndpointServer
 
 
 def add_process_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable
+from kubeloop.process.control_plane.control_plane import ControlPlane
 from kubeloop.process.control_plane.scheduler_dump import compare_with_api_server, in_batches
-from kubeloop.process.endpoint.server import RawResponse
-
-if TYPE_CHECKING:
-    from kubeloop.process.control_plane.control_plane import ControlPlane
-    from kubeloop.process.endpoint.server import EndpointServer
+from kubeloop.process.endpoint.server import EndpointServer, RawResponse
 
 _NODES_PER_BATCH, _PODS_PER_BATCH = 200, 2000  # some 5 ms each
 

@@ -12,25 +12,22 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kubeloop.informers.store import Store
+from kubeloop.kube.objects.api_types import Deployment, Pod
 from kubeloop.kube.user_error import UserError
 from kubeloop.kube.values.integers import parse_integer
-from kubeloop.process.endpoint.server import RawResponse
+from kubeloop.process.endpoint.server import EndpointServer, RawResponse
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH, TRACES_PATH, causes_of, resolve, resolve_owner
 from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew
+from kubeloop.tracing.provider import Tracing
 from kubeloop.tracing.spans.owners import owner_text
+from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION, parse_traceparent
 from kubeloop.tracing.views.browser_page import served_files, served_paths
 from kubeloop.tracing.views.pod_feed import MAX_LINES, PodFeed
 from kubeloop.tracing.views.pod_lines import pod_span
-
-if TYPE_CHECKING:
-    from kubeloop.informers.store import Store
-    from kubeloop.kube.objects.api_types import Deployment, Pod
-    from kubeloop.process.endpoint.server import EndpointServer
-    from kubeloop.tracing.provider import Tracing
-    from kubeloop.tracing.spans.pod_record import PodRecord
 
 _HINT = "list pods with kubectl get pods -A; only the newest traces are stored"
 
