@@ -51,6 +51,7 @@ from kubeloop.process.endpoint.endpoint_listener import open_listener
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.manifests import Manifest, apply, read_manifests
+from kubeloop.process.metrics.client_metrics import MeasuredTransport
 from kubeloop.process.metrics.process_metrics import new_registry
 from kubeloop.process.process_files import ProcessRecord, process_file
 from kubeloop.process.python_gc import importing
@@ -142,7 +143,6 @@ async def _up(
             from kubeloop.process.control_plane.control_plane import ControlPlane, import_components, initial_components
             from kubeloop.process.endpoint.process_pages import add_process_pages
             from kubeloop.process.endpoint.server import EndpointServer
-            from kubeloop.process.metrics.client_metrics import MeasuredTransport
 
             settings = settings or _settings(options, process, controllers, gate_options)
             import_components(initial_components(settings.controllers, development=True))

@@ -5,16 +5,20 @@ Imports no controller: options, help and errors of the command line come from th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
+from msgspec.structs import force_setattr
 
 if TYPE_CHECKING:
     from kubeloop.kube.objects.api_types import Node, Pod, Service
     from kubeloop.kube.objects.device_types import DeviceTaintRule, ResourceClaim, ResourceSlice
     from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
     from kubeloop.kube.objects.workload_types import PodGroup
+
+_FIRST = "first"  # of the resources that a controller watches
 
 SCHEDULER = "scheduler"
 ROOT_CA_PUBLISHER = "root-ca-cert-publisher"
@@ -38,15 +42,17 @@ class ControllerOption(msgspec.Struct, frozen=True):
         return self.name.replace("-", "_")
 
 
-class ControllerDescriptor(msgspec.Struct, frozen=True, kw_only=True):
+class ControllerDescriptor(msgspec.Struct, frozen=True):
     """One controller.
 
-    name: kube-controller-manager's alias, as which logs and messages show it. kubernetes_name: its name since v1.28.
+    name: kube-controller-manager's alias, as which logs and messages show it.
     factory: module below kubeloop.controllers and function or class in it, which takes a ControllerContext and returns
       the controller.
     watches: the resources that the factory requests informers of, whose lists start before the module is imported.
-    starts_with: resources whose first object starts the controller in development and test clusters; "" starts it with
-      the process, as `kubeloop run` always does. starts_when: only an object for which it returns True counts.
+    kubernetes_name: its name since v1.28, by default NAME-controller.
+    starts_with: resources whose first object starts the controller in development and test clusters, by default the
+      first of `watches`; "" starts it with the process, as `kubeloop run` always does.
+    starts_when: only an object for which it returns True counts.
     starts_after: seconds after the start of the process, in such clusters, in which the first pods start undisturbed by
       the lists of this controller.
     feature_gate: the gate that must be on for the controller to run, "" for controllers that always run.
@@ -60,10 +66,10 @@ class ControllerDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    kubernetes_name: str
     factory: str
-    watches: str = ""
-    starts_with: str = ""
+    watches: str
+    kubernetes_name: str = ""
+    starts_with: str = _FIRST
     starts_when: Callable[[Any], bool] | None = None
     starts_after: float = 0.0
     creates_pods_for: str = ""
@@ -72,6 +78,12 @@ class ControllerDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     development_server: bool = False
     concurrency: ControllerOption | None = None
     options: tuple[ControllerOption, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.kubernetes_name:
+            force_setattr(self, "kubernetes_name", f"{self.name}-controller")
+        if self.starts_with == _FIRST:
+            force_setattr(self, "starts_with", self.watches.partition(" ")[0])
 
     @property
     def starts_late(self) -> bool:
@@ -128,468 +140,347 @@ def _evicts_by_devices(obj: ResourceSlice | DeviceTaintRule) -> bool:
     return any(taint.effect == "NoExecute" for device in devices for taint in device.taints)
 
 
+def _concurrency(name: str, default: int, subject: str) -> ControllerOption:
+    return ControllerOption(name, default, f"Number of concurrent {subject}.")
+
+
+def _options(text: str) -> tuple[ControllerOption, ...]:
+    """Return the options of a text: a line of name, kind and default (none for a text), then help, indented further."""
+    options = []
+    for lines in re.findall(r"^ {12}\S.*\n(?: {16}.*\n)+", text, re.MULTILINE):
+        head, *help_lines = lines.splitlines()
+        name, kind, *default = head.split()
+        value = float(default[0]) if kind in ("duration", "number") else int(default[0]) if default else ""
+        options.append(ControllerOption(name, value, " ".join(map(str.strip, help_lines)), kind))
+    return tuple(options)
+
+
 CONTROLLER_TABLE = (
     ControllerDescriptor(
-        name="deployment",
-        kubernetes_name="deployment-controller",
-        factory="deployment.deployment_controller:DeploymentController",
-        watches="deployments.apps replicasets.apps pods",
-        concurrency=ControllerOption("concurrent-deployment-syncs", 5, "Number of concurrent Deployment reconciles."),
+        "deployment",
+        "deployment.deployment_controller:DeploymentController",
+        "deployments.apps replicasets.apps pods",
+        starts_with="",
+        concurrency=_concurrency("concurrent-deployment-syncs", 5, "Deployment reconciles"),
     ),
     ControllerDescriptor(
-        name="replicaset",
-        kubernetes_name="replicaset-controller",
-        factory="replicaset.replica_set_controller:ReplicaSetController",
-        watches="replicasets.apps pods",
+        "replicaset",
+        "replicaset.replica_set_controller:ReplicaSetController",
+        "replicasets.apps pods",
+        starts_with="",
         creates_pods_for="ReplicaSet",
-        concurrency=ControllerOption("concurrent-replicaset-syncs", 5, "Number of concurrent ReplicaSet reconciles."),
+        concurrency=_concurrency("concurrent-replicaset-syncs", 5, "ReplicaSet reconciles"),
     ),
     ControllerDescriptor(
-        name="replicationcontroller",
-        kubernetes_name="replicationcontroller-controller",
-        factory="replicaset.replica_set_controller:new_replication_controller",
-        watches="replicationcontrollers pods",
-        starts_with="replicationcontrollers",
+        "replicationcontroller",
+        "replicaset.replica_set_controller:new_replication_controller",
+        "replicationcontrollers pods",
         creates_pods_for="ReplicationController",
         event_component="replication-controller",
-        concurrency=ControllerOption(
-            "concurrent-rc-syncs", 5, "Number of concurrent ReplicationController reconciles."
-        ),
+        concurrency=_concurrency("concurrent-rc-syncs", 5, "ReplicationController reconciles"),
     ),
     ControllerDescriptor(
-        name="daemonset",
-        kubernetes_name="daemonset-controller",
-        factory="daemonset.daemon_set_controller:DaemonSetController",
-        watches="daemonsets.apps controllerrevisions.apps pods nodes",
-        starts_with="daemonsets.apps",
+        "daemonset",
+        "daemonset.daemon_set_controller:DaemonSetController",
+        "daemonsets.apps controllerrevisions.apps pods nodes",
         creates_pods_for="DaemonSet",
-        concurrency=ControllerOption("concurrent-daemonset-syncs", 2, "Number of concurrent DaemonSet reconciles."),
+        concurrency=_concurrency("concurrent-daemonset-syncs", 2, "DaemonSet reconciles"),
     ),
     ControllerDescriptor(
-        name="garbagecollector",
+        "garbagecollector",
+        "garbagecollector.garbage_collector:GarbageCollector",
+        "",
         kubernetes_name="garbage-collector-controller",
-        factory="garbagecollector.garbage_collector:GarbageCollector",
         starts_after=0.5,
-        concurrency=ControllerOption(
-            "concurrent-gc-syncs", 20, "Number of concurrent workers per queue of the garbage collector."
-        ),
+        concurrency=_concurrency("concurrent-gc-syncs", 20, "workers per queue of the garbage collector"),
     ),
     ControllerDescriptor(
-        name="namespace",
-        kubernetes_name="namespace-controller",
-        factory="namespace.namespace_controller:NamespaceController",
-        watches="namespaces pods",
-        concurrency=ControllerOption("concurrent-namespace-syncs", 10, "Number of concurrent Namespace reconciles."),
+        "namespace",
+        "namespace.namespace_controller:NamespaceController",
+        "namespaces pods",
+        starts_with="",
+        concurrency=_concurrency("concurrent-namespace-syncs", 10, "Namespace reconciles"),
     ),
     ControllerDescriptor(
-        name="resourcequota",
-        kubernetes_name="resourcequota-controller",
-        factory="resourcequota.resource_quota_controller:ResourceQuotaController",
-        watches="resourcequotas",
-        starts_with="resourcequotas",
-        concurrency=ControllerOption(
-            "concurrent-resource-quota-syncs", 5, "Number of concurrent ResourceQuota reconciles."
-        ),
+        "resourcequota",
+        "resourcequota.resource_quota_controller:ResourceQuotaController",
+        "resourcequotas",
+        concurrency=_concurrency("concurrent-resource-quota-syncs", 5, "ResourceQuota reconciles"),
     ),
     ControllerDescriptor(
-        name="serviceaccount",
-        kubernetes_name="serviceaccount-controller",
-        factory="serviceaccount.service_accounts_controller:ServiceAccountsController",
-        watches="namespaces serviceaccounts",
+        "serviceaccount",
+        "serviceaccount.service_accounts_controller:ServiceAccountsController",
+        "namespaces serviceaccounts",
+        starts_with="",
         development_server=True,
     ),
     ControllerDescriptor(
-        name=SERVICE_ACCOUNT_TOKEN,
-        kubernetes_name="serviceaccount-token-controller",
-        factory="serviceaccount.tokens_controller:TokensController",
-        watches="serviceaccounts secrets",
-        starts_with="secrets",
+        SERVICE_ACCOUNT_TOKEN,
+        "serviceaccount.tokens_controller:TokensController",
+        "secrets serviceaccounts",
         starts_when=_is_token_secret,
-        concurrency=ControllerOption(
-            "concurrent-serviceaccount-token-syncs", 5, "Number of concurrent reconciles of service account tokens."
-        ),
-        options=(
-            ControllerOption(
-                "service-account-private-key-file",
-                "",
-                "File of the private key, in PEM, that signs the tokens of Secrets; serviceaccount-token needs it.",
-                "text",
-            ),
-        ),
+        concurrency=_concurrency("concurrent-serviceaccount-token-syncs", 5, "reconciles of service account tokens"),
+        options=_options("""
+            service-account-private-key-file text
+                File of the private key, in PEM, that signs the tokens of Secrets; serviceaccount-token needs it.
+        """),
     ),
     ControllerDescriptor(
-        name=ROOT_CA_PUBLISHER,
+        ROOT_CA_PUBLISHER,
+        "rootcacertpublisher.publisher:RootCACertificatePublisher",
+        "namespaces configmaps",
         kubernetes_name="root-ca-certificate-publisher-controller",
-        factory="rootcacertpublisher.publisher:RootCACertificatePublisher",
-        watches="namespaces configmaps",
+        starts_with="",
         development_server=True,
-        options=(
-            ControllerOption(
-                "root-ca-file",
-                "",
-                "File of the certificates for kube-root-ca.crt and token Secrets (default: those of the kubeconfig).",
-                "text",
-            ),
-        ),
+        options=_options("""
+            root-ca-file text
+                File of the certificates for kube-root-ca.crt and token Secrets (default: those of the kubeconfig).
+        """),
     ),
     ControllerDescriptor(
-        name="job",
-        kubernetes_name="job-controller",
-        factory="job.job_controller:JobController",
-        watches="jobs.batch pods",
-        starts_with="jobs.batch",
+        "job",
+        "job.job_controller:JobController",
+        "jobs.batch pods",
         creates_pods_for="Job",
-        concurrency=ControllerOption("concurrent-job-syncs", 5, "Number of concurrent Job reconciles."),
+        concurrency=_concurrency("concurrent-job-syncs", 5, "Job reconciles"),
     ),
     ControllerDescriptor(
-        name="statefulset",
-        kubernetes_name="statefulset-controller",
-        factory="statefulset.stateful_set_controller:StatefulSetController",
-        watches="statefulsets.apps pods persistentvolumeclaims controllerrevisions.apps",
-        starts_with="statefulsets.apps",
+        "statefulset",
+        "statefulset.stateful_set_controller:StatefulSetController",
+        "statefulsets.apps pods persistentvolumeclaims controllerrevisions.apps",
         creates_pods_for="StatefulSet",
-        concurrency=ControllerOption("concurrent-statefulset-syncs", 5, "Number of concurrent StatefulSet reconciles."),
+        concurrency=_concurrency("concurrent-statefulset-syncs", 5, "StatefulSet reconciles"),
     ),
     ControllerDescriptor(
-        name="cronjob",
-        kubernetes_name="cronjob-controller",
-        factory="cronjob.cron_job_controller:CronJobController",
-        watches="cronjobs.batch jobs.batch",
-        starts_with="cronjobs.batch",
-        concurrency=ControllerOption("concurrent-cron-job-syncs", 5, "Number of concurrent CronJob reconciles."),
+        "cronjob",
+        "cronjob.cron_job_controller:CronJobController",
+        "cronjobs.batch jobs.batch",
+        concurrency=_concurrency("concurrent-cron-job-syncs", 5, "CronJob reconciles"),
     ),
     ControllerDescriptor(
-        name="ttl-after-finished",
-        kubernetes_name="ttl-after-finished-controller",
-        factory="ttlafterfinished.ttl_after_finished_controller:TTLAfterFinishedController",
-        watches="jobs.batch",
-        starts_with="jobs.batch",
-        concurrency=ControllerOption(
-            "concurrent-ttl-after-finished-syncs", 5, "Number of concurrent deletions of expired Jobs."
-        ),
+        "ttl-after-finished",
+        "ttlafterfinished.ttl_after_finished_controller:TTLAfterFinishedController",
+        "jobs.batch",
+        concurrency=_concurrency("concurrent-ttl-after-finished-syncs", 5, "deletions of expired Jobs"),
     ),
     ControllerDescriptor(
-        name="podgc",
+        "podgc",
+        "podgc.pod_garbage_collector:PodGarbageCollector",
+        "pods nodes",
         kubernetes_name="pod-garbage-collector-controller",
-        factory="podgc.pod_garbage_collector:PodGarbageCollector",
-        watches="pods nodes",
-        starts_with="pods",
-        options=(
-            ControllerOption(
-                "terminated-pod-gc-threshold",
-                12500,
-                "Number of terminated pods above which the oldest are deleted; 0 or less for no limit.",
-                "integer",
-            ),
-        ),
+        options=_options("""
+            terminated-pod-gc-threshold integer 12500
+                Number of terminated pods above which the oldest are deleted; 0 or less for no limit.
+        """),
     ),
     ControllerDescriptor(
-        name="horizontalpodautoscaling",
+        "horizontalpodautoscaling",
+        "podautoscaler.horizontal_controller:HorizontalController",
+        "horizontalpodautoscalers.autoscaling pods",
         kubernetes_name="horizontal-pod-autoscaler-controller",
-        factory="podautoscaler.horizontal_controller:HorizontalController",
-        watches="horizontalpodautoscalers.autoscaling pods",
-        starts_with="horizontalpodautoscalers.autoscaling",
         event_component="horizontal-pod-autoscaler",
-        concurrency=ControllerOption(
-            "concurrent-horizontal-pod-autoscaler-syncs", 5, "Number of concurrent HorizontalPodAutoscaler reconciles."
-        ),
-        options=(
-            ControllerOption(
-                "horizontal-pod-autoscaler-sync-period",
-                15.0,
-                "Interval at which the metrics of a HorizontalPodAutoscaler are evaluated.",
-                "duration",
-            ),
-            ControllerOption(
-                "horizontal-pod-autoscaler-downscale-stabilization",
-                300.0,
-                "Time for which the highest recommendation of a HorizontalPodAutoscaler prevents a scale-down.",
-                "duration",
-            ),
-            ControllerOption(
-                "horizontal-pod-autoscaler-tolerance",
-                0.1,
-                "Deviation of a metric from its target, as a fraction, that causes no scaling.",
-                "number",
-            ),
-            ControllerOption(
-                "horizontal-pod-autoscaler-cpu-initialization-period",
-                300.0,
-                "Time after the start of a pod during which its CPU samples count only while it is ready.",
-                "duration",
-            ),
-            ControllerOption(
-                "horizontal-pod-autoscaler-initial-readiness-delay",
-                30.0,
-                "Time after the start of a pod during which changes of its readiness count as its first readiness.",
-                "duration",
-            ),
-        ),
+        concurrency=_concurrency("concurrent-horizontal-pod-autoscaler-syncs", 5, "HorizontalPodAutoscaler reconciles"),
+        options=_options("""
+            horizontal-pod-autoscaler-sync-period duration 15.0
+                Interval at which the metrics of a HorizontalPodAutoscaler are evaluated.
+            horizontal-pod-autoscaler-downscale-stabilization duration 300.0
+                Time for which the highest recommendation of a HorizontalPodAutoscaler prevents a scale-down.
+            horizontal-pod-autoscaler-tolerance number 0.1
+                Deviation of a metric from its target, as a fraction, that causes no scaling.
+            horizontal-pod-autoscaler-cpu-initialization-period duration 300.0
+                Time after the start of a pod during which its CPU samples count only while it is ready.
+            horizontal-pod-autoscaler-initial-readiness-delay duration 30.0
+                Time after the start of a pod during which changes of its readiness count as its first readiness.
+        """),
     ),
     ControllerDescriptor(
-        name="disruption",
-        kubernetes_name="disruption-controller",
-        factory="disruption.disruption_controller:DisruptionController",
-        watches="poddisruptionbudgets.policy pods replicasets.apps statefulsets.apps deployments.apps"
-        " replicationcontrollers",
-        starts_with="poddisruptionbudgets.policy",
+        "disruption",
+        "disruption.disruption_controller:DisruptionController",
+        "poddisruptionbudgets.policy pods replicasets.apps statefulsets.apps deployments.apps replicationcontrollers",
         event_component="controllermanager",
     ),
     ControllerDescriptor(
-        name="endpoint",
+        "endpoint",
+        "endpoint.endpoints_controller:EndpointsController",
+        "services pods endpoints",
         kubernetes_name="endpoints-controller",
-        factory="endpoint.endpoints_controller:EndpointsController",
-        watches="services pods endpoints",
-        starts_with="services",
         starts_when=lambda service: bool(service.spec.selector),
         event_component="endpoint-controller",
-        concurrency=ControllerOption(
-            "concurrent-endpoint-syncs", 5, "Number of concurrent reconciles of the Endpoints of Services."
-        ),
-        options=(
-            ControllerOption(
-                "endpoint-updates-batch-period",
-                0.0,
-                "Time by which Endpoints follow changes of pods later, to join several changes in one update.",
-                "duration",
-            ),
-        ),
+        concurrency=_concurrency("concurrent-endpoint-syncs", 5, "reconciles of the Endpoints of Services"),
+        options=_options("""
+            endpoint-updates-batch-period duration 0.0
+                Time by which Endpoints follow changes of pods later, to join several changes in one update.
+        """),
     ),
     ControllerDescriptor(
-        name="endpointslice",
-        kubernetes_name="endpointslice-controller",
-        factory="endpointslice.endpoint_slice_controller:EndpointSliceController",
-        watches="services pods nodes endpointslices.discovery.k8s.io",
-        starts_with="services",
+        "endpointslice",
+        "endpointslice.endpoint_slice_controller:EndpointSliceController",
+        "services pods nodes endpointslices.discovery.k8s.io",
         starts_when=lambda service: bool(service.spec.selector),
         event_component="endpoint-slice-controller",
-        concurrency=ControllerOption(
-            "concurrent-service-endpoint-syncs", 5, "Number of concurrent reconciles of the EndpointSlices of Services."
+        concurrency=_concurrency(
+            "concurrent-service-endpoint-syncs", 5, "reconciles of the EndpointSlices of Services"
         ),
-        options=(
-            ControllerOption("max-endpoints-per-slice", 100, "Maximum number of endpoints in an EndpointSlice."),
-            ControllerOption(
-                "endpointslice-updates-batch-period",
-                0.0,
-                "Time by which EndpointSlices follow changes of pods later, to join several changes in one update.",
-                "duration",
-            ),
-        ),
+        options=_options("""
+            max-endpoints-per-slice count 100
+                Maximum number of endpoints in an EndpointSlice.
+            endpointslice-updates-batch-period duration 0.0
+                Time by which EndpointSlices follow changes of pods later, to join several changes in one update.
+        """),
     ),
     ControllerDescriptor(
-        name="endpointslicemirroring",
+        "endpointslicemirroring",
+        "endpointslicemirroring.mirroring_controller:EndpointSliceMirroringController",
+        "services endpoints endpointslices.discovery.k8s.io",
         kubernetes_name="endpointslice-mirroring-controller",
-        factory="endpointslicemirroring.mirroring_controller:EndpointSliceMirroringController",
-        watches="endpoints endpointslices.discovery.k8s.io services",
-        starts_with="services",
         starts_when=_has_own_endpoints,
         event_component="endpoint-slice-mirroring-controller",
-        concurrency=ControllerOption(
-            "mirroring-concurrent-service-endpoint-syncs", 5, "Number of concurrent reconciles of mirrored Endpoints."
-        ),
-        options=(
-            ControllerOption(
-                "mirroring-max-endpoints-per-subset",
-                1000,
-                "Maximum number of addresses of a subset that are mirrored to an EndpointSlice.",
-            ),
-            ControllerOption(
-                "mirroring-endpointslice-updates-batch-period",
-                0.0,
-                "Time by which slices follow changes of other writers later, to join several changes in one update.",
-                "duration",
-            ),
-        ),
+        concurrency=_concurrency("mirroring-concurrent-service-endpoint-syncs", 5, "reconciles of mirrored Endpoints"),
+        options=_options("""
+            mirroring-max-endpoints-per-subset count 1000
+                Maximum number of addresses of a subset that are mirrored to an EndpointSlice.
+            mirroring-endpointslice-updates-batch-period duration 0.0
+                Time by which slices follow changes of other writers later, to join several changes in one update.
+        """),
     ),
     ControllerDescriptor(
-        name="nodelifecycle",
+        "nodelifecycle",
+        "nodelifecycle.node_lifecycle_controller:NodeLifecycleController",
+        "nodes pods leases.coordination.k8s.io",
         kubernetes_name="node-lifecycle-controller",
-        factory="nodelifecycle.node_lifecycle_controller:NodeLifecycleController",
-        watches="nodes pods leases.coordination.k8s.io",
-        starts_with="nodes",
         starts_when=_needs_lifecycle,
         event_component="node-controller",
-        options=(
-            ControllerOption(
-                "node-monitor-period", 5.0, "Interval at which the heartbeats of nodes are checked.", "duration"
-            ),
-            ControllerOption(
-                "node-monitor-grace-period",
-                50.0,
-                "Time without a heartbeat after which a node becomes Unknown.",
-                "duration",
-            ),
-            ControllerOption(
-                "node-startup-grace-period",
-                60.0,
-                "Time without a heartbeat after which a node that has never reported becomes Unknown.",
-                "duration",
-            ),
-            ControllerOption(
-                "node-eviction-rate",
-                0.1,
-                "Number of nodes per second of a healthy zone that get a NoExecute taint.",
-                "number",
-            ),
-            ControllerOption(
-                "secondary-node-eviction-rate",
-                0.01,
-                "Number of nodes per second of an unhealthy zone that get a NoExecute taint; 0 for zones of at most"
-                " --large-cluster-size-threshold nodes.",
-                "number",
-            ),
-            ControllerOption(
-                "large-cluster-size-threshold",
-                50,
-                "Number of nodes above which an unhealthy zone gets NoExecute taints.",
-                "integer",
-            ),
-            ControllerOption(
-                "unhealthy-zone-threshold",
-                0.55,
-                "Fraction of nodes, and at least three, that are not ready in an unhealthy zone.",
-                "number",
-            ),
-        ),
+        options=_options("""
+            node-monitor-period duration 5.0
+                Interval at which the heartbeats of nodes are checked.
+            node-monitor-grace-period duration 50.0
+                Time without a heartbeat after which a node becomes Unknown.
+            node-startup-grace-period duration 60.0
+                Time without a heartbeat after which a node that has never reported becomes Unknown.
+            node-eviction-rate number 0.1
+                Number of nodes per second of a healthy zone that get a NoExecute taint.
+            secondary-node-eviction-rate number 0.01
+                Number of nodes per second of an unhealthy zone that get a NoExecute taint; 0 for zones of at most
+                --large-cluster-size-threshold nodes.
+            large-cluster-size-threshold integer 50
+                Number of nodes above which an unhealthy zone gets NoExecute taints.
+            unhealthy-zone-threshold number 0.55
+                Fraction of nodes, and at least three, that are not ready in an unhealthy zone.
+        """),
     ),
     ControllerDescriptor(
-        name="taint-eviction",
-        kubernetes_name="taint-eviction-controller",
-        factory="tainteviction.taint_eviction_controller:TaintEvictionController",
-        watches="nodes pods",
-        starts_with="nodes",
+        "taint-eviction",
+        "tainteviction.taint_eviction_controller:TaintEvictionController",
+        "nodes pods",
         starts_when=lambda node: any(taint.effect == "NoExecute" for taint in node.spec.taints),
     ),
     ControllerDescriptor(
-        name="device-taint-eviction",
-        kubernetes_name="device-taint-eviction-controller",
-        factory="devicetainteviction.device_taint_eviction_controller:DeviceTaintEvictionController",
-        watches="pods resourceclaims.resource.k8s.io resourceslices.resource.k8s.io devicetaintrules.resource.k8s.io",
+        "device-taint-eviction",
+        "devicetainteviction.device_taint_eviction_controller:DeviceTaintEvictionController",
+        "pods resourceclaims.resource.k8s.io resourceslices.resource.k8s.io devicetaintrules.resource.k8s.io",
         starts_with="resourceslices.resource.k8s.io devicetaintrules.resource.k8s.io",
         starts_when=_evicts_by_devices,
         feature_gate="DRADeviceTaints",
-        concurrency=ControllerOption(
+        concurrency=_concurrency(
             "concurrent-device-taint-eviction-syncs",
             8,
-            "Number of concurrent evictions of pods and updates of the status of DeviceTaintRules.",
+            "evictions of pods and updates of the status of DeviceTaintRules",
         ),
     ),
     ControllerDescriptor(
-        name="persistentvolume-binder",
-        kubernetes_name="persistentvolume-binder-controller",
-        factory="persistentvolume.persistent_volume_binder:PersistentVolumeBinder",
-        watches="persistentvolumeclaims persistentvolumes storageclasses.storage.k8s.io pods",
+        "persistentvolume-binder",
+        "persistentvolume.persistent_volume_binder:PersistentVolumeBinder",
+        "persistentvolumeclaims persistentvolumes storageclasses.storage.k8s.io pods",
         starts_with="persistentvolumeclaims persistentvolumes",
         event_component="persistentvolume-controller",
     ),
     ControllerDescriptor(
-        name="persistentvolume-expander",
-        kubernetes_name="persistentvolume-expander-controller",
-        factory="volumeexpand.volume_expander:VolumeExpander",
-        watches="persistentvolumeclaims",
-        starts_with="persistentvolumeclaims",
+        "persistentvolume-expander",
+        "volumeexpand.volume_expander:VolumeExpander",
+        "persistentvolumeclaims",
         starts_when=_requests_more_storage,
         event_component="volume_expand",
     ),
     ControllerDescriptor(
-        name="pvc-protection",
+        "pvc-protection",
+        "pvcprotection.claim_protection_controller:ClaimProtectionController",
+        "persistentvolumeclaims pods",
         kubernetes_name="persistentvolumeclaim-protection-controller",
-        factory="pvcprotection.claim_protection_controller:ClaimProtectionController",
-        watches="persistentvolumeclaims pods",
-        starts_with="persistentvolumeclaims",
     ),
     ControllerDescriptor(
-        name="pv-protection",
+        "pv-protection",
+        "pvprotection.volume_protection_controller:VolumeProtectionController",
+        "persistentvolumes",
         kubernetes_name="persistentvolume-protection-controller",
-        factory="pvprotection.volume_protection_controller:VolumeProtectionController",
-        watches="persistentvolumes",
-        starts_with="persistentvolumes",
     ),
     ControllerDescriptor(
-        name="volumeattributesclass-protection",
-        kubernetes_name="volumeattributesclass-protection-controller",
-        factory="vacprotection.class_protection_controller:VolumeAttributesClassProtectionController",
-        watches="volumeattributesclasses.storage.k8s.io persistentvolumes persistentvolumeclaims",
-        starts_with="volumeattributesclasses.storage.k8s.io",
+        "volumeattributesclass-protection",
+        "vacprotection.class_protection_controller:VolumeAttributesClassProtectionController",
+        "volumeattributesclasses.storage.k8s.io persistentvolumes persistentvolumeclaims",
     ),
     ControllerDescriptor(
-        name="ephemeral-volume",
-        kubernetes_name="ephemeral-volume-controller",
-        factory="ephemeral.ephemeral_volume_controller:EphemeralVolumeController",
-        watches="pods persistentvolumeclaims",
-        starts_with="pods",
+        "ephemeral-volume",
+        "ephemeral.ephemeral_volume_controller:EphemeralVolumeController",
+        "pods persistentvolumeclaims",
         starts_when=lambda pod: any(volume.ephemeral is not None for volume in pod.spec.volumes),
         event_component="ephemeral_volume",
-        concurrency=ControllerOption(
-            "concurrent-ephemeralvolume-syncs", 5, "Number of concurrent creations of claims of ephemeral volumes."
-        ),
+        concurrency=_concurrency("concurrent-ephemeralvolume-syncs", 5, "creations of claims of ephemeral volumes"),
     ),
     ControllerDescriptor(
-        name="resource-claim-controller",
+        "resource-claim-controller",
+        "resourceclaim.resource_claim_controller:ResourceClaimController",
+        "pods resourceclaims.resource.k8s.io resourceclaimtemplates.resource.k8s.io",
         kubernetes_name="resourceclaim-controller",
-        factory="resourceclaim.resource_claim_controller:ResourceClaimController",
-        watches="pods resourceclaims.resource.k8s.io resourceclaimtemplates.resource.k8s.io",
         starts_with="pods podgroups.scheduling.k8s.io resourceclaims.resource.k8s.io",
         starts_when=_has_claims,
         event_component="resource_claim",
-        concurrency=ControllerOption(
-            "concurrent-resourceclaim-syncs", 50, "Number of concurrent reconciles of ResourceClaims and their pods."
-        ),
+        concurrency=_concurrency("concurrent-resourceclaim-syncs", 50, "reconciles of ResourceClaims and their pods"),
     ),
     ControllerDescriptor(
-        name="clusterrole-aggregation",
-        kubernetes_name="clusterrole-aggregation-controller",
-        factory="clusterroleaggregation.aggregation_controller:ClusterRoleAggregationController",
-        watches="clusterroles.rbac.authorization.k8s.io",
+        "clusterrole-aggregation",
+        "clusterroleaggregation.aggregation_controller:ClusterRoleAggregationController",
+        "clusterroles.rbac.authorization.k8s.io",
+        starts_with="",
         starts_after=1.0,
     ),
     ControllerDescriptor(
-        name="csrapproving",
+        "csrapproving",
+        "certificates.approver:CertificateSigningRequestApprover",
+        "certificatesigningrequests.certificates.k8s.io",
         kubernetes_name="certificatesigningrequest-approving-controller",
-        factory="certificates.approver:CertificateSigningRequestApprover",
-        watches="certificatesigningrequests.certificates.k8s.io",
-        starts_with="certificatesigningrequests.certificates.k8s.io",
     ),
     ControllerDescriptor(
-        name="csrcleaner",
+        "csrcleaner",
+        "certificates.cleaner:CertificateSigningRequestCleaner",
+        "certificatesigningrequests.certificates.k8s.io",
         kubernetes_name="certificatesigningrequest-cleaner-controller",
-        factory="certificates.cleaner:CertificateSigningRequestCleaner",
-        watches="certificatesigningrequests.certificates.k8s.io",
-        starts_with="certificatesigningrequests.certificates.k8s.io",
     ),
     ControllerDescriptor(
-        name="service-cidr",
-        kubernetes_name="service-cidr-controller",
-        factory="servicecidrs.service_cidr_controller:ServiceCIDRController",
-        watches="servicecidrs.networking.k8s.io ipaddresses.networking.k8s.io",
+        "service-cidr",
+        "servicecidrs.service_cidr_controller:ServiceCIDRController",
+        "servicecidrs.networking.k8s.io ipaddresses.networking.k8s.io",
+        starts_with="",
         starts_after=1.0,
     ),
     ControllerDescriptor(
-        name="svm",
+        "svm",
+        "storageversionmigrator.storage_version_migrator:StorageVersionMigrator",
+        "storageversionmigrations.storagemigration.k8s.io",
         kubernetes_name="storage-version-migrator-controller",
-        factory="storageversionmigrator.storage_version_migrator:StorageVersionMigrator",
-        watches="storageversionmigrations.storagemigration.k8s.io",
-        starts_with="storageversionmigrations.storagemigration.k8s.io",
         feature_gate="StorageVersionMigrator",
     ),
     ControllerDescriptor(
-        name="validatingadmissionpolicy-status",
-        kubernetes_name="validatingadmissionpolicy-status-controller",
-        factory="validatingadmissionpolicystatus.policy_status_controller:PolicyStatusController",
-        watches="validatingadmissionpolicies.admissionregistration.k8s.io",
-        starts_with="validatingadmissionpolicies.admissionregistration.k8s.io",
-        concurrency=ControllerOption(
-            "concurrent-validating-admission-policy-status-syncs",
-            5,
-            "Number of concurrent type checks of ValidatingAdmissionPolicies.",
+        "validatingadmissionpolicy-status",
+        "validatingadmissionpolicystatus.policy_status_controller:PolicyStatusController",
+        "validatingadmissionpolicies.admissionregistration.k8s.io",
+        concurrency=_concurrency(
+            "concurrent-validating-admission-policy-status-syncs", 5, "type checks of ValidatingAdmissionPolicies"
         ),
     ),
     ControllerDescriptor(
-        name="podgroup-protection",
-        kubernetes_name="podgroup-protection-controller",
-        factory="podgroupprotection.pod_group_protection_controller:PodGroupProtectionController",
-        watches="podgroups.scheduling.k8s.io pods",
-        starts_with="podgroups.scheduling.k8s.io",
+        "podgroup-protection",
+        "podgroupprotection.pod_group_protection_controller:PodGroupProtectionController",
+        "podgroups.scheduling.k8s.io pods",
         feature_gate="GenericWorkload",
     ),
 )

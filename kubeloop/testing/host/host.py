@@ -38,6 +38,7 @@ from kubeloop.devcluster.server.tls import ServerCertificate, create_certificate
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.control_plane.controller_table import CONTROLLERS
+from kubeloop.process.endpoint.server import EndpointServer
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.metrics.process_metrics import new_registry
 from kubeloop.process.process_files import ProcessRecord, process_exists, process_file
@@ -257,7 +258,6 @@ class Host:
         for invalid options."""
         await self._imported.wait()
         from kubeloop.process.endpoint.process_pages import add_process_pages
-        from kubeloop.process.endpoint.server import EndpointServer
 
         registry = new_registry()
         endpoint = EndpointServer(registry, clock=self._clock)
