@@ -56,6 +56,7 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.devcluster.simulation.node_objects": 5.2,
         "kubeloop.kube.client.api_client": 6.5,
         "kubeloop.kube.feature_gates": 2.3,
+        "kubeloop.kube.yaml": 28.3,
         "kubeloop.process.control_plane.control_plane": 50.1,
         "kubeloop.process.control_plane.scheduler_plugins": 238.7,
         "kubeloop.process.development_cluster.node_options": 3.4,

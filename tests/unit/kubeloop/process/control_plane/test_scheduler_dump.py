@@ -14,6 +14,7 @@ from kubeloop.kube.objects.api_types import Node, convert
 from kubeloop.kube.objects.resources import NODES
 from kubeloop.process.control_plane.scheduler_dump import compare_with_api_server, dump_on_request
 from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.queue.pod_queues import PendingPods
 
 pytestmark = pytest.mark.virtual_time
 
@@ -21,11 +22,10 @@ pytestmark = pytest.mark.virtual_time
 class EmptyQueue:
     nominator = SimpleNamespace(nodes=list, pods_on=lambda name: [])
     scheduling_cycle = 0
+    in_flight: dict[str, Any] = {}  # noqa: RUF012 # never written
 
-    def active_pods(self) -> list[Any]:
-        return []
-
-    backoff_pods = error_backoff_pods = unschedulable_pods = in_flight_keys = active_pods
+    def pending_pods(self) -> PendingPods:
+        return PendingPods([], [], [], [])
 
 
 class Server:
