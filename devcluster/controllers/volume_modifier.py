@@ -5,10 +5,9 @@ Source: external-resizer pkg/modifycontroller.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kubeloop.devcluster.api.conditions import condition_of, set_condition
 from kubeloop.devcluster.api.served_resources import VOLUME_ATTRIBUTES_CLASSES
+from kubeloop.devcluster.controllers.volume_resizer import update_claim_status
 from kubeloop.devcluster.simulation.store_event_recorder import StoreEventRecorder
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
@@ -34,8 +33,8 @@ class VolumeModifier:
         self._events = events
         self._missing: dict[str, str] = {}  # uid of a claim -> class that does not exist, reported by an event
 
-    def sync(self, namespace: str, name: str, provisioner: str) -> None:
-        """Modify the volume of a bound claim, if its class has changed."""
+    def sync(self, namespace: str, name: str, component: str) -> None:
+        """Modify the volume of a bound claim, if its class has changed. component: of the events."""
         claim = self._store.get(PERSISTENT_VOLUME_CLAIMS, namespace, name)
         assert claim is not None
         status = claim.get("status") or {}
@@ -47,14 +46,14 @@ class VolumeModifier:
         if modification is not None and modification["status"] == "InProgress":  # begun before a restart
             target = modification["targetVolumeAttributesClassName"]
         if not target:
-            self._cancel(claim, provisioner)
+            self._cancel(claim, component)
         elif self._store.get(VOLUME_ATTRIBUTES_CLASSES, "", target) is None:
-            self._wait_for(claim, target, provisioner)
+            self._wait_for(claim, target, component)
         else:
             self._missing.pop(claim["metadata"]["uid"], None)
-            self._modify(claim, target, provisioner)
+            self._modify(claim, target, component)
 
-    def _modify(self, claim: JSON, target: str, provisioner: str) -> None:
+    def _modify(self, claim: JSON, target: str, component: str) -> None:
         name, now = claim["metadata"]["name"], rfc3339(self._clock.now())
         condition = {
             "type": _MODIFYING,
@@ -63,56 +62,44 @@ class VolumeModifier:
             "lastProbeTime": now,
             "lastTransitionTime": now,
         }
-        claim = self._update(
+        claim = update_claim_status(
+            self._store,
             claim,
             conditions=set_condition(claim["status"].get("conditions", ()), condition),
             modifyVolumeStatus={"targetVolumeAttributesClassName": target, "status": "InProgress"},
         )
-        self._record(
-            claim,
-            "Normal",
-            "VolumeModify",
-            f"external resizer is modifying volume {name} with vac {target}",
-            provisioner,
-        )
+        message = f"external resizer is modifying volume {name} with vac {target}"
+        self._events.record(claim, "Normal", "VolumeModify", message, component=component)
         volume = self._store.get(PERSISTENT_VOLUMES, "", claim["spec"]["volumeName"])
         assert volume is not None
         spec = {**volume["spec"], "volumeAttributesClassName": target}
         self._store.update(PERSISTENT_VOLUMES, {**volume, "spec": spec})
-        claim = self._update(
+        claim = update_claim_status(
+            self._store,
             claim,
             conditions=_without(claim, _CONDITIONS),
             modifyVolumeStatus=None,
             currentVolumeAttributesClassName=target,
         )
         message = f"external resizer modified volume {name} with vac {target} successfully"
-        self._record(claim, "Normal", "VolumeModifySuccessful", message, provisioner)
+        self._events.record(claim, "Normal", "VolumeModifySuccessful", message, component=component)
 
-    def _wait_for(self, claim: JSON, target: str, provisioner: str) -> None:
+    def _wait_for(self, claim: JSON, target: str, component: str) -> None:
         """Set the state Pending until the class exists."""
         uid = claim["metadata"]["uid"]
         if self._missing.get(uid) != target:
             self._missing[uid] = target
             message = f'VAC "{target}" does not exist.'
-            self._record(claim, "Warning", "VolumeModifyFailed", message, provisioner)
+            self._events.record(claim, "Warning", "VolumeModifyFailed", message, component=component)
         modification = claim["status"].get("modifyVolumeStatus") or {}
         if modification.get("status") != "Pending":
-            self._update(claim, modifyVolumeStatus={**modification, "status": "Pending"})
+            update_claim_status(self._store, claim, modifyVolumeStatus={**modification, "status": "Pending"})
 
-    def _cancel(self, claim: JSON, provisioner: str) -> None:
+    def _cancel(self, claim: JSON, component: str) -> None:
         """Remove the condition of a modification that the user has cancelled."""
         if condition_of(claim, _MODIFYING) is not None:
-            self._record(claim, "Normal", "VolumeModifyCanceled", "Cancelled modify.", provisioner)
-            self._update(claim, conditions=_without(claim, {_MODIFYING}))
-
-    def _update(self, claim: JSON, **status: Any) -> JSON:
-        """Write these fields of the claim's status, without empty ones; return the claim."""
-        fields = {name: value for name, value in {**claim["status"], **status}.items() if value or name not in status}
-        return self._store.update(PERSISTENT_VOLUME_CLAIMS, {**claim, "status": fields})
-
-    def _record(self, claim: JSON, type_: str, reason: str, message: str, provisioner: str) -> None:
-        component = f"external-resizer {provisioner}"
-        self._events.record(claim, type_, reason, message, field_path="", component=component, host="")
+            self._events.record(claim, "Normal", "VolumeModifyCanceled", "Cancelled modify.", component=component)
+            update_claim_status(self._store, claim, conditions=_without(claim, {_MODIFYING}))
 
 
 def _without(claim: JSON, types: frozenset[str] | set[str]) -> list[JSON]:

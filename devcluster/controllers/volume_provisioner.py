@@ -142,8 +142,9 @@ class VolumeProvisioner:
         if volume is None or (volume["spec"].get("claimRef") or {}).get("uid") != claim["metadata"]["uid"]:
             return
         if provisioner := self._provisioner_of(volume):
-            self._resizer.sync(claim, volume, provisioner)
-            self._modifier.sync(namespace, name, provisioner)
+            component = f"external-resizer {provisioner}"
+            self._resizer.sync(claim, volume, component)
+            self._modifier.sync(namespace, name, component)
 
     def _provision(self, claim: JSON, namespace: str, name: str) -> None:
         """Create a volume for a claim that requests one and is not bound."""
@@ -167,14 +168,14 @@ class VolumeProvisioner:
             if node is None:
                 # without the annotation the scheduler selects a node again
                 text = f'failed to get target node: node "{selected}" not found'
-                self._record_event(claim, "Warning", "ProvisioningFailed", text, provisioner)
+                self._events.record(claim, "Warning", "ProvisioningFailed", text, component=provisioner)
                 self._store.update(PERSISTENT_VOLUME_CLAIMS, without_annotation(claim, _SELECTED_NODE))
                 return
         text = f'External provisioner is provisioning volume for claim "{namespace}/{name}"'
-        self._record_event(claim, "Normal", "Provisioning", text, provisioner)
+        self._events.record(claim, "Normal", "Provisioning", text, component=provisioner)
         self._store.create(PERSISTENT_VOLUMES, self._volume(volume_name, claim, storage_class, node))
         text = f"Successfully provisioned volume {volume_name}"
-        self._record_event(claim, "Normal", "ProvisioningSucceeded", text, provisioner)
+        self._events.record(claim, "Normal", "ProvisioningSucceeded", text, component=provisioner)
 
     def _volume(self, name: str, claim: JSON, storage_class: JSON, node: JSON | None) -> JSON:
         spec: JSON = {
@@ -232,9 +233,6 @@ class VolumeProvisioner:
         """Return the provisioner that created a volume; "" if none that this one stands for did."""
         provisioner = (volume["metadata"].get("annotations") or {}).get(_PROVISIONED_BY) or ""
         return "" if self._only_own and provisioner != PROVISIONER else str(provisioner)
-
-    def _record_event(self, obj: JSON, type_: str, reason: str, message: str, provisioner: str) -> None:
-        self._events.record(obj, type_, reason, message, field_path="", component=provisioner, host="")
 
     def _wall(self) -> str:
         return rfc3339(self._clock.now())

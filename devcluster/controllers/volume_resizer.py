@@ -7,6 +7,7 @@ pkg/controller, kubernetes pkg/volume/util/operationexecutor/node_expander.go.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from kubeloop.devcluster.api.object_metadata import with_annotation, without_annotation
 from kubeloop.devcluster.simulation.store_event_recorder import StoreEventRecorder
@@ -40,11 +41,6 @@ def is_pending_on_node(claim: JSON) -> bool:
     return state in ("NodeResizePending", "NodeResizeInProgress")
 
 
-def uses_claim(pod: JSON, name: str) -> bool:
-    """Return True if a pod has a volume of the claim of this name, in its namespace."""
-    return name in _claim_names(pod)
-
-
 class VolumeResizer:
     """Expands volumes and file systems. Call sync() after each change of a claim, and stop() at the end."""
 
@@ -59,11 +55,11 @@ class VolumeResizer:
         self._pending: set[tuple[str, str]] = set()  # (namespace, name) of claims that wait for a pod
         self._unsubscribe: Callable[[], object] | None = None  # from pods, while claims wait for one
 
-    def sync(self, claim: JSON, volume: JSON, provisioner: str) -> None:
-        """Take the steps of an expansion that are due. volume: that of the claim."""
+    def sync(self, claim: JSON, volume: JSON, component: str) -> None:
+        """Take the steps of an expansion that are due. volume: that of the claim. component: of the events."""
         size = requested_expansion(claim, volume)
         if size is not None:
-            claim = self._expand(claim, volume, size, provisioner)
+            claim = self._expand(claim, volume, size, component)
         key = claim["metadata"]["namespace"], claim["metadata"]["name"]
         if not is_pending_on_node(claim):
             self._pending.discard(key)
@@ -79,10 +75,11 @@ class VolumeResizer:
         self._pending.clear()
         self._follow_pods()
 
-    def _expand(self, claim: JSON, volume: JSON, size: str, provisioner: str) -> JSON:
+    def _expand(self, claim: JSON, volume: JSON, size: str, component: str) -> JSON:
         """Expand the volume, and leave the file system to a node; return the claim."""
         name = volume["metadata"]["name"]
-        claim = self._update_claim(
+        claim = update_claim_status(
+            self._store,
             without_annotation(claim, _NOT_ON_NODE),
             conditions=self._conditions(claim, [{"type": "Resizing"}]),
             allocatedResources={**_status(claim, "allocatedResources"), "storage": size},
@@ -91,22 +88,27 @@ class VolumeResizer:
                 "storage": "ControllerResizeInProgress",
             },
         )
-        self._record(claim, "Resizing", f"External resizer is resizing volume {name}", provisioner)
+        self._events.record(
+            claim, "Normal", "Resizing", f"External resizer is resizing volume {name}", component=component
+        )
         if _is_less(volume["spec"]["capacity"].get("storage"), size):
             spec = {**volume["spec"], "capacity": {**volume["spec"]["capacity"], "storage": size}}
             self._store.update(PERSISTENT_VOLUMES, {**volume, "spec": spec})
         if claim["spec"].get("volumeMode") == "Block":
             claim = self._finish(with_annotation(claim, _NOT_ON_NODE, "true"), size)
-            self._record(claim, "VolumeResizeSuccessful", "Resize volume succeeded", provisioner)
+            self._events.record(
+                claim, "Normal", "VolumeResizeSuccessful", "Resize volume succeeded", component=component
+            )
             return claim
         pending = {"type": "FileSystemResizePending", "message": _PENDING_MESSAGE}
-        claim = self._update_claim(
+        claim = update_claim_status(
+            self._store,
             claim,
             conditions=self._conditions(claim, [pending], keeps_others=True),
             allocatedResourceStatuses={**_status(claim, "allocatedResourceStatuses"), "storage": "NodeResizePending"},
         )
         message = "Require file system resize of volume on node"
-        self._record(claim, "FileSystemResizeRequired", message, provisioner)
+        self._events.record(claim, "Normal", "FileSystemResizeRequired", message, component=component)
         return claim
 
     def _expand_on_node(self, claim: JSON, pod: JSON) -> None:
@@ -115,25 +117,19 @@ class VolumeResizer:
         claim = self._finish(claim, claim["status"]["allocatedResources"]["storage"])
         message = f'MountVolume.NodeExpandVolume succeeded for volume "{volume}"  {node}'
         for obj in (pod, claim):
-            self._events.record(
-                obj, "Normal", "FileSystemResizeSuccessful", message, field_path="", component="kubelet", host=node
-            )
+            self._events.record(obj, "Normal", "FileSystemResizeSuccessful", message, component="kubelet", host=node)
 
     def _finish(self, claim: JSON, size: str) -> JSON:
         states = {
             name: state for name, state in _status(claim, "allocatedResourceStatuses").items() if name != "storage"
         }
-        return self._update_claim(
+        return update_claim_status(
+            self._store,
             claim,
             capacity={**_status(claim, "capacity"), "storage": size},
             conditions=self._conditions(claim, []),
             allocatedResourceStatuses=states,
         )
-
-    def _update_claim(self, claim: JSON, **status: JSON | list[JSON]) -> JSON:
-        """Write these fields of the claim's status, without empty ones; return the claim."""
-        fields = {name: value for name, value in {**claim["status"], **status}.items() if value or name not in status}
-        return self._store.update(PERSISTENT_VOLUME_CLAIMS, {**claim, "status": fields})
 
     def _conditions(self, claim: JSON, new: Sequence[JSON], *, keeps_others: bool = False) -> list[JSON]:
         """Return the claim's conditions with `new`, which are True; other resize conditions only if keeps_others."""
@@ -142,15 +138,11 @@ class VolumeResizer:
         others = [condition for condition in claim["status"].get("conditions", ()) if condition["type"] not in replaced]
         return [*others, *({"status": "True", "lastTransitionTime": now, **condition} for condition in new)]
 
-    def _record(self, claim: JSON, reason: str, message: str, provisioner: str) -> None:
-        component = f"external-resizer {provisioner}"
-        self._events.record(claim, "Normal", reason, message, field_path="", component=component, host="")
-
     # --- pods -------------------------------------------------------------------------------------
 
     def _running_pod(self, namespace: str, claim_name: str) -> JSON | None:
         pods: Iterable[JSON] = self._store.list(PODS, namespace)
-        return next((pod for pod in pods if _is_running(pod) and uses_claim(pod, claim_name)), None)
+        return next((pod for pod in pods if _is_running(pod) and claim_name in claim_names(pod)), None)
 
     def _follow_pods(self) -> None:
         """Subscribe to pods while a claim waits for one: every change of a pod costs time."""
@@ -165,11 +157,17 @@ class VolumeResizer:
         if change.type == "DELETED" or not _is_running(pod):
             return
         namespace = pod["metadata"]["namespace"]
-        for name in _claim_names(pod):
+        for name in claim_names(pod):
             if (namespace, name) in self._pending:
                 claim = self._store.get(PERSISTENT_VOLUME_CLAIMS, namespace, name)
                 if claim is not None:
                     self._enqueue(claim)
+
+
+def update_claim_status(store: ObjectStore, claim: JSON, **status: Any) -> JSON:
+    """Write these fields of the claim's status, without empty ones; return the claim."""
+    fields = {name: value for name, value in {**claim["status"], **status}.items() if value or name not in status}
+    return store.update(PERSISTENT_VOLUME_CLAIMS, {**claim, "status": fields})
 
 
 def _is_less(size: str | None, other: str) -> bool:
@@ -180,7 +178,8 @@ def _is_running(pod: JSON) -> bool:
     return (pod.get("status") or {}).get("phase") == "Running" and bool(pod["spec"].get("nodeName"))
 
 
-def _claim_names(pod: JSON) -> set[str]:
+def claim_names(pod: JSON) -> set[str]:
+    """Return the names of the claims in the pod's namespace of which it has a volume."""
     volumes = pod["spec"].get("volumes") or ()
     direct = {volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume}
     return direct | {f"{pod['metadata']['name']}-{volume['name']}" for volume in volumes if "ephemeral" in volume}

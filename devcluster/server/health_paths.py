@@ -26,36 +26,27 @@ _OPENID_CONFIGURATION: JSON = {
     "id_token_signing_alg_values_supported": ["ES256"],
 }
 
-HEALTH: dict[str, tuple[str, ...]] = dict.fromkeys(("/healthz", "/livez", "/readyz"), ("ping",))
-"""Checks per endpoint, by kube-apiserver's names: those that can fail.
+HEALTH = ("/healthz", "/livez", "/readyz")
+"""Endpoints of the check "ping", the only one that can fail: a server whose event loop is blocked does not respond.
 
-A server whose event loop is blocked does not respond to "ping". The others of kube-apiserver check etcd and start-up
-hooks, which a server in one process does not have.
+The other checks of kube-apiserver test etcd and start-up hooks, which a server in one process does not have.
 """
 
 
 def health(request: Request) -> Response | None:
-    """Return the response to /healthz, /livez, /readyz and their single checks; None for other paths."""
+    """Return the response to /healthz, /livez, /readyz and their single check; None for other paths."""
     name, _, check = request.path.removeprefix("/").partition("/")
-    checks = HEALTH.get(f"/{name}")
-    if checks is None:
+    if f"/{name}" not in HEALTH:
         return None
     if request.path != f"/{name}":
-        return text_response(200, "ok") if check in checks else not_found()
-    if "verbose" not in request.query:
-        return _healthy("ok")
-    excluded = set(request.query.get("exclude", ()))
-    lines = [
-        f"[+]{check_name} excluded: ok\n" if check_name in excluded else f"[+]{check_name} ok\n"
-        for check_name in checks
-    ]
-    if unknown := sorted(excluded - set(checks)):
-        quoted_names = ",".join(f'"{check_name}"' for check_name in unknown)
-        lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted_names}\n")
-    return _healthy(f"{''.join(lines)}{name} check passed\n")
-
-
-def _healthy(text: str) -> Response:
+        return text_response(200, "ok") if check == "ping" else not_found()
+    text = "ok"
+    if "verbose" in request.query:
+        excluded = set(request.query.get("exclude", ()))
+        text = f"[+]ping {'excluded: ' if 'ping' in excluded else ''}ok\n"
+        if unknown := ",".join(f'"{other}"' for other in sorted(excluded - {"ping"})):
+            text += f"warn: some health checks cannot be excluded: no matches for {unknown}\n"
+        text += f"{name} check passed\n"
     response = text_response(200, text)
     response.headers.append(("X-Content-Type-Options", "nosniff"))
     return response
@@ -76,9 +67,7 @@ def listed_paths(versions: Iterable[tuple[str, str]], zpages: Iterable[str]) -> 
         if group:
             paths |= {f"/apis/{group}", f"/apis/{group}/{version}"}
     paths |= {"/openapi/v3/", "/metrics", "/metrics/slis", *zpages}
-    for path, names in HEALTH.items():
-        paths |= {path, *(f"{path}/{name}" for name in names)}
-    return paths
+    return paths.union(*((path, f"{path}/ping") for path in HEALTH))
 
 
 _INDENTING_AGENTS = ("curl", "Wget", "Mozilla/5.0")

@@ -23,7 +23,7 @@ class StoreEventRecorder:
         self._last_ns = 0
 
     def record(
-        self, pod: JSON, type_: str, reason: str, message: str, *, field_path: str, component: str, host: str
+        self, pod: JSON, type_: str, reason: str, message: str, *, component: str, field_path: str = "", host: str = ""
     ) -> None:
         """Record an event about `pod` (of any kind), or its container that `field_path` names."""
         metadata = pod["metadata"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +40,18 @@ class TimerQueue:
         while self._heap and self._heap[0][2].act is None:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
+
+    async def wait(self, wake: asyncio.Event) -> None:
+        """Wait until a timer is due or `wake` is set, and clear the event."""
+        handle, due = None, self.next_due()
+        if due is not None:
+            handle = asyncio.get_running_loop().call_at(due, wake.set)
+        try:
+            await wake.wait()
+        finally:
+            if handle is not None:
+                handle.cancel()
+        wake.clear()
 
     def pop(self, now: float) -> Timer | None:
         """Remove and return the next due timer; None if none is due."""

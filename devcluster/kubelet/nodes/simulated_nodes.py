@@ -155,15 +155,7 @@ class SimulatedNodes:
         """Handle changes and timers as they come."""
         while True:
             await self._work_through()
-            handle, due = None, self._simulation.timers.next_due()
-            if due is not None:
-                handle = asyncio.get_running_loop().call_at(due, self._wake.set)
-            try:
-                await self._wake.wait()
-            finally:
-                if handle is not None:
-                    handle.cancel()
-            self._wake.clear()
+            await self._simulation.timers.wait(self._wake)
 
     async def _work_through(self) -> None:
         """Handle all changes and due timers, in batches."""

@@ -127,15 +127,7 @@ class ObjectStages:
                 if timer.act is not None:
                     timer.act(timer.argument)
                 await asyncio.sleep(0)
-            self._due.clear()
-            handle, due = None, self._timers.next_due()
-            if due is not None:
-                handle = loop.call_at(due, self._due.set)
-            try:
-                await self._due.wait()
-            finally:
-                if handle is not None:
-                    handle.cancel()
+            await self._timers.wait(self._due)
 
     def _apply_pending(self, pending: PendingStage[ResourcePath]) -> None:
         self._schedule.take(pending)
@@ -149,13 +141,10 @@ class ObjectStages:
         except (StageFailed, TemplateError, FunctionError, Refused) as failure:
             text = f"stage {stage.name} failed: {failure}"
             log.warning("%s %s: %s", stage.kind, metadata["name"], text)
-            self._event(pending.obj, "Warning", "StageFailed", text)
+            self._events.record(pending.obj, "Warning", "StageFailed", text, component="stages")
             return
         if after is not None and stage.immediate:
             self._consider(self._kinds[stage.api_version, stage.kind], after, pending.subject)
-
-    def _event(self, obj: JSON, type_: str, reason: str, message: str) -> None:
-        self._events.record(obj, type_, reason, message, field_path="", component="stages", host="")
 
     async def _steps(self, pending: PendingStage[ResourcePath]) -> JSON | None:
         """Apply all steps; return the object after the last patch, None without one. Raises StageFailed, Refused."""
@@ -165,7 +154,7 @@ class ObjectStages:
         path = pending.subject.path(metadata.get("namespace", ""), metadata["name"])
         for step in pending.stage.steps:
             if step.event is not None:
-                self._event(pending.obj, *step.event)
+                self._events.record(pending.obj, *step.event, component="stages")
             if deleted:
                 continue
             if step.finalizers is not None and (operations := _finalizer_patch(metadata, step.finalizers)):

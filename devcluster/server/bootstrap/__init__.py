@@ -79,6 +79,13 @@ _RESTORED = (
 )  # fmt: skip
 """Resources whose objects are restored when deleted; those of other kinds return with the next start."""
 
+_RESTORED_FIELDS: dict[Resource[Any], tuple[str, ...]] = {
+    ENDPOINTS: ("subsets",),
+    ENDPOINT_SLICES: ("endpoints", "ports"),
+    **dict.fromkeys((LEASES, FLOW_SCHEMAS, PRIORITY_LEVEL_CONFIGURATIONS), ("spec",)),
+}
+"""Fields that are restored when changed."""
+
 _MANDATORY = ("exempt", "catch-all")
 
 
@@ -215,17 +222,9 @@ def _differences(resource: Resource[Any], obj: JSON, desired: JSON) -> JSON:
     """Return the top-level fields of an object that must be restored."""
     if "deletionTimestamp" in obj["metadata"]:
         return {}
-    if resource is ENDPOINTS:
-        fields: tuple[str, ...] = ("subsets",)
-    elif resource is ENDPOINT_SLICES:
-        fields = ("endpoints", "ports")
-    elif resource is LEASES:
-        fields = ("spec",)
-    elif resource in (FLOW_SCHEMAS, PRIORITY_LEVEL_CONFIGURATIONS):
+    if resource in (FLOW_SCHEMAS, PRIORITY_LEVEL_CONFIGURATIONS) and obj["metadata"]["name"] not in _MANDATORY:
         annotations = obj["metadata"].get("annotations", {})
-        if obj["metadata"]["name"] not in _MANDATORY and annotations.get(contents.AUTOUPDATED) != "true":
+        if annotations.get(contents.AUTOUPDATED) != "true":
             return {}
-        fields = ("spec",)
-    else:
-        return {}
+    fields = _RESTORED_FIELDS.get(resource, ())
     return {name: desired[name] for name in fields if obj.get(name) != desired[name]}

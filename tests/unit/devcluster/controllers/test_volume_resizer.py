@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.controllers.volume_provisioner import PROVISIONER, VolumeProvisioner
-from kubeloop.devcluster.controllers.volume_resizer import requested_expansion, uses_claim
+from kubeloop.devcluster.controllers.volume_resizer import claim_names, requested_expansion
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import EVENTS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from kubeloop.testing.virtual_time import VirtualClock
@@ -203,16 +203,13 @@ def test_requested_expansion(requested: str, volume_size: str, status: JSON, siz
 
 
 @pytest.mark.parametrize(
-    ("volumes", "uses"),
+    ("volumes", "names"),
     [
-        ([{"name": "a", "persistentVolumeClaim": {"claimName": "data"}}], True),
-        ([{"name": "data", "ephemeral": {}}], False),
-        ([{"name": "b", "ephemeral": {}}], False),
-        ([{"name": "a", "emptyDir": {}}], False),
-        (None, False),
+        ([{"name": "a", "persistentVolumeClaim": {"claimName": "data"}}], {"data"}),
+        ([{"name": "data", "ephemeral": {}}], {"p-data"}),
+        ([{"name": "a", "emptyDir": {}}], set()),
+        (None, set()),
     ],
 )
-def test_pod_uses_a_claim_by_name(volumes: Any, uses: bool):
-    assert uses_claim({"metadata": {"name": "p"}, "spec": {"volumes": volumes}}, "data") is uses
-    generated = any("ephemeral" in volume and volume["name"] == "data" for volume in volumes or ())
-    assert uses_claim({"metadata": {"name": "p"}, "spec": {"volumes": volumes}}, "p-data") is generated
+def test_claim_names_of_a_pod(volumes: Any, names: set[str]):
+    assert claim_names({"metadata": {"name": "p"}, "spec": {"volumes": volumes}}) == names

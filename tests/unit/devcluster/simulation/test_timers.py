@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from kubeloop.devcluster.simulation.timers import TimerQueue
 
 
@@ -34,3 +38,16 @@ def test_cancelled_timer_is_skipped():
     assert timers.next_due() == 2.0
     assert due_arguments(timers, 5.0) == ["second"]
     assert timers.next_due() is None
+
+
+@pytest.mark.virtual_time
+async def test_wait_ends_with_the_next_timer_or_the_event():
+    loop, wake, timers = asyncio.get_running_loop(), asyncio.Event(), TimerQueue()
+    timers.at(5.0, act)
+    await timers.wait(wake)
+    assert loop.time() == 5.0
+    assert timers.pop(5.0) is not None
+    loop.call_later(2.0, wake.set)
+    await timers.wait(wake)
+    assert loop.time() == 7.0
+    assert not wake.is_set()
