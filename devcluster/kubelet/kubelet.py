@@ -74,8 +74,7 @@ class Kubelets:
 
     def add_pod(self, obj: JSON, node: SimulatedNode, *, staged: bool) -> None:
         """Add a pod that is bound to `node`. staged: stages of a file control it, not the kubelet."""
-        pod = SimulatedPod(obj, node, settings=self._settings, rng=self._simulation.rng)
-        pod.staged = staged
+        pod = SimulatedPod(obj, node, self._settings, self._simulation.rng, staged)
         self._pods[pod.uid] = pod
         self._pods_of.setdefault(node.uid, {})[pod.uid] = pod
         if staged:

@@ -11,6 +11,7 @@ from typing import Any
 
 from kubeloop.devcluster.api.served_resources import group_versions
 from kubeloop.devcluster.openapi.descriptions import field_descriptions
+from kubeloop.devcluster.serializer.request_bodies import UNSERVED_KINDS
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.schema import Field, StructType, TypeRef
@@ -77,19 +78,13 @@ def _kinds_of_type() -> dict[str, list[JSON]]:
 _KINDS_OF_EVERY_VERSION = ("meta/v1.DeleteOptions", "meta/v1.WatchEvent")
 """Types that are kinds of every group version."""
 
-_OTHER_VERSIONS = """
-admission.k8s.io/v1 admission.k8s.io/v1beta1 admissionregistration.k8s.io/v1alpha1 admissionregistration.k8s.io/v1beta1
-apiextensions.k8s.io/v1beta1 apiregistration.k8s.io/v1beta1 apps/v1beta1 apps/v1beta2 authentication.k8s.io/v1alpha1
-authentication.k8s.io/v1beta1 authorization.k8s.io/v1beta1 batch/v1beta1 certificates.k8s.io/v1alpha1
-certificates.k8s.io/v1beta1 coordination.k8s.io/v1alpha2 coordination.k8s.io/v1beta1 discovery.k8s.io/v1beta1
-events.k8s.io/v1beta1 extensions/v1beta1 flowcontrol.apiserver.k8s.io/v1beta1 flowcontrol.apiserver.k8s.io/v1beta2
-flowcontrol.apiserver.k8s.io/v1beta3 imagepolicy.k8s.io/v1alpha1 internal.apiserver.k8s.io/v1alpha1
-networking.k8s.io/v1beta1 node.k8s.io/v1alpha1 node.k8s.io/v1beta1 policy/v1beta1 rbac.authorization.k8s.io/v1alpha1
-rbac.authorization.k8s.io/v1beta1 resource.k8s.io/v1alpha3 resource.k8s.io/v1beta1 resource.k8s.io/v1beta2
-scheduling.k8s.io/v1alpha2 scheduling.k8s.io/v1beta1 storage.k8s.io/v1alpha1 storage.k8s.io/v1beta1
-storagemigration.k8s.io/v1beta1
-"""
-_NOT_SERVED = [tuple(version.split("/")) for version in _OTHER_VERSIONS.split()]
+_NOT_SERVED = [
+    tuple(version.split("/"))
+    for version in (
+        "admission.k8s.io/v1", "admission.k8s.io/v1beta1", "apiextensions.k8s.io/v1beta1",
+        "apiregistration.k8s.io/v1beta1", *UNSERVED_KINDS,
+    )
+]  # fmt: skip
 """Group versions that kube-apiserver knows but does not serve by default; clients may use them for these kinds."""
 _UNKNOWN_TO_APIEXTENSIONS = ("admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "imagepolicy.k8s.io")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -28,7 +28,7 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
-_UNSERVED_KINDS = {
+UNSERVED_KINDS = {
     api_version: frozenset(kinds.split())
     for api_version, kinds in {
         "admissionregistration.k8s.io/v1alpha1": "ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding "
@@ -215,7 +215,7 @@ def _is_registered(api_version: str, kind: str) -> bool:
     group, _, version = api_version.rpartition("/")
     if kind in _KINDS_OF_EVERY_VERSION or (kind == "List" and api_version == "v1"):
         return (group, version) in {api_version_.rpartition("/")[::2] for api_version_, _ in BY_KIND}
-    if (api_version, kind) in BY_KIND or kind.removesuffix("List") in _UNSERVED_KINDS.get(api_version, ()):
+    if (api_version, kind) in BY_KIND or kind.removesuffix("List") in UNSERVED_KINDS.get(api_version, ()):
         return True
     return schema.type_for(group, version, kind) is not None
 
@@ -285,16 +285,9 @@ def kind_mismatch_message(api_version: str, kind: str, resource: Resource[Any]) 
 
 def field_validation(request: Request, options_kind: str) -> FieldValidation:
     """Return the mode of ?fieldValidation, by default Warn. Raises StatusError 422."""
-    mode = request.option("fieldValidation")
-    if mode in ("", "Warn"):
-        return "Warn"
-    if mode == "Strict":
-        return "Strict"
-    if mode == "Ignore":
-        return "Ignore"
-    cause = field_validation_cause(request)
-    assert cause is not None, mode
-    raise errors.options_invalid(options_kind, [cause])
+    if (cause := field_validation_cause(request)) is not None:
+        raise errors.options_invalid(options_kind, [cause])
+    return cast("FieldValidation", request.option("fieldValidation") or "Warn")
 
 
 def field_validation_cause(request: Request) -> JSON | None:
@@ -323,17 +316,15 @@ def read_object(
         check_type_meta(raw)
         if isinstance(resource, CustomResource) and not raw.get("kind"):
             raise ValueError(f"Object 'Kind' is missing in '{request.body.decode(errors='replace')}'")
-    except ProtobufError as error:
-        api_version, kind = error.of
-        if not kind:
-            message = f"the object provided is unrecognized (must be of type {resource.kind}): {error}"
-            raise errors.bad_request(f"{message} ({summarize_body(request.body)})") from error
-        raise errors.bad_request(
-            f'{kind} in version "{api_version.rpartition("/")[2]}" cannot be handled as a {resource.kind}: {error}'
-        ) from error
     except ValueError as error:
+        api_version, kind = error.of if isinstance(error, ProtobufError) else ("", "")
         message = f"the object provided is unrecognized (must be of type {resource.kind}): {error}"
-        raise errors.bad_request(f"{message} ({summarize_body(request.body)})") from error
+        if not kind:
+            raise errors.bad_request(f"{message} ({summarize_body(request.body)})") from error
+        version = quoted(api_version.rpartition("/")[2])
+        raise errors.bad_request(
+            f"{kind} in version {version} cannot be handled as a {resource.kind}: {error}"
+        ) from error
     check_kind(raw, resource, equivalent_versions)
     version = resource.version
     try:

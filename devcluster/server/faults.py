@@ -35,13 +35,16 @@ SPARED_USER_AGENT = "kubeloop-testing"
 
 
 class Fault(Enum):
-    """Fault of one request."""
+    """Fault of one request. Values are the fields of Faults."""
 
     ERROR = "error"
     THROTTLE = "throttle"
-    CONFLICT = "conflict"
     SILENCE = "silence"
-    LOST_ANSWER = "lost answer"
+    CONFLICT = "conflict"
+    LOST_ANSWER = "lost_answer"
+
+
+_OF_WRITES = (Fault.CONFLICT, Fault.LOST_ANSWER)
 
 
 class AnswerLost(Exception):
@@ -56,15 +59,9 @@ class FaultSource:
         self._rng = random.Random(faults.seed)
 
     def draw(self, *, write: bool) -> Fault | None:
-        chances = self._faults
         point = self._rng.random()
-        for fault, chance in (
-            (Fault.ERROR, chances.error),
-            (Fault.THROTTLE, chances.throttle),
-            (Fault.SILENCE, chances.silence),
-            (Fault.CONFLICT, chances.conflict if write else 0.0),
-            (Fault.LOST_ANSWER, chances.lost_answer if write else 0.0),
-        ):
+        for fault in Fault:
+            chance = getattr(self._faults, fault.value) if write or fault not in _OF_WRITES else 0.0
             if point < chance:
                 return fault
             point -= chance

@@ -9,8 +9,10 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from kubeloop.devcluster.kubelet.containers.container_run import STATUS_FIELDS, ContainerRun, container_runs
-from kubeloop.devcluster.kubelet.pods.pod_admission import host_ports, requested_amounts
+from kubeloop.devcluster.kubelet.pods.pod_admission import Amounts, host_ports, requested_amounts
 from kubeloop.devcluster.kubelet.pods.pod_annotations import markers, number_of
 from kubeloop.devcluster.kubelet.pods.pod_conditions import Resize
 from kubeloop.devcluster.kubelet.pods.simulated_node import SimulatedNode
@@ -20,7 +22,7 @@ from kubeloop.devcluster.simulation.timers import Timer
 from kubeloop.kube.json_object import JSON
 
 
-class SimulatedPod:
+class SimulatedPod(msgspec.Struct, eq=False):
     """One pod bound to a node.
 
     Due times, None if not due: start_at; pull_backoff_at; deadline_at; resize_at (allocated resources are applied);
@@ -31,76 +33,47 @@ class SimulatedPod:
     that is being applied.
     """
 
-    __slots__ = (
-        "_container_spec",
-        "_containers",
-        "_marked",
-        "_markers",
-        "_rng",
-        "address",
-        "allocated",
-        "deadline_at",
-        "deferred",
-        "ended",
-        "failure",
-        "grace_seconds",
-        "is_killed",
-        "key",
-        "missing",
-        "node",
-        "object",
-        "pull_backoff_at",
-        "pull_seconds",
-        "requests",
-        "resize_at",
-        "resizing",
-        "runs",
-        "seen",
-        "settings",
-        "spec",
-        "staged",
-        "start_at",
-        "start_time",
-        "stop_at",
-        "stopped",
-        "timer",
-        "uid",
-    )
+    object: JSON
+    node: SimulatedNode
+    settings: NodeSettings
+    rng: random.Random
+    staged: bool = False
+    seen: bool = False
+    uid: str = ""
+    key: str = ""
+    spec: JSON = {}  # last applied; `object` may be newer
+    requests: Amounts = {}
+    runs: list[ContainerRun] = []
+    address: str = ""
+    start_time: str = ""
+    failure: tuple[str, str] | None = None
+    ended: bool = False  # Succeeded, Failed or rejected
+    stopped: bool = False  # no container is started again, whatever the restart policy
+    missing: set[tuple[Kind, str]] = set()
+    timer: Timer | None = None
+    pull_seconds: float | None = None  # duration of the image pulls
+    start_at: float | None = None
+    pull_backoff_at: float | None = None
+    deadline_at: float | None = None
+    resize_at: float | None = None
+    stop_at: float | None = None
+    grace_seconds: float = 0.0  # for which stop_at has been set
+    is_killed: bool = False
+    allocated: JSON | None = None
+    deferred: Resize | None = None
+    resizing: Resize | None = None
+    _container_spec: JSON | None = None  # of which _containers are
+    _containers: dict[str, JSON] = {}
+    _marked: tuple[JSON | None, JSON | None] = (None, None)  # of which _markers are
+    _markers: dict[str, str] = {}
 
-    def __init__(self, obj: JSON, node: SimulatedNode, *, settings: NodeSettings, rng: random.Random) -> None:
-        metadata = obj["metadata"]
-        self.object = obj
-        self._container_spec: JSON | None = None  # of which _containers are
-        self._containers: dict[str, JSON] = {}
-        self._marked: tuple[JSON | None, JSON | None] = (None, None)  # of which _markers are
-        self._markers: dict[str, str] = {}
-        self.spec: JSON = obj["spec"]  # last applied; `object` may be newer
-        self.uid: str = metadata["uid"]
+    def __post_init__(self) -> None:
+        metadata, self.spec = self.object["metadata"], self.object["spec"]
+        self.uid = metadata["uid"]
         self.key = f"{metadata['namespace']}/{metadata['name']}"
-        self.node = node
-        self.settings = settings
-        self._rng = rng
-        self.seen = self.staged = False
-        self.requests = requested_amounts(obj)
-        self.runs: list[ContainerRun] = container_runs(obj)
-        self.address = ""
-        self.start_time = ""
-        self.failure: tuple[str, str] | None = None
-        self.ended = False  # Succeeded, Failed or rejected
-        self.stopped = False  # no container is started again, whatever the restart policy
-        self.missing: set[tuple[Kind, str]] = set()
-        self.timer: Timer | None = None
-        self.pull_seconds: float | None = None  # duration of the image pulls
-        self.start_at: float | None = None
-        self.pull_backoff_at: float | None = None
-        self.deadline_at: float | None = None
-        self.resize_at: float | None = None
-        self.stop_at: float | None = None
-        self.grace_seconds = 0.0  # for which stop_at has been set
-        self.is_killed = False
-        self.allocated: JSON | None = obj["spec"].get("resources")
-        self.deferred: Resize | None = None
-        self.resizing: Resize | None = None
+        self.requests = requested_amounts(self.object)
+        self.runs = container_runs(self.object)
+        self.allocated = self.spec.get("resources")
 
     @property
     def restart_policy(self) -> str:
@@ -130,7 +103,7 @@ class SimulatedPod:
             return None
         jitter = number_of(self.markers().get("jitter"))
         share = self.settings.jitter if jitter is None else min(jitter, 1.0)
-        return seconds * (1 + self._rng.uniform(-share, share)) if share else seconds
+        return seconds * (1 + self.rng.uniform(-share, share)) if share else seconds
 
     def containers(self) -> Mapping[str, JSON]:
         """Return the containers of any kind from the spec by name."""

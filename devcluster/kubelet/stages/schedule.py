@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from kubeloop.devcluster.kubelet.stages.files import Stage
 from kubeloop.devcluster.kubelet.stages.lifecycle import delay_seconds, select_stage
 from kubeloop.devcluster.languages.gotemplate import values
@@ -33,16 +35,13 @@ class StageFailed(Exception):
     """The stage cannot be applied to this object."""
 
 
-class PendingStage(Generic[Subject]):
+class PendingStage(msgspec.Struct, Generic[Subject], eq=False):
     """A stage that waits for its time on one object. obj: the object when the stage was selected."""
 
-    __slots__ = ("obj", "stage", "subject", "timer")
-
-    def __init__(self, stage: Stage, obj: JSON, subject: Subject) -> None:
-        self.stage = stage
-        self.obj = obj
-        self.subject = subject
-        self.timer: Timer | None = None
+    stage: Stage
+    obj: JSON
+    subject: Subject
+    timer: Timer | None = None
 
     @property
     def uid(self) -> str:
