@@ -50,7 +50,7 @@ from kubeloop.process.development_cluster.apiserver_process import (
 from kubeloop.process.endpoint.endpoint_listener import open_listener
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
 from kubeloop.process.logs import configure_logging
-from kubeloop.process.manifests import Manifest, apply, read_manifests
+from kubeloop.process.manifests import Manifest, applied_pods, apply, read_manifests
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
 from kubeloop.process.metrics.process_metrics import new_registry
 from kubeloop.process.process_files import ProcessRecord, process_file
@@ -169,7 +169,7 @@ async def _up(
         async with asyncio.TaskGroup() as group:
             control_plane_task = group.create_task(plane.run(), name="control-plane")
             cluster_task = group.create_task(cluster.ended(), name="development-cluster")
-            session = UpSession(plane, manifests, cluster, url, display)
+            session = UpSession(plane, manifests, cluster, url, display, is_persistent=options.data_dir is not None)
             try:
                 code = await session.run()
             finally:
@@ -188,8 +188,12 @@ class UpSession:
         cluster: ApiServerProcess,
         url: str,
         display: DisplayOptions,
+        *,
+        is_persistent: bool,
     ) -> None:
+        """is_persistent: the cluster has a data directory."""
         self._plane = plane
+        self._is_persistent = is_persistent
         self._manifests = manifests
         self._cluster = cluster
         self._url = url
@@ -219,14 +223,18 @@ class UpSession:
         self._print(f"  in a browser: {self._url}{TRACES_PAGE_PATH}")
         started_at = loop.time()
         outcomes = await apply(
-            self._plane.client, self._manifests, trace=self._plane.tracing.apply(), on_warning=_print_warning
+            self._plane.client,
+            self._manifests,
+            trace=self._plane.tracing.apply(),
+            on_warning=_print_warning,
+            remain=self._is_persistent,
         )
         for title, outcome in outcomes:
             self._print(f"{title} {outcome}")
         complete = True
         if self._manifests:
-            workload_count = self._workload_count()
-            complete = await self._watch(started_at, workload_count)
+            pods = applied_pods(self._manifests, outcomes)
+            complete = await self._watch(started_at, self._workload_count(), pods)
         seconds = loop.time() - started_at
         await self._finish(seconds, complete)
         if self._display_options.once:
@@ -245,14 +253,6 @@ class UpSession:
         ]
         return len(set(names))
 
-    def _pod_keys(self) -> set[str]:
-        """Return "namespace/name" of the Pods in the manifests."""
-        return {
-            f"{manifest.body['metadata'].get('namespace', 'default')}/{manifest.name}"
-            for manifest in self._manifests
-            if manifest.kind == PODS.kind and manifest.name
-        }
-
     def _measure(self) -> Progress:
         workloads = (
             WORKLOAD_PROGRESS[resource](workload)
@@ -262,15 +262,15 @@ class UpSession:
         )
         return workload_progress.measure(workloads, self._pods.list())
 
-    async def _watch(self, started_at: float, workload_count: int) -> bool:
+    async def _watch(self, started_at: float, workload_count: int, awaited_pods: set[str]) -> bool:
         """Show progress until every workload is complete or suspended; return False for a failure or a timeout.
 
+        awaited_pods: "namespace/name" of the applied Pods, which the informer's store may not have yet.
         With --once, the first failure ends it; otherwise every workload is complete, suspended or failed at the end.
         """
         loop = asyncio.get_running_loop()
         deadline = started_at + self._display_options.timeout
         created: set[tuple[str, str]] = set()  # a Job may be deleted as soon as it is complete
-        awaited_pods = self._pod_keys()  # not in the informer's store yet
         with self._progress_display() as show:
             while True:
                 progress = self._measure()

@@ -20,7 +20,7 @@ from kubeloop.kube import yaml
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
-from kubeloop.kube.objects.resources import POD_GROUPS, Resource
+from kubeloop.kube.objects.resources import POD_GROUPS, PODS, Resource
 from kubeloop.kube.user_error import UserError
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
@@ -96,6 +96,7 @@ async def apply(
     resources: ResourceMap | None = None,
     trace: ApplyRecorder | None = None,
     on_warning: Callable[[str], None] | None = None,
+    remain: bool = True,
 ) -> list[tuple[str, Outcome]]:
     """Apply the manifests as `kubectl apply` does, namespaces first.
 
@@ -103,8 +104,9 @@ async def apply(
 
     resources: result of an earlier discovery; discovery is repeated if it lacks a kind. trace: records a span for each
     request, and the reconciles of workloads link to it. on_warning: called once for each warning of the server.
-    Returns ("deployment.apps/web", "created") per object, in the order of application. Raises UserError with the
-    server's message for the first object that is rejected.
+    remain: False if the cluster and its objects end with an error. Returns ("deployment.apps/web", "created") per
+    object, in the order of application. Raises UserError with the server's message for the first object that is
+    rejected, and the objects that were applied before it.
     """
     manifests = list(manifests)
     if on_warning is not None:
@@ -118,7 +120,9 @@ async def apply(
             if (manifest.api_version, manifest.kind) not in defined_kinds:
                 _resource_of(manifest, resources)  # raises before the first request is sent
         definitions = [manifest for manifest in manifests if manifest.kind == _DEFINITION]
-        outcomes += await apply(client, definitions, default_namespace=default_namespace, resources=resources)
+        outcomes += await apply(
+            client, definitions, default_namespace=default_namespace, resources=resources, remain=remain
+        )
         manifests = [manifest for manifest in manifests if manifest.kind != _DEFINITION]
         resources = await ResourceMap.discover(client)
     resolved = [(manifest, _resource_of(manifest, resources)) for manifest in manifests]
@@ -126,10 +130,28 @@ async def apply(
     try:
         for manifest, resource in resolved:
             outcomes.append(await _apply_traced(client, manifest, resource, default_namespace, trace))
+    except UserError as error:
+        raise _with_applied(error, outcomes, remain=remain) from None
     finally:
         if trace is not None:
             trace.finish()
     return outcomes
+
+
+def _with_applied(error: UserError, outcomes: Sequence[tuple[str, Outcome]], *, remain: bool) -> UserError:
+    """Return the error of a rejected object with the objects that were applied before it."""
+    if not outcomes:
+        return error
+    applied = "".join(f"\n    {title} {outcome}" for title, outcome in outcomes)
+    stay = "these objects stay, and the next run continues" if remain else "--data-dir keeps objects for the next run"
+    return UserError(f"{error}\n  before it were applied:{applied}", hint=f"{error.hint}; {stay}")
+
+
+def applied_pods(manifests: Iterable[Manifest], outcomes: Iterable[tuple[str, Outcome]]) -> set[str]:
+    """Return "namespace/name" of the Pods among the manifests, also of those with a generated name, after apply()."""
+    namespaces = [manifest.body["metadata"].get("namespace") for manifest in manifests if manifest.kind == PODS.kind]
+    names = [title.removeprefix("pod/") for title, _ in outcomes if title.startswith("pod/")]
+    return {f"{namespace or 'default'}/{name}" for namespace, name in zip(namespaces, names, strict=True)}
 
 
 def _once(on_warning: Callable[[str], None]) -> Callable[[str], None]:

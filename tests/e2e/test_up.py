@@ -149,6 +149,28 @@ def test_refused_manifest_is_reported_with_the_server_message(kubeloop, tmp_path
     assert "spec.replicas: Invalid value: -" in result.stderr
 
 
+def test_refused_manifest_lists_the_objects_applied_before_it(kubeloop, tmp_path):
+    files = tmp_path / "files.yaml"
+    files.write_text(
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n---\n"
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: B}}\n"
+    )
+    result = kubeloop.run("up", "--once", "--nodes", "1", "-f", files)
+    assert result.returncode == 2
+    assert "\n  before it were applied:\n    configmap/a created\n  hint: " in result.stderr
+    assert "--data-dir keeps objects for the next run" in result.stderr
+
+
+def test_once_waits_for_a_pod_with_a_generated_name(kubeloop, tmp_path):
+    pod = tmp_path / "pod.yaml"
+    container = '{name: c, image: i, command: ["sh", "-c", "exit 3"]}'
+    spec = f"{{restartPolicy: Never, containers: [{container}]}}"
+    pod.write_text(f"{{apiVersion: v1, kind: Pod, metadata: {{generateName: task-}}, spec: {spec}}}")
+    result = kubeloop.run("up", "--once", "--nodes", "1", "-f", pod)
+    assert result.returncode == 1
+    assert "exited with code 3" in result.stderr
+
+
 def test_port_in_use_is_reported(kubeloop):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

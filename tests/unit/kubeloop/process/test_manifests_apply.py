@@ -13,13 +13,14 @@ from kubeloop.kube.objects.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
     JOBS,
+    PODS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
     Resource,
 )
 from kubeloop.kube.user_error import UserError
-from kubeloop.process.manifests import LAST_APPLIED, Manifest, apply
+from kubeloop.process.manifests import LAST_APPLIED, Manifest, applied_pods, apply
 from kubeloop.tracing.recording.apply_recorder import MAX_OBJECTS, ApplyRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.sampling.samplers import Sampler
@@ -142,6 +143,40 @@ async def test_error_of_apply_says_who_has_to_correct_what(
     assert message in str(raised.value)
     assert str(raised.value).startswith("app.yaml: ")
     assert raised.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(("remain", "hint"), [(True, "the next run continues"), (False, "--data-dir keeps objects")])
+async def test_refused_object_is_reported_with_those_applied_before(remain: bool, hint: str) -> None:
+    server, refused = FakeApiServer(), config_map(name="c")
+    refused.body["data"] = {"a/b": ""}
+    await apply(server.client, [config_map(name="b")])
+    manifests = [config_map(generateName="a-"), config_map(name="b"), refused, config_map(name="d")]
+    with pytest.raises(UserError) as raised:
+        await apply(server.client, manifests, remain=remain)
+    problem, *applied = str(raised.value).splitlines()
+    (generated,) = (name for name in server.names(CONFIG_MAPS) if name.startswith("a-"))
+    assert 'Invalid value: "a/b"' in problem
+    assert applied == [
+        "  before it were applied:",
+        f"    configmap/{generated} created",
+        "    configmap/b unchanged",
+    ]
+    assert hint in raised.value.hint
+    assert sorted(server.names(CONFIG_MAPS)) == [generated, "b"]
+
+
+async def test_applied_pods_have_their_generated_names() -> None:
+    containers = [{"name": "c", "image": "i"}]
+    bodies = [{"generateName": "a-"}, {"name": "b", "namespace": "other"}, {"generateName": "c-", "namespace": "other"}]
+    manifests = [
+        Manifest("", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}})
+        for metadata in bodies
+    ]
+    server = FakeApiServer()
+    other = Manifest("", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    manifests = [config_map(name="x"), *manifests, other]
+    pods = applied_pods(manifests, await apply(server.client, manifests))
+    assert pods == {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in server.objects(PODS)}
 
 
 def definition() -> Manifest:
