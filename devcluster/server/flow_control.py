@@ -32,6 +32,7 @@ class FlowControl:
         self._store = store
         self._is_subscribed = False
         self._schemas: list[tuple[JSON, Headers]] | None = None
+        self._named_namespaces: set[str] = set()  # by rules of schemas; all others are alike
         self._classified: dict[tuple[Any, ...], Headers] = {}
 
     def headers(self, request: Request) -> Headers:
@@ -50,7 +51,8 @@ class FlowControl:
         else:
             resource, named = info.served.resource, bool(info.name)
             kind = resource.group, resource.plural, info.subresource
-            key = (requester, request.method, watches, kind, info.namespace, named)
+            namespace = info.namespace if info.namespace in self._named_namespaces else bool(info.namespace)
+            key = (requester, request.method, watches, kind, namespace, named)
         headers = self._classified.get(key)
         if headers is None:
             if len(self._classified) >= _MAX_CLASSIFIED:
@@ -78,6 +80,13 @@ class FlowControl:
             for level in self._store.list(PRIORITY_LEVEL_CONFIGURATIONS)
         }
         schemas = self._store.list(FLOW_SCHEMAS)  # by name
+        self._named_namespaces = {
+            namespace
+            for schema in schemas
+            for rule in schema["spec"].get("rules") or ()
+            for resource_rule in rule.get("resourceRules") or ()
+            for namespace in resource_rule.get("namespaces") or ()
+        }
         return [
             (
                 schema["spec"],

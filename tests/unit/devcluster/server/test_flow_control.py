@@ -101,6 +101,17 @@ async def test_rules_decide_which_requests_belong_to_a_schema(api: InProcessApi,
     assert api.headers[FLOW_SCHEMA] != uid
 
 
+async def test_requests_in_namespaces_that_no_rule_names_are_classified_once(api: InProcessApi):
+    uid = add_schema(api, resourceRules=[READ_CONFIG_MAPS])
+    classified_requests = api.server._flow_control._classified
+    api("GET", "/api/v1/namespaces/a/configmaps", impersonate_user="noxu")
+    count = len(classified_requests)
+    for namespace in ("b", "c", "default", "d"):
+        api("GET", f"/api/v1/namespaces/{namespace}/configmaps", impersonate_user="noxu")
+        assert (api.headers[FLOW_SCHEMA] == uid) is (namespace == "default")
+    assert len(classified_requests) == count + 1
+
+
 @pytest.mark.parametrize(
     ("account", "user", "matches"),
     [("builder", ACCOUNT, True), ("*", ACCOUNT, True), ("other", ACCOUNT, False), ("*", "noxu", False)],
