@@ -126,8 +126,7 @@ def prepare_for_subresource_update(
 ) -> JSON:
     """Return the object that a write to a subresource stores: `old` with the new status; "finalize": the new spec.
 
-    Deployments, ReplicaSets and ReplicationControllers keep metadata.annotations (and labels) of the request, too, as
-    v1.36 does; all others take the request's labels, annotations, owner references and finalizers as well.
+    Of the request's metadata, it has the fields that the strategy names for the status, and managedFields.
     """
     if (prepare := strategy.prepare_subresources.get(subresource)) is not None:
         return prepare(obj, old, write)

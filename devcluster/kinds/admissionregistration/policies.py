@@ -1,4 +1,4 @@
-"""Admission policies and their bindings: match resources, parameters, expressions, mutations.
+"""Admission policies and their bindings: match resources, parameters, expressions.
 
 Expressions are compiled as they will be for requests; CEL is imported for the first of them only. Source:
 pkg/apis/admissionregistration/validation of Kubernetes v1.36.

@@ -31,8 +31,6 @@ def default_webhooks(obj: JSON) -> None:
         webhook.setdefault("namespaceSelector", {})
         webhook.setdefault("objectSelector", {})
         webhook.setdefault("timeoutSeconds", 10)
-        if obj.get("kind") == "MutatingWebhookConfiguration":
-            webhook.setdefault("reinvocationPolicy", "Never")
         default_service_port((webhook.get("clientConfig") or {}).get("service"))
         for rule in webhook.get("rules") or ():
             rule.setdefault("scope", "*")

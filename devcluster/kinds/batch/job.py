@@ -371,7 +371,7 @@ def job_spec_warnings(spec: JSON, path: str) -> list[str]:
     return [*warnings, *template_warnings(spec, path)]
 
 
-_HIGH_COMPLETIONS, _HIGH_PARALLELISM = 100_000, 10_000
+_HIGH_PARALLELISM = 10_000
 
 _TOO_MANY_INDEXES = (
     "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes "

@@ -192,9 +192,6 @@ def _is_charged(_claim: JSON, _old: JSON, subresource: str) -> bool:
     return subresource in ("", "status")
 
 
-_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
-
-
 def check_claim_resize(store: ObjectStore, obj: JSON, old: JSON) -> None:
     """Raise StatusError 403 if a claim requests more storage and its class does not support expansion.
 

@@ -176,9 +176,6 @@ def _ports(obj: JSON, _now: datetime) -> str:
     return "80, 443" if spec_of(obj).get("tls") else "80"
 
 
-_INGRESS_CLASS = "kubernetes.io/ingress.class"
-
-
 def _warnings(obj: JSON, old: JSON | None) -> Iterator[str]:
     annotated = _INGRESS_CLASS in obj["metadata"].get("annotations", {})
     if old is None and annotated and obj["spec"].get("ingressClassName") is None:
@@ -190,7 +187,7 @@ def _admit_create(chain: AdmissionChain, _context: RequestContext, ingress: JSON
         set_default_ingress_class(chain.store, ingress)
 
 
-_INGRESS_CLASS, _DEFAULT_INGRESS_CLASS = "kubernetes.io/ingress.class", "ingressclass.kubernetes.io/is-default-class"
+_DEFAULT_INGRESS_CLASS = "ingressclass.kubernetes.io/is-default-class"
 
 
 def set_default_ingress_class(store: ObjectStore, ingress: JSON) -> None:
