@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,8 +16,10 @@ from kubeloop.controllers.deployment.sync import DeploymentSync
 from kubeloop.controllers.runtime.revisions.pod_template_hash import pod_template_hash, with_hash_label
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
+from kubeloop.kube.errors import AlreadyExists, Forbidden, NotFound
 from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, ReplicaSet, convert
 from support.comparison import replay_server
+from support.simulation.recorded_events import RecordedEvents
 from support.simulation.set_clock import SetClock
 from support.traces.disabled_recorders import DisabledReconcileRecorder
 
@@ -88,6 +91,290 @@ async def sync_deployment(
     queue.calls.clear()
     assert await controller._controller.process("default/web") is None
     return api.calls, queue.calls
+
+
+DELETED = {"deletionTimestamp": "2026-01-01T11:00:00Z", "finalizers": ["foregroundDeletion"]}
+SIZES = {replica_sets.DESIRED_REPLICAS: "3", replica_sets.MAX_REPLICAS: "4"}
+FORBIDDEN = {"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no more replica sets"}
+TERMINATING = {**FORBIDDEN, "details": {"causes": [{"reason": "NamespaceTerminating"}]}}
+CONFLICT = {"status": "Failure", "reason": "Conflict", "code": 409, "message": "the object changed"}
+TIMEOUT = {"status": "Failure", "reason": "InternalError", "code": 500, "message": "timed out"}
+
+
+def old_replica_set(
+    name: str = "web-old", replicas: int = 0, *, revision: str = "1", sizes: dict[str, str] = SIZES, **status: int
+) -> dict[str, Any]:
+    """Return a ReplicaSet of `web` with another template."""
+    obj = owned_replica_set(replicas, {**sizes, replica_sets.REVISION: revision})
+    template = {**TEMPLATE, "spec": {"containers": [{"name": "main", "image": "app:0"}]}}
+    metadata = {**obj["metadata"], "name": name, "uid": f"uid-of-{name}", "resourceVersion": "3"}
+    spec = {**obj["spec"], "template": with_hash_label(template, "old")}
+    return {**obj, "metadata": metadata, "spec": spec, "status": {"replicas": replicas, **status}}
+
+
+def pod_of(owner: dict[str, Any], phase: str = "Running") -> dict[str, Any]:
+    metadata = owner["metadata"]
+    reference = {"kind": "ReplicaSet", "name": metadata["name"], "uid": metadata["uid"], "controller": True}
+    labels = {"app": "web"}
+    return {
+        "metadata": {
+            "name": "pod",
+            "namespace": "default",
+            "uid": "pod",
+            "labels": labels,
+            "ownerReferences": [reference],
+        },
+        "status": {"phase": phase},
+    }
+
+
+class Synced(NamedTuple):
+    """writes: verb, name and new size of each ReplicaSet that was written. conditions: by type, of the last status."""
+
+    writes: list[tuple[str, str, int | None]]
+    events: list[str]
+    conditions: dict[str, tuple[str, str]]
+    error: Exception | None
+    status: dict[str, Any]
+
+
+async def synced(
+    deployment: dict[str, Any],
+    *stored: dict[str, Any],
+    faults: Sequence[dict[str, Any]] = (),
+    pods: Sequence[dict[str, Any]] = (),
+    not_in_cache: Sequence[dict[str, Any]] = (),
+) -> Synced:
+    """Run one sync. faults: requests that fail. not_in_cache: ReplicaSets that only the API server has."""
+    state = {"deployments": [deployment], "replicasets": list(stored), "pods": list(pods)}
+    record = {"state": state, "faults": list(faults), "api_server": {"replicasets": list(not_in_cache)}}
+    api, queue = replay_server.ReplayServer(record), replay_server.RecordingQueue()
+    context = replay_server.replay_context(api, SetClock(NOW), queue)
+    controller = DeploymentController(context)
+    replay_server.fill(context.informers, state)
+    error = await controller._controller.process("default/web")
+    statuses = [call["object"]["status"] for call in api.calls if call["subresource"] == "status"]
+    writes = [
+        (call["verb"], call["name"], call["object"]["spec"]["replicas"] if "object" in call else None)
+        for call in api.calls
+        if call["resource"] == "replicasets"
+    ]
+    conditions = {
+        condition["type"]: (condition["status"], condition["reason"])
+        for written in statuses[-1:]
+        for condition in written.get("conditions", [])
+    }
+    assert isinstance(context.events, RecordedEvents)
+    events = [f"{event.reason}: {event.message}" for event in context.events.events]
+    return Synced(writes, events, conditions, error, statuses[-1] if statuses else {})
+
+
+NEW_NAME = f"web-{pod_template_hash(TEMPLATE, None)}"
+CURRENT = owned_replica_set(3, {**SIZES, replica_sets.REVISION: "2"}, available=3)
+
+
+@pytest.mark.parametrize(
+    ("deployment", "stored", "writes"),
+    [
+        pytest.param(web(), [], [("create", NEW_NAME, 3)], id="first sync"),
+        pytest.param({**web(), "metadata": {**web()["metadata"], **DELETED}}, [], [], id="deleted: creates nothing"),
+        pytest.param(
+            {**web(replicas=5), "metadata": {**web()["metadata"], **DELETED}},
+            [CURRENT],
+            [],
+            id="deleted: no scaling",
+        ),
+        pytest.param(web(paused=True), [], [], id="paused: creates nothing"),
+        pytest.param(
+            web(paused=True, replicas=5),
+            [CURRENT],
+            [("update", NEW_NAME, 5)],
+            id="paused: is scaled",
+        ),
+        pytest.param(
+            web(paused=True, revisionHistoryLimit=0),
+            [CURRENT, old_replica_set()],
+            [("delete", "web-old", None)],
+            id="paused: is cleaned up",
+        ),
+        pytest.param(
+            web(replicas=5, revisionHistoryLimit=0),
+            [CURRENT, old_replica_set()],
+            [("update", NEW_NAME, 5)],
+            id="scaling: no clean-up",
+        ),
+        pytest.param(
+            web(replicas=5), [old_replica_set(replicas=3)], [("update", "web-old", 5)], id="scaling: no rollout"
+        ),
+        pytest.param(
+            web(revisionHistoryLimit=0),
+            [CURRENT, old_replica_set()],
+            [],
+            id="incomplete rollout: no clean-up",
+        ),
+        pytest.param(
+            {
+                **web(revisionHistoryLimit=0),
+                "status": {
+                    "observedGeneration": 1,
+                    "replicas": 3,
+                    "updatedReplicas": 3,
+                    "availableReplicas": 3,
+                },
+            },
+            [CURRENT, old_replica_set()],
+            [("delete", "web-old", None)],
+            id="complete rollout: clean-up",
+        ),
+        pytest.param(
+            web(),
+            [
+                owned_replica_set(0, {**SIZES, replica_sets.REVISION: "2"}),
+                old_replica_set(replicas=3, availableReplicas=3),
+            ],
+            [("update", NEW_NAME, 1)],
+            id="rolling: the new one first",
+        ),
+        pytest.param(
+            web(),
+            [
+                owned_replica_set(1, {**SIZES, replica_sets.REVISION: "2"}, available=1),
+                old_replica_set(replicas=3, availableReplicas=3),
+            ],
+            [("update", "web-old", 2)],
+            id="rolling: an old pod after a new one is available",
+        ),
+        pytest.param(
+            web(),
+            [
+                owned_replica_set(1, {**SIZES, replica_sets.REVISION: "2"}),
+                old_replica_set(replicas=3, availableReplicas=3),
+            ],
+            [],
+            id="rolling: waits for the new pod",
+        ),
+        pytest.param(
+            web(strategy={"type": "Recreate"}),
+            [old_replica_set(replicas=3, sizes={**SIZES, replica_sets.MAX_REPLICAS: "3"})],
+            [("update", "web-old", 0)],
+            id="recreate: old ones first",
+        ),
+        pytest.param(
+            web(strategy={"type": "Recreate"}),
+            [old_replica_set()],
+            [("create", NEW_NAME, 3)],
+            id="recreate: then the new one",
+        ),
+        pytest.param(
+            web(strategy={"type": "Recreate"}),
+            [
+                owned_replica_set(0, {**SIZES, replica_sets.MAX_REPLICAS: "3", replica_sets.REVISION: "2"}),
+                old_replica_set(),
+            ],
+            [("update", NEW_NAME, 3)],
+            id="recreate: scales an existing one",
+        ),
+    ],
+)
+async def test_writes_of_a_sync(deployment, stored, writes):
+    result = await synced(deployment, *stored)
+    assert result.error is None
+    assert result.writes == writes
+    assert result.status["observedGeneration"] == 1
+
+
+@pytest.mark.parametrize(
+    ("phase", "writes"),
+    [
+        pytest.param("Running", [], id="old pod runs"),
+        pytest.param("Failed", [("create", NEW_NAME, 3)], id="old pod has failed"),
+        pytest.param("Succeeded", [("create", NEW_NAME, 3)], id="old pod has succeeded"),
+    ],
+)
+async def test_recreate_waits_for_running_old_pods(phase, writes):
+    old = old_replica_set()
+    result = await synced(web(strategy={"type": "Recreate"}), old, pods=[pod_of(old, phase)])
+    assert result.writes == writes
+
+
+async def test_new_replica_set_is_reported():
+    result = await synced(web(progressDeadlineSeconds=600))
+    assert result.events == [f"ScalingReplicaSet: Scaled up replica set {NEW_NAME} from 0 to 3"]
+    assert result.conditions["Progressing"] == ("True", "NewReplicaSetCreated")
+    result = await synced(web(replicas=0))
+    assert result.events == [], "a ReplicaSet without replicas is not scaled up"
+
+
+@pytest.mark.parametrize(
+    ("deadline", "error", "events", "condition"),
+    [
+        pytest.param(600, FORBIDDEN, 1, ("False", "ReplicaSetCreateError"), id="refused"),
+        pytest.param(600, TIMEOUT, 1, ("False", "ReplicaSetCreateError"), id="server error"),
+        pytest.param(2147483647, FORBIDDEN, 1, None, id="without deadline: no condition"),
+        pytest.param(600, TERMINATING, 0, None, id="namespace is being deleted"),
+    ],
+)
+async def test_failed_creation_is_reported(deadline, error, events, condition):
+    fault = {"verb": "create", "resource": "replicasets", "error": error}
+    result = await synced(web(progressDeadlineSeconds=deadline), faults=[fault])
+    assert result.error is not None
+    assert result.conditions.get("Progressing") == condition
+    message = f'ReplicaSetCreateError: Failed to create new replica set "{NEW_NAME}": '
+    assert [event.startswith(message) for event in result.events] == [True] * events
+
+
+async def test_failed_creation_is_the_error_if_its_report_fails_too():
+    faults = [
+        {"verb": "create", "resource": "replicasets", "error": FORBIDDEN},
+        {"verb": "update", "resource": "deployments", "subresource": "status", "error": CONFLICT},
+    ]
+    result = await synced(web(progressDeadlineSeconds=600), faults=faults)
+    assert isinstance(result.error, Forbidden)
+    assert len(result.events) == 1
+
+
+def existing(owner_uid: str = "web-uid", image: str = "app:1") -> dict[str, Any]:
+    """Return a ReplicaSet with the name of the new one."""
+    obj = owned_replica_set(3, SIZES)
+    reference = {"kind": "Deployment", "name": "web", "uid": owner_uid, "controller": True}
+    template = {**obj["spec"]["template"], "spec": {"containers": [{"name": "main", "image": image}]}}
+    metadata = {**obj["metadata"], "ownerReferences": [reference]}
+    return {**obj, "metadata": metadata, "spec": {**obj["spec"], "template": template}}
+
+
+@pytest.mark.parametrize(
+    ("cached", "collisions"),
+    [
+        pytest.param(existing("other"), 1, id="another owner"),
+        pytest.param(existing(image="app:0"), 1, id="another template"),
+    ],
+)
+async def test_collision_of_hashes_is_counted(cached, collisions):
+    result = await synced(web(), cached)
+    assert isinstance(result.error, AlreadyExists)
+    assert result.status["collisionCount"] == collisions
+    counted = {**web(), "status": {"collisionCount": 7}}
+    name = f"web-{pod_template_hash(TEMPLATE, 7)}"
+    cached = {**cached, "metadata": {**cached["metadata"], "name": name}}
+    assert (await synced(counted, cached)).status["collisionCount"] == 8
+    fault = {"verb": "update", "resource": "deployments", "subresource": "status", "error": CONFLICT}
+    assert isinstance((await synced(counted, cached, faults=[fault])).error, AlreadyExists)
+
+
+async def test_replica_set_that_the_cache_does_not_show_is_no_collision():
+    result = await synced(web(), not_in_cache=[existing()])
+    assert isinstance(result.error, NotFound)
+    assert result.writes == [("create", NEW_NAME, 3)]
+
+
+async def test_failed_scale_down_of_old_pods_does_not_fail_the_sync():
+    stored = [
+        owned_replica_set(1, {**SIZES, replica_sets.REVISION: "2"}, available=1),
+        old_replica_set(replicas=3, availableReplicas=3),
+    ]
+    fault = {"verb": "update", "resource": "replicasets", "error": CONFLICT}
+    result = await synced(web(), *stored, faults=[fault])
+    assert (result.error, result.writes) == (None, [("update", "web-old", 2)])
 
 
 async def test_copied_annotations_without_valid_revision_wait_for_write():
