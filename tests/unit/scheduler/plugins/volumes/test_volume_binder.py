@@ -454,7 +454,7 @@ def test_assumed_decisions_last_until_the_informer_shows_a_change(binder: Volume
     newer = msgspec.structs.replace(volume("pv"), metadata=ObjectMeta(name="pv", resource_version="7"))
     put(listers.persistent_volumes, newer)
     assert binder.volume("pv") is newer
-    listers.persistent_volumes.pop("pv")
+    listers.persistent_volumes.remove("pv")
     assert binder.volume("pv") is None
 
 
