@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from kubeloop.kube.objects.api_types import convert
+from kubeloop.kube.errors import Conflict
+from kubeloop.kube.objects.api_types import Status, convert
 from kubeloop.kube.objects.storage_types import (
     CSIDriver,
     CSIStorageCapacity,
@@ -20,6 +22,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.metrics_interface import SchedulerMetrics
 from kubeloop.scheduler.plugins.volumes.volume_binding import VolumeBinding
+from kubeloop.scheduler.plugins.volumes.volume_claims import ClaimError
 from support.objects.plugin_volumes import make_claim, make_volume
 from support.scheduling.plugin_cluster import rejections
 
@@ -198,3 +201,150 @@ def test_fields_in_the_node_affinity_of_a_volume_are_ignored(plugin_cluster: Any
     plugin = VolumeBinding(plugin_args.VolumeBindingArgs(), cluster)
     new = pod("new", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
     assert rejections(plugin, cluster, new) == {}
+
+
+def waiting(cluster: Any, pod: Any) -> tuple[VolumeBinding, PodInfo, CycleState]:
+    plugin = VolumeBinding(plugin_args.VolumeBindingArgs(), cluster)
+    return (
+        plugin,
+        PodInfo(pod("new", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])),
+        CycleState(),
+    )
+
+
+def test_pre_filter_rejects_pods_whose_claims_are_not_usable(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("a")])
+    plugin, new, state = waiting(cluster, pod)
+
+    def result(pod_info: PodInfo = new) -> tuple[Code, tuple[str, ...]] | None:
+        narrowed, status = plugin.pre_filter(state, pod_info, cluster.snapshot)
+        assert narrowed is None
+        return None if status is None else (status.code, status.reasons)
+
+    unresolvable = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    assert result() == (unresolvable, ('persistentvolumeclaim "data" not found',))
+    cluster.put("persistent_volume_claims", claim())
+    immediate = "pod has unbound immediate PersistentVolumeClaims"
+    assert result() == (unresolvable, (immediate,)), "its class does not exist"
+    cluster.put("storage_classes", convert(StorageClass, {"metadata": {"name": "fast"}, "provisioner": "x"}))
+    assert result() == (Code.ERROR, ('VolumeBindingMode not set for StorageClass "fast"',))
+    put_claim(cluster, provisioner="x")
+    assert result() is None
+    for without_claims in ({}, {"volumes": [{"name": "v", "emptyDir": {}}]}):
+        skipped = result(PodInfo(pod("new", **without_claims)))
+        assert skipped is not None
+        assert skipped[0] is Code.SKIP
+
+
+def test_filter_reports_errors_of_claims(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("a")])
+    put_claim(cluster, provisioner="x")
+    plugin, new, state = waiting(cluster, pod)
+    assert plugin.pre_filter(state, new, cluster.snapshot) == (None, None)
+    cluster.metrics = StageMetrics()
+    cluster.listers.storage_classes.remove("fast")
+    for status in (plugin.filter(state, new, cluster.snapshot.node_infos[0]), plugin.reserve(state, new, "a")):
+        assert status is not None
+        assert (status.code, status.reasons) == (Code.ERROR, ('failed to find storage class "fast"',))
+    assert cluster.metrics.stages == ["predicate", "assume"]
+    with pytest.raises(ClaimError, match="failed to find storage class"):
+        plugin.filter_rows(state, new, cluster.snapshot, cluster.snapshot.all_rows)
+
+
+def test_reserve_reports_a_conflict(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("a")])
+    put_claim(cluster, provisioner="kubernetes.io/no-provisioner")
+    plugin, new, state = waiting(cluster, pod)
+    assert plugin.pre_filter(state, new, cluster.snapshot) == (None, None)
+    status = plugin.reserve(state, new, "a")
+    assert status is not None
+    assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    skipped = plugin.pre_bind_pre_flight(state, new, "a")
+    assert skipped is not None
+    assert skipped.code is Code.SKIP
+    assert plugin.reserve(state, new, "unknown") is None
+
+
+async def test_failed_write_ends_the_binding(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("a")])
+    put_claim(cluster, provisioner="csi.example")
+    plugin, state, new = reserved(cluster, pod)
+    cluster.metrics = StageMetrics()
+    cluster.client.failures.append(Conflict(Status(message="the claim has changed")))
+    status = await plugin.pre_bind(state, new, "a")
+    assert status is not None
+    assert (status.code, status.reasons) == (Code.ERROR, ("the claim has changed",))
+    assert cluster.metrics.stages == ["bind"]
+    assert await plugin.pre_bind(CycleState(), new, "a") is None, "nothing was assumed"
+
+
+BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
+ON_A = {"volume.kubernetes.io/selected-node": "a"}
+
+
+@pytest.mark.parametrize(
+    ("volume", "data", "bound"),
+    [
+        pytest.param(available(name="data", namespace="default", uid="c1"), claim(annotations=BOUND), True, id="bound"),
+        pytest.param(available(), claim(annotations=BOUND), False, id="volume without claimRef"),
+        pytest.param(
+            available(name="data", namespace="default"), claim(annotations=BOUND), False, id="claimRef without uid"
+        ),
+        pytest.param(available(name="data", namespace="default", uid="c1"), claim(), False, id="unbound claim"),
+        pytest.param(None, claim(annotations=BOUND), 'could not find v1.PersistentVolume "pv"', id="volume is gone"),
+        pytest.param(available(), None, 'error getting PVC "default/data": could not find it', id="claim is gone"),
+        pytest.param(available(), claim(uid="new"), 'error getting PVC "default/data"', id="claim was created again"),
+    ],
+)
+def test_static_binding_is_complete(
+    volume: Any, data: Any, bound: bool | str, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    cluster = plugin_cluster([node("a")])
+    put_claim(cluster, provisioner="kubernetes.io/no-provisioner")
+    cluster.put("persistent_volumes", available())
+    plugin, state, _ = reserved(cluster, pod)
+    cluster.listers.persistent_volumes.remove("pv")
+    cluster.listers.persistent_volume_claims.remove("default/data")
+    cluster.put("persistent_volumes", *[volume] * (volume is not None))
+    cluster.put("persistent_volume_claims", *[data] * (data is not None))
+    assumed = state.read("VolumeBinding/choice")
+    if isinstance(bound, bool):
+        assert plugin._all_bound(assumed, "a") is bound
+    else:
+        with pytest.raises(ClaimError, match=bound):
+            plugin._all_bound(assumed, "a")
+
+
+@pytest.mark.parametrize(
+    ("changes", "bound"),
+    [
+        pytest.param({"annotations": {**BOUND, **ON_A}}, True, id="bound"),
+        pytest.param({"resourceVersion": "5"}, False, id="write not yet seen"),
+        pytest.param({"annotations": ON_A, "resourceVersion": "7"}, False, id="provisioner is at work"),
+        pytest.param({"resourceVersion": "6"}, "provisioning failed", id="annotation removed"),
+        pytest.param(
+            {"annotations": {**BOUND, "volume.kubernetes.io/selected-node": "b"}},
+            "provisioning failed",
+            id="other node",
+        ),
+    ],
+)
+def test_provisioning_is_complete(changes: Any, bound: bool | str, plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("a")])
+    put_claim(cluster, provisioner="csi.example")
+    plugin, state, _ = reserved(cluster, pod)
+    data = claim(**changes)
+    if "bind-completed" not in str(changes):
+        data = msgspec.structs.replace(data, spec=msgspec.structs.replace(data.spec, volume_name=""))
+    cluster.put("persistent_volume_claims", data)
+    assumed = state.read("VolumeBinding/choice")
+    if isinstance(bound, bool):
+        assert plugin._all_bound(assumed, "a") is bound
+    else:
+        with pytest.raises(ClaimError, match=bound):
+            plugin._all_bound(assumed, "a")
+    if bound is True:
+        elsewhere = make_volume("pv", affinity=[("zone", "In", ["b"])])
+        cluster.put("persistent_volumes", elsewhere)
+        with pytest.raises(ClaimError, match='pv "pv" node affinity doesn\'t match node "a"'):
+            plugin._all_bound(assumed, "a")
