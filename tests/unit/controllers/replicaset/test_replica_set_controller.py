@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec import structs
@@ -13,9 +15,12 @@ from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetCon
 from kubeloop.controllers.runtime.controller import StaleCache
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from support.apiserver.fake_apiserver import FakeApiServer
 from support.apiserver.faulty_transport import SentRequest
+from support.comparison import replay_server
+from support.simulation.set_clock import SetClock
 
 pytestmark = pytest.mark.virtual_time
 
@@ -118,3 +123,158 @@ async def test_deleted_replica_set_creates_no_pods_while_it_has_finalizers(fake_
     await scale(fake_apiserver, 3)
     assert fake_apiserver.names(PODS) == []
     assert fake_apiserver.objects(REPLICA_SETS)[0]["metadata"]["deletionTimestamp"]
+
+
+# --- events, and expectations around writes -------------------------------------------------------------------------
+
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "controller": True}
+
+
+def stored_replica_set(name: str = "web", *, min_ready_seconds: int = 0, labels: Any = None) -> ReplicaSet:
+    selector = {"matchLabels": labels or LABELS}
+    metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}
+    return convert(
+        ReplicaSet, {"metadata": metadata, "spec": {"selector": selector, "minReadySeconds": min_ready_seconds}}
+    )
+
+
+def stored_pod(
+    owner: str = "web", version: str = "1", *, ready: bool = False, deleted: bool = False, labels: Any = None
+) -> Pod:
+    references = [{**OWNER, "name": owner, "uid": owner}] if owner else []
+    metadata = {
+        "name": "p",
+        "namespace": "ns",
+        "uid": "p",
+        "labels": labels or LABELS,
+        "resourceVersion": version,
+        "ownerReferences": references,
+    }
+    if deleted:
+        metadata["deletionTimestamp"] = "2026-01-01T11:00:00Z"
+    conditions = [{"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T11:00:00Z"}]
+    return convert(Pod, {"metadata": metadata, "status": {"phase": "Running", "conditions": conditions}})
+
+
+class Handled(NamedTuple):
+    """Result of an event. calls: keys added to the queue, with the seconds of those added later."""
+
+    calls: list[str | tuple[str, float]]
+    creations: int
+    deletions: int
+
+
+def handle(*events: tuple[str, Any], stored: Sequence[ReplicaSet] = (), expected: tuple[int, int] = (2, 1)) -> Handled:
+    """Deliver the events of a Pod after ReplicaSet `web` has expected creations and the deletion of `ns/p`."""
+    queue = replay_server.RecordingQueue()
+    context = replay_server.replay_context(replay_server.ReplayServer({"state": {}}), SetClock(NOW), queue)
+    controller = ReplicaSetController(context)
+    for rs in stored or (stored_replica_set(),):
+        context.informers.informer(REPLICA_SETS).apply("ADDED", rs, 0)
+    creations, deletions = expected
+    *former, (verb, pod) = events
+    for before, obj in former:
+        context.informers.informer(PODS).apply(before, obj, 0)
+    controller.expectations.expect("ns/web", creations, [f"ns/{name}" for name in ("p", "q")[:deletions]])
+    queue.calls.clear()
+    context.informers.informer(PODS).apply(verb, pod, 0)
+    controller.check()
+    expectation = controller.expectations._expected["ns/web"]
+    calls = [(call["key"], call["after_seconds"]) if "after_seconds" in call else call["key"] for call in queue.calls]
+    return Handled(calls, expectation.creations, expectation.deletions)
+
+
+ADDED, MODIFIED, DELETED_EVENT = "ADDED", "MODIFIED", "DELETED"
+ORPHAN_OWNERS = (stored_replica_set(), stored_replica_set("other"), stored_replica_set("db", labels={"app": "db"}))
+
+
+@pytest.mark.parametrize(
+    ("events", "handled"),
+    [
+        pytest.param([(ADDED, stored_pod())], (["ns/web"], 1, 1), id="added: a creation is observed"),
+        pytest.param([(ADDED, stored_pod("gone"))], ([], 2, 1), id="added: of another owner"),
+        pytest.param([(ADDED, stored_pod(deleted=True))], (["ns/web"], 2, 0), id="added while terminating: a deletion"),
+        pytest.param([(ADDED, stored_pod("", deleted=True))], ([], 2, 1), id="terminating orphan"),
+        pytest.param([(ADDED, stored_pod()), (MODIFIED, stored_pod(version="2"))], (["ns/web"], 2, 1), id="changed"),
+        pytest.param([(ADDED, stored_pod()), (MODIFIED, stored_pod())], ([], 2, 1), id="the same version"),
+        pytest.param(
+            [(ADDED, stored_pod()), (MODIFIED, stored_pod(version="2", deleted=True))],
+            (["ns/web"], 2, 0),
+            id="marked for deletion",
+        ),
+        pytest.param(
+            [(ADDED, stored_pod()), (MODIFIED, stored_pod(version="2", deleted=True, labels={"app": "x"}))],
+            (["ns/web", "ns/web"], 2, 0),
+            id="marked for deletion, with other labels: counts once",
+        ),
+        pytest.param(
+            [(ADDED, stored_pod()), (MODIFIED, stored_pod("gone", version="2", deleted=True))],
+            ([], 2, 1),
+            id="marked for deletion by another owner, with the same labels",
+        ),
+        pytest.param(
+            [(ADDED, stored_pod()), (MODIFIED, stored_pod("gone", version="2", deleted=True, labels={"app": "x"}))],
+            (["ns/web"], 2, 0),
+            id="marked for deletion by another owner, with other labels",
+        ),
+        pytest.param(
+            [(ADDED, stored_pod()), (DELETED_EVENT, stored_pod(version="2"))], (["ns/web"], 2, 0), id="deleted"
+        ),
+    ],
+)
+def test_pod_event_enqueues_the_owner_and_meets_expectations(events, handled):
+    assert handle(*events) == handled
+
+
+def test_orphan_enqueues_the_replica_sets_that_select_it():
+    result = handle((ADDED, stored_pod("")), stored=ORPHAN_OWNERS)
+    assert sorted(result.calls) == ["ns/other", "ns/web"]
+    assert (result.creations, result.deletions) == (2, 1), "it may be of any of them"
+
+
+@pytest.mark.parametrize(
+    ("min_ready_seconds", "before", "after", "calls"),
+    [
+        pytest.param(30, False, True, ["ns/web", ("ns/web", 30)], id="becomes ready"),
+        pytest.param(1, False, True, ["ns/web", ("ns/web", 1)], id="shortest time"),
+        pytest.param(30, True, True, ["ns/web"], id="was ready"),
+        pytest.param(30, True, False, ["ns/web"], id="is no longer ready"),
+        pytest.param(0, False, True, ["ns/web"], id="available at once"),
+    ],
+)
+def test_pod_that_becomes_ready_is_checked_when_it_is_available(min_ready_seconds, before, after, calls):
+    events = (ADDED, stored_pod(ready=before)), (MODIFIED, stored_pod(version="2", ready=after))
+    assert handle(*events, stored=[stored_replica_set(min_ready_seconds=min_ready_seconds)]).calls == calls
+
+
+async def test_replica_set_expects_its_writes_before_it_sends_them(fake_apiserver, controller):
+    met: list[tuple[str, bool]] = []
+
+    def record(request: SentRequest) -> None:
+        if "/pods" in request.path:
+            met.append((request.method, controller.expectations.met("ns/web")))
+
+    fake_apiserver.transport.on_send = record
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await scale(fake_apiserver, 2)
+    await scale(fake_apiserver, 1)
+    assert {method for method, _ in met} == {"POST", "DELETE"}
+    assert not any(is_met for _, is_met in met)
+    assert controller.expectations.met("ns/web")
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+async def test_failed_writes_are_expected_no_longer(fake_apiserver, controller, method):
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await scale(fake_apiserver, 2)
+
+    def reject(sent: str, path: str) -> errors.StatusError | None:
+        return errors.forbidden(PODS, "", "refused") if sent == method and "/pods" in path else None
+
+    fake_apiserver.transport.reject = reject
+    await scale(fake_apiserver, 4 if method == "POST" else 1)
+    assert controller.expectations.met("ns/web")
+    assert len(fake_apiserver.names(PODS)) == 2
+    assert fake_apiserver.metrics.values("kubeloop_reconcile_errors") != {}
