@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,8 +12,11 @@ import pytest
 from kubeloop.controllers.deployment.deployment_controller import DeploymentController
 from kubeloop.controllers.deployment.replica_sets import ROLLBACK_TO
 from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
-from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICA_SETS
+from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicaSet, convert
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
 from support.apiserver.faulty_transport import SentRequest, WatchFault
+from support.comparison import replay_server
+from support.simulation.set_clock import SetClock
 
 pytestmark = pytest.mark.virtual_time
 
@@ -73,3 +78,102 @@ async def test_rollback_is_not_repeated_before_the_cache_shows_it(apiserver):
     (container,) = apiserver.store.get(DEPLOYMENTS, "ns", "web")["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "app:1"
     assert [event.reason for event in apiserver.context.events.events].count("DeploymentRollback") == 1
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+LABELS = {"app": "web"}
+
+
+def stored_deployment(name: str = "web", strategy: str = "RollingUpdate", selector: Any = None) -> Deployment:
+    metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}
+    spec = {"selector": selector or {"matchLabels": LABELS}, "strategy": {"type": strategy}}
+    return convert(Deployment, {"kind": "Deployment", "metadata": metadata, "spec": spec})
+
+
+def stored_replica_set(
+    owner: str = "web", version: str = "1", *, name: str = "rs", deleted: bool = False
+) -> ReplicaSet:
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": owner, "uid": owner, "controller": True}
+    metadata = {
+        "name": name,
+        "namespace": "ns",
+        "uid": name,
+        "labels": LABELS,
+        "resourceVersion": version,
+        "ownerReferences": [reference] if owner else [],
+    }
+    if deleted:
+        metadata["deletionTimestamp"] = "2026-01-01T11:00:00Z"
+    return convert(ReplicaSet, {"kind": "ReplicaSet", "metadata": metadata})
+
+
+def stored_pod(owner: str = "rs", name: str = "p") -> Pod:
+    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}
+    metadata = {"name": name, "namespace": "ns", "uid": name, "labels": LABELS, "ownerReferences": [reference]}
+    return convert(Pod, {"metadata": metadata})
+
+
+async def enqueued(stored: Sequence[Any], verb: str, obj: Any) -> list[str]:
+    """Return the keys that an event of a ReplicaSet or Pod enqueues."""
+    queue = replay_server.RecordingQueue()
+    api = replay_server.ReplayServer({"state": {}})
+    context = replay_server.replay_context(api, SetClock(datetime(2026, 1, 1, tzinfo=UTC)), queue)
+    DeploymentController(context)
+    resources: dict[type, Resource[Any]] = {Deployment: DEPLOYMENTS, ReplicaSet: REPLICA_SETS, Pod: PODS}
+    for existing in stored:
+        context.informers.informer(resources[type(existing)]).apply("ADDED", existing, 0)
+    queue.calls.clear()
+    context.informers.informer(resources[type(obj)]).apply(verb, obj, 0)
+    return [call["key"] for call in queue.calls]
+
+
+@pytest.mark.parametrize(
+    ("before", "verb", "after", "keys"),
+    [
+        pytest.param(None, "ADDED", stored_replica_set(), ["ns/web"], id="added"),
+        pytest.param(None, "ADDED", stored_replica_set("gone"), [], id="added, of an unknown owner"),
+        pytest.param(None, "ADDED", stored_replica_set(""), ["ns/web"], id="orphan added"),
+        pytest.param(None, "ADDED", stored_replica_set(deleted=True), ["ns/web"], id="added in deletion"),
+        pytest.param(None, "ADDED", stored_replica_set("", deleted=True), [], id="orphan added in deletion"),
+        pytest.param(stored_replica_set(), "MODIFIED", stored_replica_set(version="2"), ["ns/web"], id="changed"),
+        pytest.param(stored_replica_set(), "MODIFIED", stored_replica_set(), [], id="the same version"),
+        pytest.param(
+            stored_replica_set(), "MODIFIED", stored_replica_set("", "2"), ["ns/web", "ns/web"], id="released: both"
+        ),
+        pytest.param(stored_replica_set(), "DELETED", stored_replica_set(version="2"), ["ns/web"], id="deleted"),
+    ],
+)
+async def test_replica_set_event_enqueues_its_deployment(before, verb, after, keys):
+    stored = [stored_deployment(), *([before] if before else [])]
+    assert await enqueued(stored, verb, after) == keys
+
+
+INVALID = {"matchExpressions": [{"key": "app", "operator": "Is"}]}
+
+
+@pytest.mark.parametrize(
+    ("deployment", "others", "keys"),
+    [
+        pytest.param(stored_deployment(strategy="Recreate"), [], ["ns/web"], id="last pod"),
+        pytest.param(stored_deployment(), [], [], id="rolling update"),
+        pytest.param(stored_deployment(strategy="Recreate"), [stored_pod(name="q")], [], id="another pod remains"),
+        pytest.param(
+            stored_deployment(strategy="Recreate"),
+            [stored_replica_set("gone", name="foreign"), stored_pod("foreign", "q")],
+            ["ns/web"],
+            id="pod of another owner remains",
+        ),
+        pytest.param(stored_deployment(strategy="Recreate", selector=INVALID), [], [], id="invalid selector"),
+        pytest.param(
+            stored_deployment(strategy="Recreate", selector={"matchLabels": {"app": "db"}}),
+            [stored_pod(name="q")],
+            ["ns/web"],
+            id="pods of a ReplicaSet that is not selected",
+        ),
+        pytest.param(stored_deployment("other", "Recreate"), [], [], id="unknown owner"),
+    ],
+)
+async def test_deleted_pod_enqueues_a_recreate_that_waits_for_it(deployment, others, keys):
+    stored = [deployment, stored_replica_set(), stored_pod(), *others]
+    assert await enqueued(stored, "DELETED", stored_pod()) == keys

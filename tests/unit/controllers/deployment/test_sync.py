@@ -361,6 +361,26 @@ async def test_collision_of_hashes_is_counted(cached, collisions):
     assert isinstance((await synced(counted, cached, faults=[fault])).error, AlreadyExists)
 
 
+async def test_own_replica_set_that_appeared_during_the_sync_is_used():
+    deployment, rs = convert(Deployment, web()), existing()
+    record = {"state": {"deployments": [web()], "replicasets": [rs]}}
+    api, queue = replay_server.ReplayServer(record), replay_server.RecordingQueue()
+    context = replay_server.replay_context(api, SetClock(NOW), queue)
+    replay_server.fill(context.informers, {"replicasets": [rs]})
+    sync = DeploymentSync(
+        deployment,
+        [],
+        context=context,
+        consistency=ConsistencyStore({}),
+        status_delay=StatusDelay(queue, 0.0),
+        reconcile=DisabledReconcileRecorder().reconcile("deployment", deployment.key),
+    )
+    await sync.run()
+    revisions = [call["object"]["metadata"]["annotations"] for call in api.calls if call["subresource"] == "status"]
+    assert revisions[0][replica_sets.REVISION] == "1"
+    assert "collisionCount" not in api.calls[-1]["object"]["status"]
+
+
 async def test_replica_set_that_the_cache_does_not_show_is_no_collision():
     result = await synced(web(), not_in_cache=[existing()])
     assert isinstance(result.error, NotFound)

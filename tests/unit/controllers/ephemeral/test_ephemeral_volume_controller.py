@@ -68,3 +68,15 @@ async def test_failed_creation_of_a_claim_is_reported(fake_apiserver, controller
     await asyncio.sleep(1)
     problem = 'persistentvolumeclaims "web-scratch" is forbidden: no quota'
     assert recorded_events.events[0].message == f"ephemeral volume scratch: create PVC web-scratch: {problem}"
+
+
+async def test_pod_in_deletion_gets_no_claim(fake_apiserver, controller):
+    create_pod(fake_apiserver)
+    await asyncio.sleep(1)
+    path = PODS.path("ns", "web")
+    fake_apiserver.api.succeed("PATCH", path, {"metadata": {"finalizers": ["example.com/f"]}})
+    fake_apiserver.api.succeed("DELETE", path)
+    await asyncio.sleep(1)
+    fake_apiserver.store.delete(PERSISTENT_VOLUME_CLAIMS, "ns", "web-scratch")
+    await asyncio.sleep(60)
+    assert fake_apiserver.names(PERSISTENT_VOLUME_CLAIMS) == []

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from kubeloop.controllers.serviceaccount.token_secret import AccountReference
 from kubeloop.controllers.serviceaccount.tokens_controller import TokensController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.client.api_client import PatchType
@@ -119,3 +120,26 @@ async def test_failed_write_is_retried_ten_times(fake_apiserver, tokens):
     await fake_apiserver.client.patch(SECRETS, "s", {"metadata": {"labels": {"a": "b"}}}, PatchType.MERGE, "ns")
     await asyncio.sleep(1)
     assert secret(fake_apiserver)["data"]
+
+
+@pytest.mark.parametrize("secrets", [[], [{"name": "other"}]], ids=["no references", "reference to another Secret"])
+async def test_account_that_does_not_name_a_deleted_secret_is_not_written(fake_apiserver, tokens, secrets):
+    fake_apiserver.add(SERVICE_ACCOUNTS, "robot")
+    fake_apiserver.api.succeed("PATCH", SERVICE_ACCOUNTS.path("ns", "robot"), {"secrets": secrets})
+    add_secret(fake_apiserver)
+    await asyncio.sleep(1)
+    fake_apiserver.delete(SECRETS, "s")
+    await asyncio.sleep(1)
+    assert SERVICE_ACCOUNTS.path("ns", "robot") not in fake_apiserver.written("PATCH")
+
+
+async def test_new_account_of_the_same_name_keeps_its_secrets(fake_apiserver, tokens):
+    """The deleted Secret belonged to the former account."""
+    fake_apiserver.add(SERVICE_ACCOUNTS, "robot")
+    add_secret(fake_apiserver)
+    await asyncio.sleep(1)
+    reference = AccountReference("robot", "uid-of-the-former")
+    fake_apiserver.api.succeed("PATCH", SERVICE_ACCOUNTS.path("ns", "robot"), {"secrets": [{"name": "s"}]})
+    await asyncio.sleep(1)
+    await tokens._remove_reference("ns/s", reference)
+    assert fake_apiserver.store.get(SERVICE_ACCOUNTS, "ns", "robot")["secrets"] == [{"name": "s"}]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from kubeloop.scheduler.api.extension_points import PostFilterResult
 from kubeloop.scheduler.api.results import unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempts.attempt import Attempt
-from kubeloop.scheduler.attempts.attempt_steps import with_node
+from kubeloop.scheduler.attempts.attempt_steps import _log_slow_cycle, with_node
 from kubeloop.scheduler.framework.fit_error import FitError
 from kubeloop.scheduler.queue.nominator import UNCHANGED, WITHDRAWN, Nomination
 from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
@@ -112,3 +113,60 @@ async def test_pod_with_its_node(clock):
     assumed = with_node(attempt, "n")
     assert (assumed.pod.spec.node_name, attempt.pod_info.pod.spec.node_name) == ("n", "")
     assert assumed.requests is attempt.pod_info.requests
+
+
+@pytest.mark.parametrize(
+    ("reported", "before", "after"),
+    [
+        pytest.param({"n": ("on n",)}, (), ("on n",), id="claims on the node"),
+        pytest.param({"other": ("on other",)}, (), (), id="claims on other nodes"),
+        pytest.param({}, ("stale",), (), id="no claims: former ones are removed"),
+        pytest.param({}, (), (), id="none"),
+    ],
+)
+async def test_pod_with_its_node_has_the_claims_of_that_node(clock, reported, before, after):
+    attempt = Steps(clock).attempt
+    status = msgspec.structs.replace(attempt.pod_info.pod.status, node_allocatable_resource_claim_statuses=before)
+    attempt.pod_info = attempt.pod_info.with_pod(msgspec.structs.replace(attempt.pod_info.pod, status=status))
+    attempt.state.node_allocatable_claims = reported
+    assert with_node(attempt, "n").pod.status.node_allocatable_resource_claim_statuses == after
+
+
+@pytest.mark.parametrize(
+    ("facts", "steps"),
+    [
+        pytest.param({}, {}, id="failed at once"),
+        pytest.param(
+            {"pre_filter_ns": (10, 30)},
+            {"Snapshotting scheduler cache and node infos done": 10, "Computing predicates done": 20},
+            id="no filters",
+        ),
+        pytest.param(
+            {"pre_filter_ns": (10, 30), "filter_ns": (30, 60), "score_ns": (60, 100)},
+            {
+                "Snapshotting scheduler cache and node infos done": 10,
+                "Computing predicates done": 50,
+                "Prioritizing done": 40,
+            },
+            id="all steps",
+        ),
+    ],
+)
+async def test_slow_cycle_is_logged_with_the_duration_of_its_steps(clock, caplog, facts, steps):
+    attempt = Steps(clock).attempt
+    attempt.start_ns = 5_000_000
+    for name, (start, end) in facts.items():
+        setattr(attempt.facts, name, ((start + 5) * 1_000_000, (end + 5) * 1_000_000))
+    _log_slow_cycle(attempt, 205_000_000)
+    (record,) = caplog.records
+    assert vars(record)["steps"] == steps
+    assert vars(record)["milliseconds"] == 200
+    assert record.getMessage().startswith("slow scheduling cycle of default/p: 200 ms (")
+
+
+@pytest.mark.parametrize(("milliseconds", "logged"), [(99, False), (100, True)])
+async def test_cycle_is_slow_from_100_milliseconds_on(clock, caplog, milliseconds, logged):
+    steps = Steps(clock)
+    steps.attempt.start_ns = clock.time_ns() - milliseconds * 1_000_000
+    await steps.steps.choose_node(steps.attempt)
+    assert bool(caplog.records) is logged

@@ -32,3 +32,24 @@ def test_restarted_diagnosis_has_no_rejections_of_nodes(plugin_cluster: Any, nod
     diagnosis.restart(snapshot)
     assert (len(diagnosis.node_to_status), diagnosis.errors) == (0, [])
     assert diagnosis.node_to_status.get("a") is absent
+
+
+class SameStatus:
+    """RejectionStatuses with one status for all rows."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+
+    def statuses(self, rows: Any) -> RowStatuses:
+        return RowStatuses(np.zeros(len(rows), np.intp), [self._status])
+
+
+def test_number_of_rejected_nodes_includes_those_that_are_not_explained_yet(plugin_cluster: Any, node: Any) -> None:
+    snapshot = plugin_cluster([node("a"), node("b"), node("c")]).snapshot
+    statuses = NodeToStatus(snapshot)
+    assert len(statuses) == 0
+    full = unschedulable("Fit", "full")
+    statuses.reject_rows("Fit", np.array([0, 2]), SameStatus(full))
+    assert len(statuses) == 2
+    statuses.set("elsewhere", full)
+    assert len(statuses) == 3

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.kube.objects.api_types import ReplicaSet, Service, TopologySpreadConstraint, convert
+import pytest
+
+from kubeloop.kube.objects.api_types import (
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+    TopologySpreadConstraint,
+    convert,
+)
+from kubeloop.kube.selectors.selectors import Selector
 from kubeloop.scheduler.plugins.pod_topology_spread.constraints import (
     DO_NOT_SCHEDULE,
     SCHEDULE_ANYWAY,
@@ -60,3 +70,42 @@ def test_cached_selector_is_replaced_after_a_service_changes(plugin_cluster: Any
     metadata = {"name": "web", "namespace": "default"}
     cluster.put("services", convert(Service, {"metadata": metadata, "spec": {"selector": {"app": "web"}}}))
     assert selectors.of(incoming, 1).matches({"app": "web"})
+
+
+@pytest.mark.parametrize(
+    ("lister", "type_", "api_version", "kind", "selector"),
+    [
+        pytest.param(
+            "replica_sets", ReplicaSet, "apps/v1", "ReplicaSet", {"matchLabels": {"hash": "1"}}, id="ReplicaSet"
+        ),
+        pytest.param(
+            "stateful_sets", StatefulSet, "apps/v1", "StatefulSet", {"matchLabels": {"hash": "1"}}, id="StatefulSet"
+        ),
+        pytest.param(
+            "replication_controllers",
+            ReplicationController,
+            "v1",
+            "ReplicationController",
+            {"hash": "1"},
+            id="ReplicationController",
+        ),
+    ],
+)
+def test_default_selector_is_that_of_the_owner(
+    lister: str, type_: Any, api_version: str, kind: str, selector: Any, plugin_cluster: Any, pod: Any
+) -> None:
+    cluster = plugin_cluster()
+    owner = {"apiVersion": api_version, "kind": kind, "name": "web", "uid": "u", "controller": True}
+    labels = {"hash": "1"}
+
+    def of_owner(**changes: str) -> Selector:
+        return default_selector(pod("p", labels=labels, owner=[owner | changes]), cluster.listers)
+
+    assert of_owner().empty, "the owner is not in the cache"
+    cluster.put(
+        lister, convert(type_, {"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": selector}})
+    )
+    assert of_owner().matches({"hash": "1"})
+    assert not of_owner().matches({"hash": "2"})
+    assert of_owner(name="other").empty
+    assert of_owner(apiVersion="example.com/v1").empty, "an owner of another group"

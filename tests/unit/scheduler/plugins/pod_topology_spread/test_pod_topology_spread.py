@@ -11,7 +11,12 @@ from kubeloop.kube.objects.api_types import ReplicaSet, Service, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
-from kubeloop.scheduler.plugins.pod_topology_spread.pod_topology_spread import PodTopologySpread, _round, _round_all
+from kubeloop.scheduler.plugins.pod_topology_spread.pod_topology_spread import (
+    PodTopologySpread,
+    _round,
+    _round_all,
+    _TopologyDomains,
+)
 from support.scheduling.plugin_cluster import rejections
 
 OWNER = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}]
@@ -105,3 +110,14 @@ def test_halves_of_scores_are_rounded_up() -> None:
     scores = [0.4, 0.5, 1.5, 2.5, 2.6]
     assert [_round(score) for score in scores] == [0, 1, 2, 3, 3]
     assert _round_all(np.array(scores)).tolist() == [0, 1, 2, 3, 3]
+
+
+def test_domains_of_some_rows_are_not_those_of_all(plugin_cluster: Any, node: Any) -> None:
+    labels = [{"zone": "a"}, {"zone": "b"}, {"zone": "b"}, {}]
+    snapshot = plugin_cluster([node(f"n{index}", labels=label) for index, label in enumerate(labels)]).snapshot
+    domains = _TopologyDomains(snapshot.columns.labels("zone"), None)
+    row_of = snapshot.row_of
+    for _ in range(2):
+        assert domains.count_domains(np.array([row_of["n1"], row_of["n2"]]), snapshot) == 1
+        assert domains.count_domains(np.array([row_of["n0"], row_of["n3"]]), snapshot) == 2
+        assert domains.count_domains(snapshot.all_rows, snapshot) == 3

@@ -288,3 +288,18 @@ async def test_without_async_preemption_uncleared_nominations_are_no_failure(
 def test_deleted_pods_concern_preemption_only_if_it_gates_pods(enabled: bool, count: int, plugin_cluster: Any) -> None:
     cluster = plugin_cluster(feature_gates={"SchedulerAsyncPreemption": enabled})
     assert len(cluster.framework.plugins["DefaultPreemption"].events_to_register()) == count
+
+
+async def test_preemptor_is_queued_by_the_deletion_of_the_last_victim(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    """PreEnqueue rejects it until then: it would otherwise be scheduled before there is room."""
+    cluster, plugin, new = preempt(plugin_cluster, node, pod)
+    rejected: list[tuple[str, bool]] = []
+    delete = cluster.client.delete
+
+    async def record(resource: Any, name: str, namespace: str = "", **options: Any) -> None:
+        rejected.append((name, plugin.pre_enqueue(new.pod) is not None))
+        await delete(resource, name, namespace, **options)
+
+    cluster.client.delete = record
+    await cluster.spawned[0]
+    assert rejected == [("low-2", True), ("low-1", False)]

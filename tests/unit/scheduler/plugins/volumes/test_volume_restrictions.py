@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from kubeloop.kube.objects.api_types import convert, to_json
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import POD, Hint
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.volumes.volume_restrictions import VolumeRestrictions, has_disk_conflict
 from support.objects.plugin_volumes import make_claim
@@ -120,3 +122,32 @@ def test_deleted_pod_wakes_pods_of_its_namespace_only(
     deleted = replace(deleted, metadata=replace(deleted.metadata, namespace=namespace))
     expected = Hint.QUEUE if namespace == waiting.metadata.namespace else Hint.SKIP
     assert hint(plugin, POD)(waiting, deleted, None) == expected
+
+
+def test_uses_of_claims_are_counted_as_pods_come_and_go(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    claim = make_claim("data", "pv")
+    claim = replace(claim, spec=replace(claim.spec, access_modes=("ReadWriteOncePod",)))
+    cluster = plugin_cluster([node("a")])
+    cluster.put("persistent_volume_claims", claim, make_claim("other", "pv2"))
+    plugin = VolumeRestrictions(plugin_args.NoArgs(), cluster)
+    disk = {"name": "d", "gcePersistentDisk": {"pdName": "disk"}}
+    used, other = ({"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "other"))
+    state, new = CycleState(), PodInfo(pod("new", volumes=[disk, used, other]))
+    assert plugin.pre_filter(state, new, cluster.snapshot) == (None, None)
+    info = cluster.snapshot.node_infos[0]
+    assert plugin.filter(state, new, info) is None
+    for volumes, conflicts in (([], 0), ([disk, other], 0), ([used], 1)):
+        added = PodInfo(pod("q", "a", volumes=volumes))
+        before = state.clone()
+        assert plugin.add_pod(state, new, added, info) is None
+        status = plugin.filter(state, new, info)
+        assert (status is not None) == bool(conflicts)
+        assert plugin.filter(before, new, info) is None, "a copy of the state is not changed"
+        assert plugin.remove_pod(state, new, added, info) is None
+        assert plugin.filter(state, new, info) is None
+
+
+def test_claim_that_does_not_exist_cannot_be_resolved(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    plugin = VolumeRestrictions(plugin_args.NoArgs(), plugin_cluster([node("a")]))
+    new = pod("new", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    assert rejections(plugin, plugin_cluster([node("a")]), new) == {"": ('persistentvolumeclaim "data" not found',)}
