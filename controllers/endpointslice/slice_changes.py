@@ -14,6 +14,7 @@ from kubeloop.controllers.runtime.services.endpoint_slices import (
     endpoint_key,
     port_key,
     same_endpoint,
+    slice_name,
     slice_name_prefix,
 )
 from kubeloop.controllers.runtime.services.service_pods import IS_HEADLESS_SERVICE, is_headless
@@ -48,16 +49,17 @@ def slice_changes(
 ) -> SliceChanges:
     """Return the changes of a Service's slices of one address type.
 
-    existing: slices of that type. Without any endpoint, one slice without endpoints and ports remains.
+    existing: slices of that type. Without any endpoint, one slice without endpoints and ports remains. The result does
+    not depend on the order of `existing` and `desired`, which is that of caches.
     """
     changes = SliceChanges()
     by_ports: dict[bytes, list[JSONValue]] = {}
-    for current in existing:
+    for current in sorted(existing, key=slice_name):
         if is_owned(current, service):
             by_ports.setdefault(port_key(current.get("ports")), []).append(current)
         else:
             changes.delete.append(current)
-    for key, group in desired.groups.items():
+    for key, group in sorted(desired.groups.items()):
         _pack(service, by_ports.pop(key, []), group, changes, address_type, max_endpoints)
     for slices in by_ports.values():
         changes.delete += slices
@@ -106,9 +108,9 @@ def _pack(
             changed.append(_with(current, current.get("endpoints") or [], labels))
         else:
             unchanged.append(current)
-    to_add = list(missing.values())
+    to_add = [missing[key] for key in sorted(missing, key=repr)]  # a part of a key may be None
     changes.added += len(to_add)
-    for target in sorted(changed, key=lambda target: (-len(target["endpoints"]), target["metadata"]["name"])):
+    for target in sorted(changed, key=lambda target: (-len(target["endpoints"]), slice_name(target))):
         _fill(target, to_add, max_endpoints)
     while to_add:
         fitting = _slice_to_fill(unchanged, len(to_add), max_endpoints)
@@ -157,7 +159,7 @@ def _slice_to_fill(slices: list[JSONValue], count: int, max_endpoints: int) -> J
     if count >= max_endpoints:
         return None
     fitting = [it for it in slices if len(it.get("endpoints") or ()) + count <= max_endpoints]
-    return min(fitting, key=lambda it: (-len(it.get("endpoints") or ()), it["metadata"]["name"]), default=None)
+    return min(fitting, key=lambda it: (-len(it.get("endpoints") or ()), slice_name(it)), default=None)
 
 
 def new_slice(service: Service, address_type: str, ports: list[JSONValue]) -> JSONValue:

@@ -16,6 +16,7 @@ from kubeloop.controllers.runtime.services.endpoint_slices import (
     endpoint_key,
     port_key,
     same_endpoint,
+    slice_name,
     slice_name_prefix,
     sorted_ports,
 )
@@ -69,12 +70,12 @@ def is_mirrored(endpoints: JSONValue) -> bool:
 def mirror_changes(endpoints: JSONValue, existing: Iterable[JSONValue], max_endpoints: int) -> MirrorChanges:
     """Return the changes of the slices of an Endpoints object.
 
-    existing: its slices, of this controller. max_endpoints: limit of addresses per subset.
+    existing: its slices, of this controller, in any order. max_endpoints: limit of addresses per subset.
     """
     changes = MirrorChanges()
     groups = _desired_groups(endpoints, max_endpoints, changes)
     by_group: dict[_GroupKey, list[JSONValue]] = {}
-    for current in existing:
+    for current in sorted(existing, key=slice_name):
         by_group.setdefault((current["addressType"], port_key(current.get("ports"))), []).append(current)
     for key, group in groups.items():
         slices = by_group.pop(key, [])

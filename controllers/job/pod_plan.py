@@ -136,7 +136,7 @@ def _split_repeated(pods: Sequence[Pod], completions: int) -> tuple[list[Pod], l
         *worse, best = sorted(same, key=active_pod_sort_key)
         repeated += worse
         remaining.append(best)
-    return invalid + repeated, remaining
+    return sorted(invalid, key=active_pod_sort_key) + repeated, remaining
 
 
 def _pending_indexes(state: JobState, count: int) -> list[int]:

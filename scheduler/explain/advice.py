@@ -126,7 +126,10 @@ def _taints(pod: Pod, nodes: Sequence[NodeInfo], comparison_operators: bool) -> 
         )
         if taint:
             taints[f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"] += 1
-    return [f"{taint} {_on(count, nodes)}" for taint, count in taints.most_common()]
+    return [
+        f"{taint} {_on(count, nodes)}"
+        for taint, count in sorted(taints.items(), key=lambda entry: (-entry[1], entry[0]))
+    ]
 
 
 def _labels(pod: Pod, nodes: Sequence[NodeInfo]) -> list[str]:

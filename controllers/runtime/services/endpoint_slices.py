@@ -31,6 +31,12 @@ def slice_name_prefix(service: str) -> str:
     return f"{service}-" if len(service) < _MAX_PREFIX else service
 
 
+def slice_name(endpoint_slice: JSONValue) -> str:
+    """Return the name of a stored slice."""
+    name: str = endpoint_slice["metadata"]["name"]
+    return name
+
+
 def sorted_ports(ports: list[JSONValue]) -> list[JSONValue]:
     """Return the ports of a slice in the order in which kube-controller-manager writes them."""
     return sorted(ports, key=_port_hash) if len(ports) > 1 else ports

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from kubeloop.controllers.endpointslice.pod_endpoints import DesiredEndpoints, PortGroup
 from kubeloop.controllers.endpointslice.slice_changes import SliceChanges, new_slice, reuse_deleted, slice_changes
 from kubeloop.controllers.runtime.services.endpoint_slices import endpoint_key, port_key
@@ -110,3 +113,32 @@ def test_labels_of_service_are_copied_without_reserved_ones():
     assert updated["metadata"]["labels"]["team"] == "x"
     assert updated["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
     assert changes([updated], endpoint(1), labels=labels).update == []
+
+
+TWO_PORTS = [*PORTS, {"name": "dns", "protocol": "UDP", "port": 53}]
+STORED = [
+    existing("a", 1, 2, 3),
+    existing("b", 4),
+    existing("c", 5),
+    existing("d", 4, 6),  # repeats an endpoint of "b"
+    existing("e", 7, ports=TWO_PORTS),
+    existing("f", ports=[]),
+]
+
+
+@given(
+    slices=st.permutations(STORED),
+    numbers=st.permutations([1, 3, 4, 5, 8, 9, 10, 11, 12]),
+    other_ports_first=st.booleans(),
+)
+def test_slices_do_not_depend_on_the_order_of_caches(slices: list[Any], numbers: list[int], other_ports_first: bool):
+    def changed(stored: list[Any], order: list[int], *, first: bool) -> SliceChanges:
+        groups = {
+            port_key(ports): PortGroup(ports, {endpoint_key(endpoint(number)): endpoint(number) for number in order})
+            for ports in ((TWO_PORTS, PORTS) if first else (PORTS, TWO_PORTS))
+        }
+        result = slice_changes(service(), stored, DesiredEndpoints(groups, []), "IPv4", 3)
+        reuse_deleted(result, service())
+        return result
+
+    assert changed(slices, numbers, first=other_ports_first) == changed(STORED, sorted(numbers), first=False)

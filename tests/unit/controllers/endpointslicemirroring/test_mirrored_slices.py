@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubeloop.controllers.endpointslicemirroring.mirrored_slices import MirrorChanges, is_mirrored, mirror_changes
 
@@ -150,3 +152,18 @@ def test_endpoints_without_addresses_have_no_slice():
     duplicate = {**existing[0], "metadata": {**existing[0]["metadata"], "name": "web-9"}}
     source = endpoints(subset("10.1.0.1", "10.1.0.2"))
     assert changes_of(source, [*existing, duplicate]).delete == [duplicate]
+
+
+@given(order=st.permutations(range(5)))
+def test_slices_do_not_depend_on_the_order_of_the_cache(order: list[int]):
+    source = endpoints(subset("10.0.0.1", "fd00::1"), subset("10.0.0.2", ports=[DNS]))
+    stored = [
+        *created(endpoints(subset("10.0.0.1", "10.0.0.9"))),
+        *created(endpoints(subset("10.0.0.1"))),  # a second slice with the same ports
+        *created(endpoints(subset("10.0.0.3", ports=[{**DNS, "port": 54}]))),
+        *created(endpoints(subset("10.0.0.4", ports=[{**DNS, "port": 55}]))),
+        *created(endpoints(subset("fd00::4", ports=[{**DNS, "port": 55}]))),
+    ]
+    for name, current in zip("abcde", stored, strict=True):
+        current["metadata"]["name"] = name
+    assert changes_of(source, [stored[index] for index in order]) == changes_of(source, stored)

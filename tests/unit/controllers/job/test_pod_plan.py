@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubeloop.controllers.job.pod_backoff import BackoffRecord
 from kubeloop.controllers.job.pod_plan import JobPodPlan, plan_pods, pod_bodies
-from support.objects.job_objects import NOW, new_job, new_pod, state_of
+from support.objects.job_objects import NOW, at, new_job, new_pod, state_of
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 COUNT = "batch.kubernetes.io/job-index-failure-count"
@@ -65,7 +67,7 @@ def test_repeated_and_invalid_indexes_are_deleted_first():
         new_pod("none"),
         new_pod("high", index=5),
     ]
-    assert names(plan_pods(state_of(new_job(**INDEXED), *pods), NOW)) == ["none", "high", "b"]
+    assert names(plan_pods(state_of(new_job(**INDEXED), *pods), NOW)) == ["high", "none", "b"]
 
 
 def test_each_index_has_its_own_backoff():
@@ -124,3 +126,38 @@ def test_long_names_leave_room_for_index_and_suffix():
     state = state_of(type(job)(api_version="batch/v1", kind="Job", metadata=metadata, spec=job.spec))
     (body,) = pod_bodies(state, JobPodPlan(create=1, indexes=[12]))
     assert body["metadata"]["generateName"] == "x" * 54 + "-12-"
+
+
+JOB_PODS = [
+    *(new_pod(f"first-{number}", index=0) for number in range(3)),
+    *(new_pod(f"second-{number}", "Pending", index=1) for number in range(2)),
+    new_pod("ready", index=1, conditions=[{"type": "Ready", "status": "True", "lastTransitionTime": at(-10)}]),
+    new_pod("invalid", index=9),
+    new_pod("without"),
+    new_pod("terminating", index=3, deleted=True),
+]
+
+
+@given(pods=st.permutations(JOB_PODS))
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(INDEXED, id="indexed"),
+        pytest.param({**INDEXED, "parallelism": 1}, id="indexed, too many"),
+        pytest.param({**INDEXED, "podReplacementPolicy": "Failed"}, id="indexed, replaced when failed"),
+        pytest.param({"parallelism": 2}, id="work queue"),
+        pytest.param({"parallelism": 2, "suspend": True}, id="suspended"),
+    ],
+)
+def test_plan_does_not_depend_on_the_order_of_the_cache(spec, pods):
+    job = new_job(**spec)
+    plan, expected = (plan_pods(state_of(job, *order), NOW) for order in (pods, JOB_PODS))
+    assert (names(plan), plan.create, plan.indexes) == (names(expected), expected.create, expected.indexes)
+    assert names(plan) or plan.create
+
+
+@given(order=st.permutations(range(4)))
+def test_indexes_to_create_do_not_depend_on_the_order_of_the_cache(order):
+    active = [new_pod("a", index=2), new_pod("b", index=0), new_pod("c", index=6), new_pod("d", index=4)]
+    job = new_job(completionMode="Indexed", completions=9, parallelism=9)
+    assert plan_pods(state_of(job, *(active[index] for index in order)), NOW).indexes == [1, 3, 5, 7, 8]

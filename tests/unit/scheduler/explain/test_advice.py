@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubeloop.scheduler.cache.node_info import NodeInfo
 from kubeloop.scheduler.explain.advice import advice
@@ -125,3 +127,26 @@ def test_new_node_helps_against_spread_by_hostname(topology_key: str, helps: boo
     pod = make_pod("p", topologySpreadConstraints=[constraint])
     (text,) = advice(["PodTopologySpread"], pod, [NodeInfo.of(make_node("n0"))])
     assert ("add a node" in text) is helps
+
+
+ORDERED_NODES = [
+    NodeInfo.of(make_node("a", labels={"zone": "1"}, taints=[GPU])),
+    NodeInfo.of(make_node("b", labels={"disk": "ssd"}, taints=[{"key": "x", "effect": "NoExecute"}])),
+    NodeInfo.of(make_node("c", labels={"rack": "7"}, taints=[{"key": "b", "effect": "NoSchedule"}])),
+    NodeInfo.of(make_node("d", taints=[{"key": "b", "effect": "NoSchedule"}])),
+]
+
+
+@given(nodes=st.permutations(ORDERED_NODES))
+def test_details_with_equal_counts_do_not_depend_on_the_order_of_nodes(nodes: list[NodeInfo]) -> None:
+    pod = make_pod("p", nodeSelector={"zone": "1", "rack": "7", "disk": "ssd"})
+    assert details("TaintToleration", pod, *nodes) == [
+        "b:NoSchedule (on 2 of 4 nodes)",
+        "gpu=a100:NoSchedule (on 1 of 4 nodes)",
+        "x:NoExecute (on 1 of 4 nodes)",
+    ]
+    assert details("NodeAffinity", pod, *nodes) == [
+        "disk=ssd (on 1 of 4 nodes)",
+        "rack=7 (on 1 of 4 nodes)",
+        "zone=1 (on 1 of 4 nodes)",
+    ]
