@@ -81,9 +81,9 @@ def _value(text: str, at: int, context: str) -> int:
     """Return the index after the value that starts at `at`."""
     char = text[at : at + 1]
     if char == "{":
-        return _object(text, at + 1)
+        return _members(text, at + 1, "}")
     if char == "[":
-        return _array(text, at + 1)
+        return _members(text, at + 1, "]")
     if char == '"':
         return _string(text, at + 1)
     if char == "-" or char in _DIGITS:
@@ -97,34 +97,24 @@ def _value(text: str, at: int, context: str) -> int:
     _fail(text, at, context)
 
 
-def _object(text: str, at: int) -> int:
+def _members(text: str, at: int, end: str) -> int:
+    """Return the index after the array or object whose members start at `at`; `end` is its closing bracket."""
     at = _space(text, at)
-    if text[at : at + 1] == "}":
+    if text[at : at + 1] == end:
         return at + 1
     while True:
-        if text[at : at + 1] != '"':
-            _fail(text, at, "looking for beginning of object key string")
-        at = _space(text, _string(text, at + 1))
-        if text[at : at + 1] != ":":
-            _fail(text, at, "after object key")
-        at = _space(text, _value(text, _space(text, at + 1), "looking for beginning of value"))
-        if text[at : at + 1] == "}":
-            return at + 1
-        if text[at : at + 1] != ",":
-            _fail(text, at, "after object key:value pair")
-        at = _space(text, at + 1)
-
-
-def _array(text: str, at: int) -> int:
-    at = _space(text, at)
-    if text[at : at + 1] == "]":
-        return at + 1
-    while True:
+        if end == "}":
+            if text[at : at + 1] != '"':
+                _fail(text, at, "looking for beginning of object key string")
+            at = _space(text, _string(text, at + 1))
+            if text[at : at + 1] != ":":
+                _fail(text, at, "after object key")
+            at = _space(text, at + 1)
         at = _space(text, _value(text, at, "looking for beginning of value"))
-        if text[at : at + 1] == "]":
+        if text[at : at + 1] == end:
             return at + 1
         if text[at : at + 1] != ",":
-            _fail(text, at, "after array element")
+            _fail(text, at, "after object key:value pair" if end == "}" else "after array element")
         at = _space(text, at + 1)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,20 +121,17 @@ class DataDirectory:
     def append_all(self, rows: Iterable[Row]) -> None:
         """Make all versions durable, or none. Raises NotDurable."""
         numbered = [(row.revision, row.resource, row.key, _NUMBERS[row.type], row.object) for row in rows]
-        self._in_transaction(lambda: self._db.executemany(_INSERT, numbered))
+        try:
+            with self._transaction():
+                self._db.executemany(_INSERT, numbered)
+        except sqlite3.Error as error:
+            raise errors.NotDurable(str(error)) from error
 
     def mark(self, name: str, revision: int) -> None:
         """Store a revision or another number under a name. Raises NotDurable."""
-        self._in_transaction(lambda: self._db.execute(_MARK, (name, revision)))
-
-    def _in_transaction(self, write: Callable[[], object]) -> None:
         try:
-            self._db.execute("BEGIN")
-            write()
-            self._db.execute("COMMIT")
+            self._db.execute(_MARK, (name, revision))
         except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
             raise errors.NotDurable(str(error)) from error
         self._written_since_checkpoint = True
 
@@ -143,10 +140,15 @@ class DataDirectory:
 
         Raises sqlite3.Error; nothing is changed then.
         """
-        self._db.execute("BEGIN")
-        try:
+        with self._transaction():
             self._db.executemany(_MARK, marks.items())
             self._db.executemany("DELETE FROM versions WHERE revision = ?", ((revision,) for revision in revisions))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN")
+        try:
+            yield
             self._db.execute("COMMIT")
         except sqlite3.Error:
             if self._db.in_transaction:

@@ -152,16 +152,12 @@ class Table:
         self._keys: list[str] = []
         self._changes: deque[Change] = deque()
         self._subscribers: dict[Callable[[Change], None], None] = {}
-        self._compacted = 0
+        self.compacted = 0
+        """The newest revision whose change is dropped: watches can resume from here at the earliest."""
         self.revision = 0
 
     def __len__(self) -> int:
         return len(self._objects)
-
-    @property
-    def compacted(self) -> int:
-        """The newest revision whose change is dropped: watches can resume from here at the earliest."""
-        return self._compacted
 
     def get(self, key: str) -> StoredObject | None:
         return self._objects.get(key)
@@ -252,7 +248,7 @@ class Table:
             self._changes.append(Change(row.type, stored, before, self._store.seconds()))
             self._trim()
             return
-        self._compacted = row.revision
+        self.compacted = row.revision
         if before is not None:
             self._store.superseded.append(before.revision)
         if row.type == "DELETED":
@@ -261,7 +257,7 @@ class Table:
     def finish_restore(self, compacted: int) -> None:
         """End the restore after the last row."""
         self._keys = sorted(self._objects)
-        self._compacted = max(self._compacted, compacted)
+        self.compacted = max(self.compacted, compacted)
         self.revision = max(self.revision, compacted)
 
     def convert_versions(self, convert: Callable[[JSON], JSON]) -> None:
@@ -292,7 +288,7 @@ class Table:
 
     def snapshot_at(self, revision: int, namespace: str = "") -> Versions:
         """Return the objects as of `revision`, ordered by key. Raises 410 Expired if the revision is compacted."""
-        if revision < max(self._store.compacted, self._compacted):
+        if revision < max(self._store.compacted, self.compacted):
             raise errors.expired()
         if revision >= self.revision:
             return self.list(namespace)
@@ -333,7 +329,7 @@ class Table:
     def _drop_oldest(self) -> None:
         """Drop the oldest change; the version that it replaced becomes superseded."""
         change = self._changes.popleft()
-        self._compacted = change.revision
+        self.compacted = change.revision
         if self._store.data_directory is not None:
             if change.before is not None:
                 self._store.superseded.append(change.before.revision)
@@ -346,7 +342,7 @@ class Table:
         assert all(stored.object["metadata"]["resourceVersion"] == str(stored.revision) for stored in self.list())
         revisions = [change.revision for change in self._changes]
         assert revisions == sorted(set(revisions))
-        assert not revisions or revisions[0] > self._compacted
+        assert not revisions or revisions[0] > self.compacted
 
 
 @dataclass(frozen=True, slots=True)

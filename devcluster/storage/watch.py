@@ -44,23 +44,19 @@ class Watcher:
         self._buffer = buffer
         self._pending: deque[bytes] = deque()
         self._wake: asyncio.Event = asyncio.Event()
-        self._overflowed = False
+        self.overflowed = False
+        """True if the watch was cut off: its stream ends after the pending events."""
         self._unsubscribe: Callable[[], None] | None = None
         self._when_closed: Callable[[], object] | None = None
         self.table = table
         self.after = 0
         """Changes up to this revision are skipped: a client may start from a future revision."""
 
-    @property
-    def overflowed(self) -> bool:
-        """True if the watch was cut off: its stream ends after the pending events."""
-        return self._overflowed
-
     def open(self, changes: Iterable[Change]) -> None:
         """Start with `changes`, which end at the table's newest change, and receive all later ones."""
         for change in changes:
             self._take(change)
-        if not self._overflowed:
+        if not self.overflowed:
             self._unsubscribe = self.table.subscribe(self._receive)
 
     def add(self, stored: StoredObject) -> None:
@@ -84,12 +80,12 @@ class Watcher:
 
     def cut(self) -> None:
         """End the stream after the pending events, as a server that shuts down does."""
-        self._overflowed = True
+        self.overflowed = True
         self.close()
 
     async def wait(self, until: float) -> None:
         """Return when an event is pending, the watch was cut off, or the loop's time is `until`."""
-        if self._pending or self._overflowed:
+        if self._pending or self.overflowed:
             return
         self._wake.clear()
         try:

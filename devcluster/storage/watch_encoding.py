@@ -41,12 +41,10 @@ class JsonWatchEncoder:
     content_type = "application/json"
 
     change = staticmethod(Change.json_event)
+    object = staticmethod(encode_json_event)
 
     def stored(self, type_: str, stored: StoredObject) -> bytes:
         return b'{"type":"%s","object":%s}\n' % (type_.encode(), stored.json())
-
-    def object(self, type_: str, obj: JSON) -> bytes:
-        return encode_json_event(type_, obj)
 
     def failure(self, status: JSON) -> bytes:
         return encode_json_event("ERROR", status)

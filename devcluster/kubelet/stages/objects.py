@@ -18,12 +18,13 @@ import msgspec
 
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS
 from kubeloop.devcluster.api.slow_work import HandlerTasks, run
-from kubeloop.devcluster.kubelet.stages.files import Finalizers, Patch, Stage, Step
+from kubeloop.devcluster.kubelet.stages.files import Finalizers, Patch, Stage
 from kubeloop.devcluster.kubelet.stages.requests import Refused, ResourcePath, StageRequests
 from kubeloop.devcluster.kubelet.stages.schedule import (
     PendingStage,
     StageFailed,
     StageSchedule,
+    general_functions,
     render_yaml,
     wrap_patch,
 )
@@ -166,7 +167,7 @@ class ObjectStages:
             if step.patch is not None:
                 after = await self._apply_patch(pending, step.patch)
             if step.apply is not None:
-                await self._apply_other_object(pending, step)
+                await self._requests.apply_rendered(step.apply, pending.obj, self._context())
         return after
 
     async def _apply_patch(self, pending: PendingStage[ResourcePath], patch: Patch) -> JSON | None:
@@ -178,12 +179,6 @@ class ObjectStages:
         path = pending.subject.path(metadata.get("namespace", ""), metadata["name"], patch.subresource)
         return await self._requests.patch(path, patch.type, patch_body, user=patch.user)
 
-    async def _apply_other_object(self, pending: PendingStage[ResourcePath], step: Step) -> None:
-        assert step.apply is not None
-        applied = render_yaml(step.apply.template, pending.obj, self._context())
-        namespace = pending.obj["metadata"].get("namespace", "")
-        await self._requests.apply(applied, namespace, step.apply.type, step.apply.subresource, user=step.apply.user)
-
     def _context(self) -> dict[str, Callable[..., Any]]:
         def unavailable(*_arguments: Any) -> Any:
             raise FunctionError("only templates of pods and nodes can use the functions of a node")
@@ -191,9 +186,7 @@ class ObjectStages:
         names = ("NodeIP", "NodeName", "NodePort", "PodIP", "NodeIPWith", "NodeIPsWith", "PodIPWith", "PodIPsWith")
         return {
             **dict.fromkeys(names, unavailable),
-            "Now": lambda: rfc3339_micro(self._clock.now()),
-            "StartTime": lambda: self._started,
-            "Version": lambda: "v0.7.0",
+            **general_functions(self._clock, self._started),
         }
 
 

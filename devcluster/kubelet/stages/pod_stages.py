@@ -16,12 +16,13 @@ from kubeloop.devcluster.api.slow_work import HandlerTasks
 from kubeloop.devcluster.api.strategy import Write, strategy_of
 from kubeloop.devcluster.kubelet.pods.simulated_node import SimulatedNode
 from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedPod
-from kubeloop.devcluster.kubelet.stages.files import ADD_TO, Apply, Finalizers, Patch, Stage, Step
+from kubeloop.devcluster.kubelet.stages.files import ADD_TO, Finalizers, Patch, Stage, Step
 from kubeloop.devcluster.kubelet.stages.requests import Refused, StageRequests
 from kubeloop.devcluster.kubelet.stages.schedule import (
     PendingStage,
     StageFailed,
     StageSchedule,
+    general_functions,
     render_yaml,
     wrap_patch,
 )
@@ -172,7 +173,9 @@ class PodStages:
             elif step.patch is not None:
                 obj = self._write(resource, obj, self._apply_patch(pending, resource, obj, step))
             if step.apply is not None:
-                await self._apply_other_object(pending, obj, step.apply)
+                if self._requests is None:
+                    raise StageFailed("no API server to apply other objects to")
+                await self._requests.apply_rendered(step.apply, obj, self._context(pending, obj))
                 stored = self._stored(resource, obj)
                 if stored is None:
                     return None
@@ -220,14 +223,6 @@ class PodStages:
         identity = {name: obj["metadata"][name] for name in _IDENTITY if name in obj["metadata"]}
         return {**decoded, "metadata": {**decoded["metadata"], **identity}, "status": obj.get("status") or {}}
 
-    async def _apply_other_object(self, pending: PendingStage[_Target], obj: JSON, apply: Apply) -> None:
-        """Apply another object. Raises StageFailed and Refused."""
-        if self._requests is None:
-            raise StageFailed("no API server to apply other objects to")
-        applied = render_yaml(apply.template, obj, self._context(pending, obj))
-        namespace = obj["metadata"].get("namespace", "")
-        await self._requests.apply(applied, namespace, apply.type, apply.subresource, user=apply.user)
-
     # --- template functions -----------------------------------------------------------------------
 
     def _context(self, pending: PendingStage[_Target], obj: JSON) -> dict[str, Callable[..., Any]]:
@@ -248,9 +243,7 @@ class PodStages:
             return [pod.address]
 
         return {
-            "Now": lambda: rfc3339_micro(self._simulation.clock.now()),
-            "StartTime": lambda: self._started,
-            "Version": lambda: "v0.7.0",
+            **general_functions(self._simulation.clock, self._started),
             "NodeIP": lambda: node.host_ip,
             "NodeName": lambda: node.name,
             "NodePort": lambda: 10250,

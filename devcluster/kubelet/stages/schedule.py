@@ -22,7 +22,7 @@ from kubeloop.devcluster.languages.gotemplate.template import Template
 from kubeloop.devcluster.languages.jq import Program, Query, Results
 from kubeloop.devcluster.simulation.timers import Timer, TimerQueue
 from kubeloop.kube import yaml
-from kubeloop.kube.clock import Clock
+from kubeloop.kube.clock import Clock, rfc3339_micro
 from kubeloop.kube.json_object import JSON
 
 Subject = TypeVar("Subject")
@@ -154,6 +154,11 @@ class StageSchedule(Generic[Subject]):
         pending = self._pending.pop(uid, None)
         if pending is not None and pending.timer is not None:
             pending.timer.cancel()
+
+
+def general_functions(clock: Clock, started: str) -> dict[str, Callable[..., Any]]:
+    """Return the template functions that objects of all kinds can use. started: when the stages were started."""
+    return {"Now": lambda: rfc3339_micro(clock.now()), "StartTime": lambda: started, "Version": lambda: "v0.7.0"}
 
 
 def render_yaml(template: Template, obj: JSON, context: dict[str, Callable[..., Any]]) -> Any:
