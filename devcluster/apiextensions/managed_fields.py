@@ -30,8 +30,8 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
 from kubeloop.devcluster.managedfields.apply import TypeFunctions, merge_applied, merge_items
 from kubeloop.devcluster.managedfields.field_sets import (
     Fields,
-    duplicate_keys,
     initial_entries,
+    items_by_key,
     merge_entries,
     owned_fields,
     set_key,
@@ -222,12 +222,10 @@ def changed_fields(schema: Schema | None, old: Any, new: Any) -> Fields | None:
         if not new:
             return {} if is_new else None
         old_list = old if isinstance(old, list) else []
-        before_items = {item_key(schema, item): item for item in old_list}
-        after_items = {item_key(schema, item): item for item in new}
+        before_items, after_items, duplicates = items_by_key(partial(item_key, schema), old_list, new)
         if _list_type(schema) == "set":
             result = {key: {} for key in after_items if key not in before_items}
             return {".": {}, **result} if is_new else result or None
-        duplicates = duplicate_keys(partial(item_key, schema), old_list, new, before_items, after_items)
         result = {key: {} for key in duplicates.changed}
         for key, item in after_items.items():
             if key in duplicates.after:
@@ -250,9 +248,7 @@ def removed_fields(schema: Schema | None, old: Any, new: Any) -> Fields:
             elif below := removed_fields(_field(schema, name), child, new[name]):
                 result[f"f:{name}"] = below
     elif isinstance(old, list) and isinstance(new, list) and schema is not None and _list_type(schema) != "atomic":
-        before = {item_key(schema, item): item for item in old}
-        after = {item_key(schema, item): item for item in new}
-        duplicates = duplicate_keys(partial(item_key, schema), old, new, before, after)
+        before, after, duplicates = items_by_key(partial(item_key, schema), old, new)
         for key, item in before.items():
             if key in duplicates.before and key in after:
                 continue

@@ -526,9 +526,7 @@ def _list_difference(field: schema.Field, old: list[Any], new: list[Any]) -> Fie
     element = field.type.element
     if field.list_type == "set" or element is None or element.struct is None:
         return {set_key(item): {} for item in new if item not in old}
-    before = {item_key(field, item): item for item in old}
-    after = {item_key(field, item): item for item in new}
-    same = duplicate_keys(partial(item_key, field), old, new, before, after)
+    before, after, same = items_by_key(partial(item_key, field), old, new)
     result: Fields = {key: {} for key in same.changed}
     for key, item in after.items():
         if key in same.after:
@@ -576,13 +574,13 @@ class DuplicateKeys:
 _NO_DUPLICATES = DuplicateKeys(frozenset(), frozenset(), frozenset())
 
 
-def duplicate_keys(
-    key_of: Callable[[Any], str], old: list[Any], new: list[Any], before: dict[str, Any], after: dict[str, Any]
-) -> DuplicateKeys:
-    """Return the duplicate keys of two lists; `before` and `after` are their items by key, fewer for duplicates."""
-    if len(before) == len(old) and len(after) == len(new):
-        return _NO_DUPLICATES
-    return DuplicateKeys.of(key_of, old, new)
+def items_by_key(
+    key_of: Callable[[Any], str], old: list[Any], new: list[Any]
+) -> tuple[dict[str, Any], dict[str, Any], DuplicateKeys]:
+    """Return the items of two lists by key, of duplicates the last one, and the duplicate keys."""
+    before, after = {key_of(item): item for item in old}, {key_of(item): item for item in new}
+    is_unique = len(before) == len(old) and len(after) == len(new)
+    return before, after, _NO_DUPLICATES if is_unique else DuplicateKeys.of(key_of, old, new)
 
 
 def _removed_fields(struct: schema.StructType, old: JSON, new: JSON) -> Fields:
@@ -615,9 +613,7 @@ def _value_removed(field: schema.Field, old: Any, new: Any) -> Fields:
         element = field.type.element
         if field.list_type == "set" or element is None or element.struct is None:
             return {set_key(item): {} for item in old if item not in new}
-        before = {item_key(field, item): item for item in old}
-        after = {item_key(field, item): item for item in new}
-        same = duplicate_keys(partial(item_key, field), old, new, before, after)
+        before, after, same = items_by_key(partial(item_key, field), old, new)
         result: Fields = {}
         for key, item in before.items():
             if key in same.before and key in after:

@@ -156,6 +156,7 @@ def scalar_error(kind: str, value: Any) -> str:
 # --- conversion -------------------------------------------------------------------------------------------------------
 
 _GO_KINDS = {str: "string", bool: "bool", int: "int64", float: "float64", list: "slice", dict: "map"}
+_CONTAINER_KINDS = {"struct": "map", "map": "map", "list": "slice"}
 _SCALAR_KINDS = _STRING_KINDS | _NUMBER_KINDS | {"bool"}
 
 
@@ -167,25 +168,17 @@ def conversion_error(ref: schema.TypeRef, value: Any) -> str:
     if value is None:
         return ""
     kind, kind_name = ref.kind, _GO_KINDS[type(value)]
-    if kind == "struct":
-        if kind_name != "map":
-            return f"cannot restore struct from: {kind_name}"
-        assert ref.struct is not None
-        parts = ((field.type, value[name]) for name, field in ref.struct.json.items() if name in value)
-    elif kind == "map":
-        if kind_name != "map":
-            return f"cannot restore map from {kind_name}"
-        assert ref.element is not None
-        parts = ((ref.element, member) for member in value.values())
-    elif kind == "list":
-        if kind_name != "slice":
-            return f"cannot restore slice from {kind_name}"
-        assert ref.element is not None
-        parts = ((ref.element, item) for item in value)
-    elif kind == "bytes":
+    if kind == "bytes":
         return _bytes_error(kind_name, value)
-    else:
+    if kind not in _CONTAINER_KINDS:
         return _scalar_error(ref, kind_name, value) if kind in _SCALAR_KINDS else ""
+    if kind_name != _CONTAINER_KINDS[kind]:
+        return f"cannot restore {'struct from:' if kind == 'struct' else f'{_CONTAINER_KINDS[kind]} from'} {kind_name}"
+    if ref.struct is not None:
+        parts = [(field.type, value[name]) for name, field in ref.struct.json.items() if name in value]
+    else:
+        assert ref.element is not None
+        parts = [(ref.element, item) for item in (value.values() if kind == "map" else value)]
     return next((error for part, part_value in parts if (error := conversion_error(part, part_value))), "")
 
 

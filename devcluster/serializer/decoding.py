@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any, NoReturn
@@ -486,44 +486,42 @@ def _embedded_structs(struct: schema.StructType, name: str) -> tuple[str, ...]:
 _SELF_DECODING_KINDS = ("quantity", "intOrString", "time", "microTime", "duration")
 
 
-def _check_self_decoding(ref: schema.TypeRef, value: Any) -> None:
-    """Raise DecodeError for the first invalid value of a self-decoding type: Go reports it before any mismatch."""
+def _members(ref: schema.TypeRef, value: Any) -> Iterator[tuple[str, schema.TypeRef, Any]]:
+    """Yield name ("" for an item), type and value of the known fields of a struct, or the items of a list or map."""
     if ref.kind == "struct" and type(value) is dict and ref.struct is not None:
-        for name, item in value.items():
-            if name in ref.struct.json:
-                _check_self_decoding(ref.struct.json[name].type, item)
+        fields = ref.struct.json
+        yield from ((name, fields[name].type, item) for name, item in value.items() if name in fields)
     elif ref.kind in ("list", "map") and type(value) in (list, dict) and ref.element is not None:
         for item in value.values() if type(value) is dict else value:
-            _check_self_decoding(ref.element, item)
-    elif ref.kind in _SELF_DECODING_KINDS and value is not None:
+            yield "", ref.element, item
+
+
+def _check_self_decoding(ref: schema.TypeRef, value: Any) -> None:
+    """Raise DecodeError for the first invalid value of a self-decoding type: Go reports it before any mismatch."""
+    if ref.kind in _SELF_DECODING_KINDS and value is not None:
         with suppress(_Mismatch):
             _SCALARS[ref.kind](value)
+    for _, member, item in _members(ref, value):
+        _check_self_decoding(member, item)
+
+
+_CONTAINERS = {"struct": dict, "list": list, "map": dict}
 
 
 def _find_mismatch(ref: schema.TypeRef, value: Any, path: list[str], owner: schema.StructType) -> None:
     if value is None:
         return
-    if ref.kind == "struct" and type(value) is dict:
-        struct = ref.struct
-        assert struct is not None
-        for name, item in value.items():
-            if name in struct.json:
-                _find_mismatch(struct.json[name].type, item, [*path, *_embedded_structs(struct, name), name], struct)
-    elif ref.kind == "list" and type(value) is list:
-        assert ref.element is not None
-        for item in value:
-            _find_mismatch(ref.element, item, path, owner)
-    elif ref.kind == "map" and type(value) is dict:
-        assert ref.element is not None
-        for item in value.values():
-            _find_mismatch(ref.element, item, path, owner)
-    elif ref.kind in ("struct", "list", "map"):
-        _raise_mismatch(ref, value, path, owner)
-    else:
-        try:
+    try:
+        if ref.kind not in _CONTAINERS:
             _SCALARS[ref.kind](value)
-        except _Mismatch:
-            _raise_mismatch(ref, value, path, owner)
+        elif type(value) is not _CONTAINERS[ref.kind]:
+            raise _Mismatch
+    except _Mismatch:
+        _raise_mismatch(ref, value, path, owner)
+    for name, member, item in _members(ref, value):
+        struct = ref.struct if name else None
+        inner_path = path if struct is None else [*path, *_embedded_structs(struct, name), name]
+        _find_mismatch(member, item, inner_path, struct or owner)
 
 
 def _raise_mismatch(ref: schema.TypeRef, value: Any, path: list[str], owner: schema.StructType) -> NoReturn:
