@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from base64 import b64decode
 
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import CERTIFICATE_SIGNING_REQUESTS
 from kubeloop.kube.json_object import JSON
@@ -22,9 +25,6 @@ def check_subject(signing_request: JSON) -> None:
     spec = signing_request["spec"]
     if spec.get("signerName") != _CLIENT_SIGNER:
         return
-    from cryptography import x509  # imported late: few servers sign certificates
-    from cryptography.x509.oid import NameOID
-
     try:
         subject = x509.load_pem_x509_csr(b64decode(spec.get("request") or "")).subject
     except ValueError:

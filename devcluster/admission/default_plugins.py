@@ -5,6 +5,7 @@ docs/devcluster.md has the same table. Source: pkg/kubeapiserver/options/plugins
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from typing import Literal
 
@@ -49,8 +50,6 @@ def parse_disabled_plugins(texts: Iterable[str]) -> frozenset[str]:
     """Return the plugins of comma-separated lists. Raises UserError for another name or NamespaceLifecycle."""
     names = frozenset(name.strip() for text in texts for name in text.split(",") if name.strip())
     for name in sorted(names - DEFAULT_PLUGINS.keys()):
-        import difflib
-
         similar = difflib.get_close_matches(name, DEFAULT_PLUGINS, n=1)
         hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(DEFAULT_PLUGINS)}"
         raise UserError(f"disable-admission-plugins: no plugin '{name}' runs by default", hint=hint)

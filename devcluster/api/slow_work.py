@@ -11,10 +11,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, Protocol, TypeVar
 
 R = TypeVar("R")
 
@@ -169,7 +167,5 @@ class ComputeThread:
     async def run(self, compute: Callable[[], R]) -> R:
         """Return compute(). Cancellation: a computation that has begun continues, and others wait for its end."""
         if self._executor is None:
-            from concurrent.futures import ThreadPoolExecutor  # few servers need it
-
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute")
         return await asyncio.get_running_loop().run_in_executor(self._executor, compute)

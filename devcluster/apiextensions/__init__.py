@@ -12,6 +12,7 @@ Kubernetes v1.36.
     structural_schema.py      structural schemas applied to objects: pruning, defaults, embedded objects, unique items
     value_validation.py       validation of values by OpenAPI v3 schemas, with ratcheting
     cel_rules.py              x-kubernetes-validations: CEL rules, compiled and evaluated
+    rule_field_path.py        the fieldPath of a rule
     managed_fields.py         managedFields and server-side apply by schema
     custom_scale.py           the subresource scale
     openapi_documents.py      discovery and OpenAPI documents

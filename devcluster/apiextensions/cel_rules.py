@@ -7,7 +7,6 @@ apiextensions-apiserver pkg/apiserver/schema/cel.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +27,7 @@ from kubeloop.cel.types import (
 )
 from kubeloop.cel.values import NONE, CelError, Optional
 from kubeloop.devcluster.api.slow_work import LoopBudget
+from kubeloop.devcluster.apiextensions.rule_field_path import field_path
 from kubeloop.devcluster.apiextensions.structural_schema import (
     EMBEDDED,
     LIST_KEYS,
@@ -72,7 +72,7 @@ class ValidationRule:
         self.error = self.message_error = ""
         self.cost = self.message_cost = 0
         self.uses_old_self = False
-        self.field_path = field_path(spec["fieldPath"], schema) if spec.get("fieldPath") else ""
+        self.field_path = field_path(spec.get("fieldPath") or "", schema) or ""
         if not (spec.get("rule") or "").strip():
             return
         roots = {"self": decl_type, "oldSelf": decl_type}
@@ -80,41 +80,33 @@ class ValidationRule:
             "self": decl_type.type,
             "oldSelf": optional_of(decl_type.type) if self.optional else decl_type.type,
         }
-        try:
-            program = CelProgram(spec["rule"], types, KUBERNETES_LIBRARY)
-        except ExpressionError as error:
-            self.error = f"compilation failed: {error}"
-            return
-        except InstantiationError as error:
-            self.error = f"program instantiation failed: {error}"
-            return
-        if program.type != BOOL:
-            self.error = "cel expression must evaluate to a bool"
+        program, self.error = _compiled(spec["rule"], types, BOOL, "", "cel expression must evaluate to a bool")
+        if program is None:
             return
         self.program, self.uses_old_self = program, "oldSelf" in program.used_variables
         self.cost = estimate_cost(program.node, roots)
-        if spec.get("messageExpression"):
-            self._compile_message(spec["messageExpression"], types, roots)
-
-    def _compile_message(self, text: str, types: dict[str, Type], roots: dict[str, DeclType]) -> None:
-        try:
-            message = CelProgram(text, types, KUBERNETES_LIBRARY)
-        except ExpressionError as error:
-            self.message_error = f"messageExpression compilation failed: {error}"
-            return
-        except InstantiationError as error:
-            self.message_error = f"messageExpression instantiation failed: {error}"
-            return
-        if message.type != STRING:
-            self.message_error = "messageExpression must evaluate to a string"
-            return
-        self.message = message
-        self.message_cost = estimate_cost(message.node, roots)
+        if text := spec.get("messageExpression"):
+            not_text = "messageExpression must evaluate to a string"
+            self.message, self.message_error = _compiled(text, types, STRING, "messageExpression ", not_text)
+            self.message_cost = 0 if self.message is None else estimate_cost(self.message.node, roots)
 
     @property
     def text(self) -> str:
         """The message or expression by which errors identify the rule."""
         return str((self.spec.get("message") or self.spec["rule"]).strip())
+
+
+def _compiled(
+    text: str, types: dict[str, Type], result: Type, prefix: str, other_type: str
+) -> tuple[CelProgram | None, str]:
+    """Return the program, or None and an error. other_type: the error for an expression with another result."""
+    try:
+        program = CelProgram(text, types, KUBERNETES_LIBRARY)
+    except ExpressionError as error:
+        return None, f"{prefix}compilation failed: {error}"
+    except InstantiationError as error:
+        return None, f"{prefix or 'program '}instantiation failed: {error}"
+    return (program, "") if program.type == result else (None, other_type)
 
 
 def max_cardinality(decl_type: DeclType) -> int:
@@ -137,55 +129,6 @@ def compile_rules(schema: Schema, *, root: bool) -> tuple[tuple[ValidationRule, 
     Cached, since a definition is compiled when it is validated and again when it is served.
     """
     return _compile_encoded(msgspec.json.encode(schema), root)
-
-
-# --- field paths ------------------------------------------------------------------------------------------------------
-
-_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|[.\[\]]|[^.\[\]]+", re.S)
-_ESCAPE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
-
-
-class FieldPathError(ValueError):
-    """A fieldPath that does not refer to a field of the schema."""
-
-
-def field_path(text: str, schema: Schema) -> str:
-    """Return a rule's fieldPath in the form used in causes, "" if it is invalid."""
-    try:
-        return parse_field_path(text, schema)
-    except FieldPathError:
-        return ""
-
-
-def parse_field_path(text: str, schema: Schema) -> str:
-    """Return a fieldPath, .name or ['name'] for fields and map keys, in the form of causes. Raises FieldPathError."""
-    tokens, path, at = _TOKEN.findall(text), "", 0
-    current: Schema | None = schema
-    while at < len(tokens):
-        if at + 1 >= len(tokens):
-            raise FieldPathError("unexpected end of JSON path")
-        name = tokens[at + 1]
-        if tokens[at] == "[":
-            if len(name) < 2 or name[0] != "'" or name[-1] != "'":
-                raise FieldPathError(f"expected single quoted string but got {name}")
-            name = re.sub(r"\\(.)", lambda match: _ESCAPE.get(match[1], match[1]), name[1:-1])
-            if tokens[at + 2 : at + 3] != ["]"]:
-                raise FieldPathError("unexpected end of JSON path")
-            at += 3
-        elif tokens[at] == ".":
-            at += 2
-        else:
-            raise FieldPathError(f"expected [ or . but got: {tokens[at]}")
-        properties = (current or {}).get("properties")
-        if properties is not None:
-            current = properties.get(name)
-            path += f".{name}" if path else name
-        else:
-            current = additional_properties_of(current or {})[1]
-            path += f"[{name}]"
-        if current is None:
-            raise FieldPathError("does not refer to a valid field")
-    return path
 
 
 # --- the rules of a whole schema --------------------------------------------------------------------------------------

@@ -180,11 +180,9 @@ class Definitions:
         if established and definition is not None:
             if before and _serves_the_same(next(iter(before.values())), definition, terminating):
                 return
-            from kubeloop.devcluster.apiextensions.served_version import ServedVersion
-
             webhook = self._webhook(definition)
             versions = {
-                spec["name"]: ServedVersion(definition, spec, webhook, terminating=terminating)
+                spec["name"]: _served_version(definition, spec, webhook, terminating=terminating)
                 for spec in definition["spec"]["versions"]
             }
             storage_version = next(
@@ -252,16 +250,7 @@ class Definitions:
 
     def versions(self) -> list[ServedVersion]:
         """Return all served versions by group, then version in discovery order, then plural."""
-        from kubeloop.devcluster.apiextensions.served_version import version_rank
-
-        return sorted(
-            self._by_path.values(),
-            key=lambda version: (
-                version.served.resource.group,
-                version_rank(version.served.resource.version),
-                version.served.resource.plural,
-            ),
-        )
+        return sorted(self._by_path.values(), key=lambda version: version.discovery_rank)
 
     def route(self, path: str, method: str) -> RequestInfo | None:
         """Return the parsed path, None if no custom resource. Raises StatusError 404 for an unknown subresource."""
@@ -319,15 +308,21 @@ class Definitions:
         """Delete the objects; return True if none is left."""
         version = next(iter(versions.values()), None)
         if version is None:
-            from kubeloop.devcluster.apiextensions.served_version import ServedVersion
-
             stored = next(spec for spec in definition["spec"]["versions"] if spec.get("storage"))
-            version = ServedVersion(definition, stored, None, terminating=True)
+            version = _served_version(definition, stored, None, terminating=True)
         table = self._store.table(version.served.resource)
         for stored_object in table.list():
             if "deletionTimestamp" not in stored_object.object["metadata"]:
                 self._deleter.delete(version.served, stored_object, DeleteOptions())
         return not len(table)
+
+
+def _served_version(
+    definition: JSON, spec: JSON, webhook: ConversionWebhook | None, *, terminating: bool
+) -> ServedVersion:
+    from kubeloop.devcluster.apiextensions.served_version import ServedVersion  # few clusters have definitions
+
+    return ServedVersion(definition, spec, webhook, terminating=terminating)
 
 
 def _serves_the_same(version: ServedVersion, definition: JSON, terminating: bool) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubeloop.cel.regex import PatternError, compile_pattern
+from kubeloop.devcluster.apiextensions.rule_field_path import field_path
 from kubeloop.devcluster.apiextensions.structural_schema import (
     EMBEDDED,
     INT_OR_STRING,
@@ -100,10 +101,7 @@ def _unsupported(schema: Schema) -> str:
 
 def _compile_rules(errors: ErrorList, invalid_paths: list[str], schema: Schema, schema_path: str) -> None:
     """Compile the rules of schemas without a cause at or below them. `invalid_paths`: paths of all causes."""
-    from kubeloop.devcluster.apiextensions.cel_rules import (  # loaded for schemas with rules
-        Costs,
-        check_rules,
-    )
+    from kubeloop.devcluster.apiextensions.cel_rules import Costs, check_rules  # loaded for schemas with rules
 
     costs = Costs()
 
@@ -498,18 +496,8 @@ def _check_rule_text(errors: ErrorList, schema: Schema, rule: JSON, path: str) -
         errors.invalid(f"{path}.fieldPath", field, "must be non-empty if specified")
     if _has_newlines(field):
         errors.invalid(f"{path}.fieldPath", field, "must not contain line breaks")
-    if field and not _is_valid_field_path(field, schema):
+    if field and field_path(field, schema) is None:
         errors.invalid(f"{path}.fieldPath", field, "must be a valid path")
-
-
-def _is_valid_field_path(path: str, schema: Schema) -> bool:
-    from kubeloop.devcluster.apiextensions.cel_rules import FieldPathError, parse_field_path  # see _compile_rules()
-
-    try:
-        parse_field_path(path, schema)
-    except FieldPathError:
-        return False
-    return True
 
 
 def _has_newlines(text: str) -> bool:

@@ -334,6 +334,11 @@ class ServedVersion:
         evaluation = await context.compute(lambda loop_budget: check_object(rules, obj, old, loop_budget))
         return evaluation.errors, evaluation.warnings
 
+    @property
+    def discovery_rank(self) -> tuple[str, tuple[int, int, int, str], str]:
+        resource = self.served.resource
+        return resource.group, version_rank(resource.version), resource.plural
+
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def _column_definitions(self, described: list[JSON]) -> list[JSON]:

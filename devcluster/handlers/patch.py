@@ -24,6 +24,7 @@ from kubeloop.devcluster.serializer.request_bodies import (
     keep_managed_fields_reset,
     kind_mismatch_message,
     parse_json,
+    parse_yaml,
     unknown_in_sorted_order,
 )
 from kubeloop.kube import schema
@@ -203,9 +204,7 @@ def _plain(body: bytes) -> tuple[Any, list[str]]:
             repeated = [""]
         if not repeated:
             return value, []
-    from kubeloop.kube import yaml  # imported with the first YAML configuration
-
-    return yaml.read_first(body)
+    return parse_yaml(body)
 
 
 def _go_kind(obj: JSON) -> str:

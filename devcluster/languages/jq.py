@@ -26,6 +26,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+import jq
 import msgspec
 
 log = logging.getLogger(__name__)
@@ -174,8 +175,6 @@ _COMPILE_ERROR = re.compile(r"jq: error: (.*?) at <top-level>, line (\d+)(?:, co
 @lru_cache(maxsize=1024)
 def _is_cheap(text: str) -> bool:
     """Check an expression. Raises JqError if it is invalid or unsupported."""
-    import jq  # only stages need it
-
     if not text.strip():
         raise JqError("the expression is empty")
     for start in (_START_CHEAP, _START):
@@ -208,8 +207,6 @@ def _program(queries: Iterable[Query]) -> str:
 
 @lru_cache(maxsize=64)
 def _compiled(program: str) -> Any:
-    import jq
-
     return jq.compile(program)
 
 

@@ -179,6 +179,13 @@ _EMPTY_PROTOBUF = b"k8s\0"
 _PARAMETERS = re.compile(r'(\s*;\s*[^\s;="]+\s*=\s*("[^"]*"|[^\s;"]+))*\s*;?\s*').fullmatch
 
 
+def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
+    """Return the first document as JSON, and messages about repeated keys. Raises InvalidYaml."""
+    from kubeloop.kube import yaml  # imported with the first YAML
+
+    return yaml.read_first(body)
+
+
 def parse_body(request: Request, resource: Resource[Any] | None = None) -> tuple[Any, list[str]]:
     """Return the body as JSON value, and its strict errors. Raises StatusError 415, ValueError with the parser's text.
 
@@ -193,9 +200,7 @@ def parse_body(request: Request, resource: Resource[Any] | None = None) -> tuple
         except RecursionError as error:
             raise ValueError(f"{TYPE_META_ERROR}: exceeded max depth") from error
     if kind == "application/yaml":
-        from kubeloop.kube import yaml as yaml_text  # imported on first use
-
-        value, repeated = yaml_text.read_first(request.body)
+        value, repeated = parse_yaml(request.body)
         return value, [_YAML_PREFIX + error for error in repeated]
     if kind == PROTOBUF_TYPE:
         from kubeloop.devcluster.serializer.protobuf import codec  # imported on first use

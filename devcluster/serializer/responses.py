@@ -17,16 +17,23 @@ def encode_response(
 ) -> Response:
     """Return a response with `value`, which has kind and apiVersion; JSON if its kind has no protobuf form."""
     if output.yaml:
-        from kubeloop.kube import yaml  # imported on first use: rarely requested
-
-        text = yaml.write(msgspec.to_builtins(value))
-        return Response(status, text.encode(), "application/yaml", list(headers))
-    if output.protobuf:
-        from kubeloop.devcluster.serializer.protobuf import codec  # imported on first use: rarely requested
-
-        if codec.has_protobuf_form(value["apiVersion"], value["kind"]):
-            return Response(status, codec.encode(value), PROTOBUF_TYPE, list(headers))
+        return Response(status, encode_yaml(msgspec.to_builtins(value)), "application/yaml", list(headers))
+    if output.protobuf and (body := encode_protobuf(value)) is not None:
+        return Response(status, body, PROTOBUF_TYPE, list(headers))
     return json_response(status, value, headers)
+
+
+def encode_yaml(value: JSON) -> bytes:
+    from kubeloop.kube import yaml  # imported on first use: rarely requested
+
+    return yaml.write(value).encode()
+
+
+def encode_protobuf(value: JSON) -> bytes | None:
+    """Return an object in protobuf, None if its kind has no such form."""
+    from kubeloop.devcluster.serializer.protobuf import codec  # imported on first use: rarely requested
+
+    return codec.encode(value) if codec.has_protobuf_form(value.get("apiVersion", ""), value["kind"]) else None
 
 
 def error_response(request: Request, error: StatusError) -> Response:

@@ -17,7 +17,9 @@ from kubeloop.devcluster.api.served_resources import api_gates, group_versions
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.openapi.discovery import get_discovery_document, is_aggregated
 from kubeloop.devcluster.serializer.negotiation import matches_content_type
+from kubeloop.devcluster.serializer.responses import encode_protobuf, encode_yaml
 from kubeloop.devcluster.server.health_paths import indented, not_found
+from kubeloop.devcluster.server.metrics_api import metrics_discovery
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 
@@ -67,13 +69,9 @@ class ApiDocuments:
         body = msgspec.json.encode(content) + b"\n"
         digest = _digest(body) if is_aggregated(form) else ""  # of the JSON, whatever the response's encoding
         if form.startswith("application/yaml"):
-            from kubeloop.kube import yaml  # rarely requested
-
-            body = yaml.write(content).encode()
+            body = encode_yaml(content)
         elif form.startswith(PROTOBUF_TYPE):
-            from kubeloop.devcluster.serializer.protobuf import codec  # rarely requested
-
-            body = codec.encode(content)
+            body = encode_protobuf(content) or body
         response = Response(200, body, form)
         return _cached(request, response, digest, caching="public") if digest else response
 
@@ -84,8 +82,6 @@ class ApiDocuments:
             else get_discovery_document(path, accept, self._api_gates)
         )
         if self._serves_metrics and path.startswith("/apis"):
-            from kubeloop.devcluster.server.metrics_api import metrics_discovery
-
             return metrics_discovery(path, accept, document)
         return document
 

@@ -59,12 +59,13 @@ from kubeloop.devcluster.kinds.core.node_port_allocation import NODE_PORT_RANGE
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.serializer.negotiation import check_custom_resource_is_acceptable
 from kubeloop.devcluster.serializer.responses import error_response
-from kubeloop.devcluster.server import health_paths
+from kubeloop.devcluster.server import health_paths, zpages
 from kubeloop.devcluster.server.api_documents import ApiDocuments
 from kubeloop.devcluster.server.bootstrap import Bootstrap, Identity
 from kubeloop.devcluster.server.faults import AnswerLost, Fault, Faults, FaultSource
 from kubeloop.devcluster.server.flow_control import FlowControl
 from kubeloop.devcluster.server.metrics import RequestMetrics
+from kubeloop.devcluster.server.metrics_api import route_metrics
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.private_files import SERVICE_ACCOUNT_KEY
 from kubeloop.devcluster.storage.store import Change, ObjectStore
@@ -350,8 +351,6 @@ class ApiServer:
             request.path, request.method
         )
         if info is None and self._serves_metrics and request.path.startswith(_METRICS_API):
-            from kubeloop.devcluster.server.metrics_api import route_metrics
-
             return route_metrics(request.path, self.store, self.clock)
         if self._writable_service_cidrs is not None and info is not None and info.served.resource is SERVICE_CIDRS:
             return msgspec.structs.replace(info, served=self._writable_service_cidrs)
@@ -392,8 +391,6 @@ class ApiServer:
             versions = group_versions(self._api_gates) + custom
             return health_paths.root(versions, self._zpages)
         if request.path in self._zpages:
-            from kubeloop.devcluster.server import zpages  # rarely requested
-
             if request.path == "/flagz":
                 return zpages.flagz(request, self._flags())
             paths = health_paths.listed_paths(group_versions(self._api_gates), self._zpages)

@@ -15,7 +15,7 @@ import msgspec
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, text_response
 from kubeloop.devcluster.serializer.negotiation import AcceptClause, negotiate_media_type
-from kubeloop.devcluster.serializer.responses import error_response
+from kubeloop.devcluster.serializer.responses import encode_yaml, error_response
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.json_object import JSON
 
@@ -81,12 +81,7 @@ def _zpage_response(request: Request, kind: str, content: JSON, text: str) -> Re
         return text_response(200, f"\n{_NAME} {kind.lower()}\n{_NOTICE}\n{text}")
     group, version, _ = clause.conversion
     value = {"kind": kind, "apiVersion": f"{group}/{version}", "metadata": {"name": _NAME}, **content}
-    if media_type == _YAML:
-        from kubeloop.kube import yaml  # rarely requested
-
-        body = yaml.write(value).encode()
-    else:
-        body = msgspec.json.encode(value) + b"\n"
+    body = encode_yaml(value) if media_type == _YAML else msgspec.json.encode(value) + b"\n"
     response = Response(200, body, f"{media_type};g={group};v={version};as={kind}")
     if version == "v1alpha1":
         message = f"This version of the {kind.lower()} endpoint is deprecated. Please use a newer version."

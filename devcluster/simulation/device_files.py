@@ -25,6 +25,7 @@ from msgspec import Meta
 
 from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode, decode_named
+from kubeloop.devcluster.validation.validate import validate_create
 from kubeloop.kube import yaml
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import RESOURCE_SLICES
@@ -189,8 +190,6 @@ def _problems(pool: DevicePool) -> Iterator[tuple[str, str]]:
 
 def _slice_problems(pool: DevicePool, content: JSON, place: str) -> Iterator[tuple[str, str]]:
     """Yield the errors of a ResourceSlice with this content, whose place is in the pool."""
-    from kubeloop.devcluster.validation.validate import validate_create
-
     described = {"name": pool.pool_name("node"), "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": pool.driver, "nodeName": "node", "pool": described, **content}
     try:

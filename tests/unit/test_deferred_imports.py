@@ -18,6 +18,34 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.controllers.resourcequota.usage_calculation": 11.9,
         "kubeloop.kube.objects.quota_usage": 6.4,
     },
+    "devcluster": {
+        "aiohttp": 155.6,
+        "cryptography": 42.4,
+        "jwt": 14.8,
+        "kubeloop.cel.types": 2.9,
+        "kubeloop.devcluster.admission.pod_security_checks": 2.8,
+        "kubeloop.devcluster.admission.policies.compiled_policies": 55.6,
+        "kubeloop.devcluster.apiextensions.cel_rules": 51.7,
+        "kubeloop.devcluster.apiextensions.conversion_webhook": 1.5,
+        "kubeloop.devcluster.apiextensions.openapi_documents": 30.6,
+        "kubeloop.devcluster.apiextensions.served_version": 16.3,
+        "kubeloop.devcluster.handlers.containers.container_logs": 2.1,
+        "kubeloop.devcluster.handlers.containers.port_forward": 28.6,
+        "kubeloop.devcluster.handlers.containers.proxy": 29.3,
+        "kubeloop.devcluster.handlers.containers.remote_command": 29.9,
+        "kubeloop.devcluster.handlers.containers.websocket": 25.5,
+        "kubeloop.devcluster.handlers.protobuf_responses": 4.4,
+        "kubeloop.devcluster.handlers.shard_selector": 12.8,
+        "kubeloop.devcluster.kubelet.nodes.resource_slices": 30.2,
+        "kubeloop.devcluster.kubelet.stages.expressions": 41.7,
+        "kubeloop.devcluster.kubelet.stages.pod_stages": 51.8,
+        "kubeloop.devcluster.languages.mutation_objects": 41.4,
+        "kubeloop.devcluster.serializer.protobuf.codec": 3.9,
+        "kubeloop.devcluster.server.metrics_page": 25.6,
+        "kubeloop.kube.policy_cel.environment": 42.9,
+        "kubeloop.kube.yaml": 27.8,
+        "tempfile": 1.5,
+    },
     "informers": {},
     "kube": {
         "cryptography": 42.4,
@@ -103,7 +131,8 @@ DEFERRED: dict[str, dict[str, float]] = {
 """Modules that may be imported inside functions, by folder, with the CPU milliseconds of the import. In `cel` and
 `kubeloop`: after the import of the module that defers it, the least of all. Elsewhere: after that of
 kubeloop.process.control_plane.control_plane (`http`: of kubeloop.kube.errors; modules of devices: of
-kubeloop.scheduler.scheduler and the in-tree plugins)."""
+kubeloop.scheduler.scheduler and the in-tree plugins; devcluster: of all modules of a started `kubeloop apiserver`, for
+`cryptography` and `tempfile` of kubeloop.cli.up)."""
 
 
 def module_of(statement: ast.Import | ast.ImportFrom) -> str:

@@ -3,7 +3,8 @@
 Policies are compiled on the first request after they have changed; while there are none, a request checks one flag, and
 only `policy_plugin` is imported.
 
-    policy_plugin.py                the policies of a store; checks of the current request
+    policy_plugin.py                the policies of a store: whether any applies to a request
+    compiled_policies.py            policies with their bindings, run on the current request
     attributes.py                   admission attributes of a request
     policy_dispatcher.py            match resources, parameters and match conditions, for both kinds of policies
     matcher.py                      resource rules and selectors

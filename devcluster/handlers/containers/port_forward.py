@@ -14,6 +14,8 @@ import ssl
 from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.handlers.containers.local_commands import concurrent, running_command
 from kubeloop.devcluster.handlers.containers.spdy_frames import (
     Pinged,
@@ -24,7 +26,12 @@ from kubeloop.devcluster.handlers.containers.spdy_frames import (
     StreamOpened,
     StreamReset,
 )
-from kubeloop.devcluster.handlers.containers.websocket import WebSocket
+from kubeloop.devcluster.handlers.containers.websocket import (
+    CHANNEL_PROTOCOLS,
+    WebSocket,
+    accept_websocket,
+    websocket_protocol,
+)
 from kubeloop.devcluster.kubelet.containers.container_answers import PortForwardAnswer
 
 TUNNEL = "SPDY/3.1+portforward.k8s.io"
@@ -32,6 +39,21 @@ _READ_BYTES = 32 << 10
 _MAX_QUEUED = 64  # messages for a target that it has not read
 
 _Answer = Callable[[int], PortForwardAnswer | None]
+
+
+def begin_port_forward(request: Request, ports: Sequence[int], answer: _Answer, *, tunnels: bool) -> Response:
+    """Return the response that begins portforward. Raises StatusError 400. tunnels: True serves SPDY in WebSockets."""
+    protocol = websocket_protocol(request, (TUNNEL, *CHANNEL_PROTOCOLS) if tunnels else CHANNEL_PROTOCOLS)
+    if protocol != TUNNEL and not ports:
+        raise errors.bad_request('query parameter "ports" is required')
+
+    async def serve(websocket: WebSocket) -> None:
+        if protocol == TUNNEL:
+            await _StreamForwarder(websocket, answer).run()
+        else:
+            await _ChannelForwarder(websocket, ports, answer).run()
+
+    return accept_websocket(request, protocol, serve)
 
 
 class _ClientData:
@@ -65,7 +87,7 @@ class _Connection:
         self.task: asyncio.Task[None] | None = None
 
 
-class StreamForwarder:
+class _StreamForwarder:
     """All connections of one client with SPDY streams. answer: returns the configured answer for a port."""
 
     def __init__(self, websocket: WebSocket, answer: _Answer) -> None:
@@ -143,7 +165,7 @@ class StreamForwarder:
                 await self._send(self._frames.data(stream, b"", is_last=True))
 
 
-class ChannelForwarder:
+class _ChannelForwarder:
     """One connection per requested port, in channels. It ends when all targets have ended."""
 
     def __init__(self, websocket: WebSocket, ports: Sequence[int], answer: _Answer) -> None:

@@ -15,11 +15,17 @@ from dataclasses import dataclass
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.handlers.containers.container_logs import file_additions
 from kubeloop.devcluster.handlers.containers.local_commands import concurrent, running_command
 from kubeloop.devcluster.handlers.containers.terminal import END_OF_INPUT, Terminal
-from kubeloop.devcluster.handlers.containers.websocket import CHANNEL_PROTOCOLS, V4, WebSocket
+from kubeloop.devcluster.handlers.containers.websocket import (
+    CHANNEL_PROTOCOLS,
+    V4,
+    WebSocket,
+    accept_websocket,
+    websocket_protocol,
+)
 from kubeloop.devcluster.kubelet.containers.container_answers import AttachAnswer, ExecAnswer
 from kubeloop.kube.json_object import JSON
 
@@ -31,9 +37,16 @@ _READ_BYTES = 32 << 10
 _SUCCESS: JSON = {"metadata": {}, "status": "Success"}
 
 
-def protocols(*, closes_streams: bool) -> tuple[str, ...]:
-    """Return the supported protocols. closes_streams: including the one in which a client can close its stdin."""
-    return (V5, *CHANNEL_PROTOCOLS) if closes_streams else CHANNEL_PROTOCOLS
+def begin_command(request: Request, answer: ExecAnswer | AttachAnswer, *, closes_streams: bool) -> Response:
+    """Return the response that begins exec or attach. Raises StatusError 400.
+
+    closes_streams: True serves the protocol in which a client can close its stdin.
+    """
+    streams = CommandStreams.of(request)
+    protocol = websocket_protocol(request, (V5, *CHANNEL_PROTOCOLS) if closes_streams else CHANNEL_PROTOCOLS)
+    if isinstance(answer, AttachAnswer):
+        return accept_websocket(request, protocol, lambda websocket: _answer_attach(websocket, answer, streams))
+    return accept_websocket(request, protocol, lambda websocket: _answer_exec(websocket, answer, streams, protocol))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +68,7 @@ class CommandStreams:
         return streams
 
 
-async def answer_exec(websocket: WebSocket, answer: ExecAnswer, streams: CommandStreams, protocol: str = V5) -> None:
+async def _answer_exec(websocket: WebSocket, answer: ExecAnswer, streams: CommandStreams, protocol: str) -> None:
     """Run the configured command, connected to the client, and report its exit code in the form of the protocol."""
     await _confirm(websocket, streams)
     environment = (("TERM", "xterm"), *answer.environment) if streams.tty else answer.environment
@@ -85,7 +98,7 @@ async def answer_exec(websocket: WebSocket, answer: ExecAnswer, streams: Command
     await _send_status(websocket, _SUCCESS if code == 0 else _exit_status(code), protocol)
 
 
-async def answer_attach(websocket: WebSocket, answer: AttachAnswer, streams: CommandStreams) -> None:
+async def _answer_attach(websocket: WebSocket, answer: AttachAnswer, streams: CommandStreams) -> None:
     """Send what is added to the configured file, until the client disconnects."""
     await _confirm(websocket, streams)
 

@@ -17,7 +17,13 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.api.slow_work import SlowWork
-from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers, LogAnswer, PortForwardAnswer
+from kubeloop.devcluster.kubelet.containers.container_answers import (
+    AttachAnswer,
+    ContainerAnswers,
+    ExecAnswer,
+    LogAnswer,
+    PortForwardAnswer,
+)
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode_time
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -152,68 +158,31 @@ class ContainerStreams:
         if not pod["spec"].get("nodeName"):
             raise errors.bad_request(f"pod {name} does not have a host assigned")
         _check_node(self._store, pod)
-        match subresource:
-            case "exec":
-                return self._exec(request, namespace, name, container)
-            case "attach":
-                return self._attach(request, namespace, name, container)
-            case _:
-                return self._port_forward(request, namespace, name)
-
-    def _exec(self, request: Request, namespace: str, name: str, container: str) -> Response:
-        command = request.query.get("command", ())
-        answer = self._answers.command(namespace, name, container, command)
+        if subresource == "portforward":
+            return self._port_forward(request, namespace, name)
+        answer: ExecAnswer | AttachAnswer | None
+        if subresource == "exec":
+            command = request.query.get("command", ())
+            answer = self._answers.command(namespace, name, container, command)
+            kinds, detail = "Exec or ClusterExec", f" for the command {list(command)}"
+        else:
+            answer = self._answers.attach(namespace, name, container)
+            kinds, detail = "Attach or ClusterAttach", ""
         if answer is None:
-            raise _not_configured("exec", "Exec or ClusterExec", f" for the command {list(command)}")
-        from kubeloop.devcluster.handlers.containers.remote_command import CommandStreams, answer_exec, protocols
-        from kubeloop.devcluster.handlers.containers.websocket import accept_websocket, websocket_protocol
+            raise _not_configured(subresource, kinds, detail)
+        from kubeloop.devcluster.handlers.containers.remote_command import begin_command
 
-        streams = CommandStreams.of(request)
-        protocol = websocket_protocol(request, protocols(closes_streams=self._closes_streams))
-        return accept_websocket(request, protocol, lambda websocket: answer_exec(websocket, answer, streams, protocol))
-
-    def _attach(self, request: Request, namespace: str, name: str, container: str) -> Response:
-        answer = self._answers.attach(namespace, name, container)
-        if answer is None:
-            raise _not_configured("attach", "Attach or ClusterAttach")
-        from kubeloop.devcluster.handlers.containers.remote_command import CommandStreams, answer_attach, protocols
-        from kubeloop.devcluster.handlers.containers.websocket import accept_websocket, websocket_protocol
-
-        streams = CommandStreams.of(request)
-        protocol = websocket_protocol(request, protocols(closes_streams=self._closes_streams))
-        return accept_websocket(request, protocol, lambda websocket: answer_attach(websocket, answer, streams))
+        return begin_command(request, answer, closes_streams=self._closes_streams)
 
     def _port_forward(self, request: Request, namespace: str, name: str) -> Response:
         if not self._answers.forwards_ports(namespace, name):
             raise _not_configured("portforward", "PortForward or ClusterPortForward")
-        from kubeloop.devcluster.handlers.containers.port_forward import (
-            TUNNEL,
-            ChannelForwarder,
-            StreamForwarder,
-        )
-        from kubeloop.devcluster.handlers.containers.websocket import (
-            CHANNEL_PROTOCOLS,
-            WebSocket,
-            accept_websocket,
-            websocket_protocol,
-        )
-
-        ports = requested_ports(request)
-        tunnels = (TUNNEL,) if self._tunnels_ports else ()
-        protocol = websocket_protocol(request, (*tunnels, *CHANNEL_PROTOCOLS))
-        if protocol != TUNNEL and not ports:
-            raise errors.bad_request('query parameter "ports" is required')
+        from kubeloop.devcluster.handlers.containers.port_forward import begin_port_forward
 
         def answer(port: int) -> PortForwardAnswer | None:
             return self._answers.port_forward(namespace, name, port)
 
-        async def serve(websocket: WebSocket) -> None:
-            if protocol != TUNNEL:
-                await ChannelForwarder(websocket, ports, answer).run()
-            else:
-                await StreamForwarder(websocket, answer).run()
-
-        return accept_websocket(request, protocol, serve)
+        return begin_port_forward(request, requested_ports(request), answer, tunnels=self._tunnels_ports)
 
     async def proxy(self, request: Request, resource: Resource[Any], namespace: str, target: str) -> Response:
         """Return the response of the configured target for a port of a pod, Service or node.

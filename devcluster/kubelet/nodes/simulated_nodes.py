@@ -37,6 +37,7 @@ from kubeloop.devcluster.kubelet.nodes.node_heartbeats import NodeHeartbeats
 from kubeloop.devcluster.kubelet.pods.pod_annotations import marker
 from kubeloop.devcluster.kubelet.pods.simulated_node import SimulatedNode
 from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedPod
+from kubeloop.devcluster.registry.disabled_fields import DisabledFields
 from kubeloop.devcluster.simulation import node_objects
 from kubeloop.devcluster.simulation.node_addresses import NodeAddresses
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
@@ -79,7 +80,6 @@ class SimulatedNodes:
         stages = [stage for stage in stages if stage.is_for_pod_or_node]
         if stages:
             from kubeloop.devcluster.kubelet.stages.pod_stages import PodStages
-            from kubeloop.devcluster.registry.disabled_fields import DisabledFields
 
             self._stages = PodStages(self._simulation, stages, self._wake.set, requests, DisabledFields(gates))
         # whether kubelets report the conditions of nodes; else stages do

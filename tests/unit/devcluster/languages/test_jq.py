@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -197,15 +195,6 @@ def test_program_fails_for_an_object_if_only_all_expressions_together_exceed_the
     assert [*program.results(POD, NOW).values()] == [[], [], []]
     assert [*program.results(POD, NOW).values()] == [["web"], [[0, 1, 2]], [[0, 1, 2, 3]]]
     assert [record.message for record in caplog.records] == ["jq expressions of an object failed: too slow"]
-
-
-def test_jq_is_imported_with_the_first_expression():
-    program = (
-        "import sys; from kubeloop.devcluster.languages.jq import Query; imported = 'jq' in sys.modules;"
-        "Query('.a'); print(imported, 'jq' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "False True\n"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.admission.policies import validating_admission_policy
+from kubeloop.devcluster.admission.policies import compiled_policies
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import (
@@ -58,12 +58,12 @@ async def test_stored_policies_apply_after_a_restart(tmp_path):
 async def test_policy_is_compiled_once_per_spec(monkeypatch):
     compiled = []
 
-    class CountingPolicy(validating_admission_policy.ValidatingPolicy):
+    class CountingPolicy(compiled_policies.ValidatingPolicy):
         def __init__(self, obj: JSON) -> None:
             compiled.append(obj["metadata"]["name"])
             super().__init__(obj)
 
-    monkeypatch.setattr(validating_admission_policy, "ValidatingPolicy", CountingPolicy)
+    monkeypatch.setattr(compiled_policies, "ValidatingPolicy", CountingPolicy)
     cluster = PolicyCluster()
     cluster.create_policy(FORBID_A)
     cluster.create_config_map("b")
