@@ -192,10 +192,14 @@ def parse_schedule(text: str) -> Schedule:
     if not spec:
         raise InvalidSchedule("empty spec string")
     if spec.startswith(("TZ=", "CRON_TZ=")):
-        zone, _, spec = spec.partition("=")[2].partition(" ")
-        if not is_time_zone(zone):
-            raise InvalidSchedule(f"provided bad location {zone}: unknown time zone {zone}")
-        offset = _zone_offset(zone)
+        zone, space, spec = spec.partition("=")[2].partition(" ")
+        if not space:  # as kube-apiserver reports the parser's panic
+            raise InvalidSchedule("invalid schedule format: runtime error: slice bounds out of range [:-1]")
+        zone = zone or "UTC"
+        if zone != "Local":
+            if not is_time_zone(zone):
+                raise InvalidSchedule(f"provided bad location {zone}: unknown time zone {zone}")
+            offset = _zone_offset(zone)
         spec = spec.strip()
     if spec.startswith("@every "):
         try:

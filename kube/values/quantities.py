@@ -252,9 +252,7 @@ def _parse(text: str) -> Quantity:
         raise QuantityError(_WRONG_FORMAT)
     if len(text) > _MAX_TEXT_LENGTH:
         raise QuantityError(_WRONG_NUMBER)
-    sign, zeros, whole, point, fraction, suffix = scan_match.groups(default="")
-    if len(suffix) == 1 and suffix in "+-" and not (whole or zeros or point):
-        raise QuantityError(_WRONG_FORMAT)
+    sign, _, whole, point, fraction, suffix = scan_match.groups(default="")
     whole = whole or "0"
     exponent, format_ = _parse_suffix(suffix)
     shifted = whole + fraction

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubeloop.kube.values.cron_schedule import is_time_zone, parse_schedule, schedule_error
+from kubeloop.kube.values.times import LATEST
+from support.comparison.go_numbers import go_numbers
 
 
 @pytest.mark.parametrize(
     "schedule",
-    ["*/5 * * * ?", "0 0 1,15 JAN-mar sun", "@hourly", "@every 1h30m", "CRON_TZ=UTC 0 0 * * *", "59 23 31 12 6"],
+    [
+        "*/5 * * * ?",
+        "0 0 1,15 JAN-mar sun",
+        "@hourly",
+        "@every 1h30m",
+        "CRON_TZ=UTC 0 0 * * *",
+        "59 23 31 12 6",
+        "TZ= @daily",
+        "TZ=Local @daily",
+    ],
 )
 def test_valid_schedule_has_no_error(schedule: str) -> None:
     assert schedule_error(schedule) == ""
@@ -59,6 +72,9 @@ def test_valid_schedule_has_no_error(schedule: str) -> None:
             'failed to parse int from 99999999999999999999: strconv.Atoi: parsing "99999999999999999999": value out of '
             "range",
             id="step beyond int64",
+        ),
+        pytest.param(
+            "TZ=UTC", "invalid schedule format: runtime error: slice bounds out of range [:-1]", id="time zone alone"
         ),
         pytest.param(
             "TZ=Mars/Base * * * * *",
@@ -173,3 +189,36 @@ def test_day_that_a_zone_skips_has_no_times(zone: str):
     """2011-12-30; Kubernetes' parser searches for ever."""
     assert times(f"TZ={zone} 0 12 31 * *", "2011-12-28T00:00:00Z", 1)[0].startswith("2011-12-3")
     assert times(f"TZ={zone} 0 12 30 12 *", "2011-12-28T00:00:00Z", 1)[0].startswith("2012-12-")
+
+
+def test_schedules_with_huge_numbers_have_the_result_of_kubernetes_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as context:
+        context.setenv("TZ", "UTC")
+        time.tzset()
+        for schedule, result in go_numbers("schedule"):
+            error = schedule_error(schedule)
+            if error:
+                assert {"error": error} == result, schedule
+            else:
+                assert [f"{time}Z" for time in times(schedule, result["since"], 2)] == result["next"], schedule
+    time.tzset()
+
+
+@given(
+    st.one_of(st.integers(-(2**63) + 1, 2**63 - 1), st.integers(-(10**12), 10**12)),
+    st.datetimes(timezones=st.just(UTC)),
+)
+def test_interval_of_any_duration_is_whole_seconds_and_at_least_one(nanoseconds: int, moment: datetime) -> None:
+    following = parse_schedule(f"@every {nanoseconds}ns").next_after(moment)
+    assert following is not None
+    seconds = max(1, nanoseconds // 10**9)
+    start = moment.replace(microsecond=0)
+    expected = seconds if seconds < (LATEST - start).total_seconds() else (LATEST - start).total_seconds()
+    assert (following - start).total_seconds() == expected
+
+
+@given(st.one_of(st.integers(2**63, 10**40), st.integers(-(10**40), -(2**63) - 1)))
+def test_interval_beyond_int64_is_refused(nanoseconds: int) -> None:
+    duration = f"{nanoseconds}ns"
+    problem = f'failed to parse duration @every {duration}: time: invalid duration "{duration}"'
+    assert schedule_error(f"@every {duration}") == problem

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeloop.kube.values.quantities import Format, QuantityError, milli_value, parse_quantity, value
+from support.comparison.go_numbers import go_numbers
 
 
 @pytest.mark.parametrize(
@@ -109,3 +110,30 @@ def test_sum_has_format_of_first_nonzero_operand():
     assert (parse_quantity("1Mi") + parse_quantity("1M")).format is Format.BINARY_SI
     assert (parse_quantity("0") + parse_quantity("1Mi")).canonical() == "1Mi"
     assert (parse_quantity("3") * 2).canonical() == "6"
+
+
+def test_quantities_at_the_limits_have_the_result_of_kubernetes() -> None:
+    for text, result in go_numbers("quantity"):
+        if "error" in result:
+            with pytest.raises(QuantityError) as raised:
+                parse_quantity(text)
+            assert str(raised.value) == result["error"], text
+            continue
+        parsed = parse_quantity(text)
+        values = {"milli": parsed.milli_value(), "sign": parsed.sign, "value": parsed.value()}
+        assert {"format": parsed.format.value, "string": str(parsed), **values} == result, text
+
+
+@given(
+    st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-(10**40), 10**40)),
+    st.one_of(
+        st.sampled_from([*SUFFIXES, "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]), st.integers(-300, 300).map("e{}".format)
+    ),
+)
+def test_canonical_form_of_any_number_and_suffix_has_the_same_value(number: int, suffix: str) -> None:
+    parsed = parse_quantity(f"{number}{suffix}")
+    canonical = parsed.canonical()
+    assert parse_quantity(canonical).canonical() == canonical
+    assert -(2**63) <= parsed.value() < 2**63
+    if parsed.format is not Format.DECIMAL_SI:  # has no suffix for 10**21 and more, as in Kubernetes
+        assert parsed.compare(parse_quantity(canonical)) == 0
