@@ -6,10 +6,13 @@ Source: kubernetes pkg/serviceaccount/claims.go, apiserver pkg/authentication/se
 from __future__ import annotations
 
 import hmac
+import re
+from base64 import urlsafe_b64decode
 from collections.abc import Sequence
 from typing import Any
 
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.authentication.legacy_tokens import LEGACY_ISSUER, InvalidToken, check_legacy_token
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
@@ -22,6 +25,31 @@ from kubeloop.kube.validation.field_errors import quoted
 ADMINISTRATOR: JSON = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
 _LEEWAY_SECONDS = 60.0  # allowed clock difference; jwt.DefaultLeeway
 _BOUND_KINDS: tuple[tuple[str, Resource[Any]], ...] = (("secret", SECRETS), ("pod", PODS), ("node", NODES))
+_TOKEN_PROTOCOL = "base64url.bearer.authorization.k8s.io."
+_BASE64_URL = re.compile(r"[\w-]+", re.ASCII)
+
+
+def take_websocket_token(request: Request) -> str:
+    """Remove the token from the WebSocket protocols of a request, and return it as an Authorization header.
+
+    Browsers, which cannot set that header, send the token as a protocol beside the one to speak. Returns "" if there is
+    none. Raises StatusError 401. Source: apiserver pkg/authentication/request/websocket/protocol.go.
+    """
+    offered = request.headers.get("sec-websocket-protocol", "")
+    if _TOKEN_PROTOCOL not in offered or not request.wants_websocket:
+        return ""
+    protocols = [protocol.strip() for protocol in offered.split(",")]
+    others = [protocol for protocol in protocols if not protocol.startswith(_TOKEN_PROTOCOL)]
+    encoded = [protocol.removeprefix(_TOKEN_PROTOCOL) for protocol in protocols if protocol not in others]
+    try:
+        (text,) = encoded
+        if not others or not _BASE64_URL.fullmatch(text):
+            raise ValueError
+        token = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+    except ValueError:
+        raise errors.unauthorized() from None
+    request.headers = {**request.headers, "sec-websocket-protocol": ",".join(others)}
+    return f"Bearer {token}"
 
 
 class Authenticator:

@@ -45,7 +45,7 @@ from kubeloop.devcluster.api.served_resources import (
 )
 from kubeloop.devcluster.api.slow_work import ComputeThread, Handling, Outdated, Suspended, start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
-from kubeloop.devcluster.authentication.authenticator import Authenticator
+from kubeloop.devcluster.authentication.authenticator import Authenticator, take_websocket_token
 from kubeloop.devcluster.authentication.impersonation import impersonated_user
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
@@ -79,7 +79,6 @@ log = logging.getLogger(__name__)
 
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 _ANONYMOUS = {"username": "system:anonymous", "groups": ["system:unauthenticated"]}
-_CREDENTIALS = ("authorization", "impersonate-user")
 _METRICS_API = "/apis/metrics.k8s.io/v1beta1/"
 _WATCH = ("/watch", "/watch/")
 _BARE_WATCH = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch/?")
@@ -358,18 +357,12 @@ class ApiServer:
 
     def _authenticate(self, request: Request) -> None:
         headers = request.headers
-        is_open = request.path.rstrip("/") in _OPEN_PATHS
-        if is_open and headers.keys().isdisjoint(_CREDENTIALS):
+        authorization = headers.get("authorization", "") or take_websocket_token(request)
+        if not authorization and request.path.rstrip("/") in _OPEN_PATHS and "impersonate-user" not in headers:
             request.user = _ANONYMOUS
             return
-        try:
-            user = self._authentication.user(headers.get("authorization", ""), request.warnings)
-        except errors.StatusError:
-            if not is_open:
-                raise
-            request.user = _ANONYMOUS
-        else:
-            request.user = impersonated_user(user, headers)
+        user = self._authentication.user(authorization, request.warnings)
+        request.user = impersonated_user(user, headers)
 
     def _non_resource(self, request: Request) -> Response:
         path = request.path.rstrip("/")

@@ -22,7 +22,7 @@ import msgspec
 
 from kubeloop.kube.user_error import UserError
 from kubeloop.kube.values.durations import duration_seconds, duration_text
-from kubeloop.process.control_plane.controller_table import CONTROLLERS, controller_options
+from kubeloop.process.control_plane.controller_table import CONTROLLERS, ControllerOption, controller_options
 from kubeloop.process.control_plane.service_range import parse_service_range
 
 if TYPE_CHECKING:
@@ -412,9 +412,14 @@ _PARAMETERS: dict[str, dict[str, Any]] = {
     "text": {"type": str},
 }
 
+
+def _parameters(row: ControllerOption) -> dict[str, Any]:
+    return _PARAMETERS[row.kind] if row.maximum is None else {"type": click.IntRange(1, row.maximum)}
+
+
 ControllerOptions = msgspec.defstruct(
     "ControllerOptions",
-    [(row.key, Annotated[Any, option(row.help, **_PARAMETERS[row.kind])], row.default) for row in controller_options()],
+    [(row.key, Annotated[Any, option(row.help, **_parameters(row))], row.default) for row in controller_options()],
     frozen=True,
     namespace={"__doc__": "Options of the controllers, from their table."},
 )

@@ -29,12 +29,14 @@ class ControllerOption(msgspec.Struct, frozen=True):
     """An option of `kubeloop run` and `kubeloop up`, with kube-controller-manager's name and default.
 
     name: without the leading dashes. kind: "count" is an integer from 1, "duration" seconds or a text such as 1m30s.
+    maximum: of a count, None if there is none.
     """
 
     name: str
     default: int | float | str
     help: str
     kind: Literal["count", "integer", "number", "duration", "text"] = "count"
+    maximum: int | None = None
 
     @property
     def key(self) -> str:
@@ -140,18 +142,20 @@ def _evicts_by_devices(obj: ResourceSlice | DeviceTaintRule) -> bool:
     return any(taint.effect == "NoExecute" for device in devices for taint in device.taints)
 
 
-def _concurrency(name: str, default: int, subject: str) -> ControllerOption:
-    return ControllerOption(name, default, f"Number of concurrent {subject}.")
+def _concurrency(name: str, default: int, subject: str, maximum: int | None = None) -> ControllerOption:
+    return ControllerOption(name, default, f"Number of concurrent {subject}.", maximum=maximum)
 
 
 def _options(text: str) -> tuple[ControllerOption, ...]:
-    """Return the options of a text: a line of name, kind and default (none for a text), then help, indented further."""
+    """Return the options of a text: a line of name, kind, default (none for a text) and maximum of a count, if it has
+    one; then help, indented further."""
     options = []
     for lines in re.findall(r"^ {12}\S.*\n(?: {16}.*\n)+", text, re.MULTILINE):
         head, *help_lines = lines.splitlines()
         name, kind, *default = head.split()
         value = float(default[0]) if kind in ("duration", "number") else int(default[0]) if default else ""
-        options.append(ControllerOption(name, value, " ".join(map(str.strip, help_lines)), kind))
+        maximum = int(default[1]) if len(default) > 1 else None
+        options.append(ControllerOption(name, value, " ".join(map(str.strip, help_lines)), kind, maximum))
     return tuple(options)
 
 
@@ -319,10 +323,10 @@ CONTROLLER_TABLE = (
         starts_when=lambda service: bool(service.spec.selector),
         event_component="endpoint-slice-controller",
         concurrency=_concurrency(
-            "concurrent-service-endpoint-syncs", 5, "reconciles of the EndpointSlices of Services"
+            "concurrent-service-endpoint-syncs", 5, "reconciles of the EndpointSlices of Services", 50
         ),
         options=_options("""
-            max-endpoints-per-slice count 100
+            max-endpoints-per-slice count 100 1000
                 Maximum number of endpoints in an EndpointSlice.
             endpointslice-updates-batch-period duration 0.0
                 Time by which EndpointSlices follow changes of pods later, to join several changes in one update.
@@ -335,9 +339,11 @@ CONTROLLER_TABLE = (
         kubernetes_name="endpointslice-mirroring-controller",
         starts_when=_has_own_endpoints,
         event_component="endpoint-slice-mirroring-controller",
-        concurrency=_concurrency("mirroring-concurrent-service-endpoint-syncs", 5, "reconciles of mirrored Endpoints"),
+        concurrency=_concurrency(
+            "mirroring-concurrent-service-endpoint-syncs", 5, "reconciles of mirrored Endpoints", 50
+        ),
         options=_options("""
-            mirroring-max-endpoints-per-subset count 1000
+            mirroring-max-endpoints-per-subset count 1000 1000
                 Maximum number of addresses of a subset that are mirrored to an EndpointSlice.
             mirroring-endpointslice-updates-batch-period duration 0.0
                 Time by which slices follow changes of other writers later, to join several changes in one update.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64encode
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -36,7 +37,45 @@ async def test_request_without_a_valid_token_gets_401(api: InProcessApi, header:
             "code": 401,
         },
     )
-    assert api("GET", "/healthz", **headers)[0] == api("GET", "/version", **headers)[0] == 200
+    assert api("GET", "/healthz", **headers)[0] == api("GET", "/version", **headers)[0] == (401 if header else 200)
+
+
+def websocket(*protocols: str) -> dict[str, str]:
+    """Return the headers of a WebSocket handshake that offers these protocols."""
+    return {
+        "connection": "Upgrade",
+        "upgrade": "websocket",
+        "origin": "http://localhost",
+        "sec_websocket_key": "eHh4eHh4eHh4eHh4eHh4eA==",
+        "sec_websocket_version": "13",
+        "sec_websocket_protocol": ", ".join(protocols),
+    }
+
+
+TOKEN = "base64url.bearer.authorization.k8s.io." + urlsafe_b64encode(b"right").decode().rstrip("=")
+WRONG = "base64url.bearer.authorization.k8s.io." + urlsafe_b64encode(b"wrong").decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    ("protocols", "status"),
+    [
+        pytest.param((TOKEN, "binary.k8s.io"), 101, id="token"),
+        pytest.param(("binary.k8s.io", TOKEN), 101, id="token at the end"),
+        pytest.param((WRONG, "binary.k8s.io"), 401, id="wrong token"),
+        pytest.param((TOKEN,), 401, id="no other protocol"),
+        pytest.param((TOKEN, TOKEN, "binary.k8s.io"), 401, id="two tokens"),
+        pytest.param((f"{TOKEN}=", "binary.k8s.io"), 401, id="padding"),
+        pytest.param(("base64url.bearer.authorization.k8s.io.gICA", "binary.k8s.io"), 401, id="no UTF-8"),
+        pytest.param(("binary.k8s.io",), 401, id="no token"),
+    ],
+)
+async def test_token_in_the_protocols_of_a_websocket(api: InProcessApi, protocols: tuple[str, ...], status: int):
+    response = api.respond("GET", "/api/v1/namespaces?watch=1", **websocket(*protocols))
+    assert response.status == status
+    if status == 101:
+        assert dict(response.headers).get("Sec-WebSocket-Protocol") == "binary.k8s.io"
+    no_upgrade = {"sec_websocket_protocol": ", ".join(protocols)}
+    assert api("GET", "/api/v1/namespaces", **no_upgrade)[0] == 401
 
 
 @pytest.mark.parametrize("header", ["", "Bearer wrong", "Basic cmlnaHQ6", "Bearer ", "Bearer right2", "Bearer é"])
@@ -66,7 +105,8 @@ async def test_only_health_and_version_are_open(api: InProcessApi, header: str):
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
             if api(method, path, {}, **headers)[0] != 401:
                 open_paths.add(path)
-    assert {path.rstrip("/") for path in open_paths} == {"/healthz", "/livez", "/readyz", "/version"}
+    open_to_all = set() if header else {"/healthz", "/livez", "/readyz", "/version"}
+    assert {path.rstrip("/") for path in open_paths} == open_to_all
     assert len(paths) > 400
 
 

@@ -194,3 +194,18 @@ def test_documented_defaults_are_those_of_the_options():
     assert documented_defaults() == expected
     behaviour = {"start_delay", "start_spread", "stop_delay", "job_duration", "probe_delays", "missing_images"}
     assert behaviour <= expected.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "maximum"),
+    [
+        ("max-endpoints-per-slice", 1000),
+        ("mirroring-max-endpoints-per-subset", 1000),
+        ("concurrent-service-endpoint-syncs", 50),
+        ("mirroring-concurrent-service-endpoint-syncs", 50),
+    ],
+)
+def test_count_above_the_maximum_of_kube_controller_manager_is_refused(name: str, maximum: int):
+    result = CliRunner().invoke(commands, ["run", f"--{name}={maximum + 1}"])
+    assert result.exit_code == 2
+    assert f"{maximum + 1} is not in the range 1<=x<={maximum}" in str(result.output or result.exception)
