@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import math
+import re
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -71,8 +73,13 @@ def yaml_errors() -> Iterator[None]:
 
 
 def write(value: Any, *, sort_keys: bool = True) -> str:
-    """Write JSON as YAML. Strings that Kubernetes or YAML 1.1 would read as another type are quoted."""
-    written: str = yaml.dump(value, Dumper=_Writer, default_flow_style=False, sort_keys=sort_keys, allow_unicode=True)
+    """Write JSON as YAML in the style of kubectl.
+
+    Strings that Kubernetes or YAML 1.1 would read as another type are in double quotes, those of several lines literal,
+    and numbers in keys are in numeric order: k2 precedes k10.
+    """
+    value = _in_kubectl_order(value) if sort_keys else value
+    written: str = yaml.dump(value, Dumper=_Writer, default_flow_style=False, sort_keys=False, allow_unicode=True)
     return written.removesuffix("...\n")  # PyYAML's end of a document that is a plain scalar
 
 
@@ -304,3 +311,42 @@ class _Writer(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+    def represent_text(self, text: str) -> yaml.Node:
+        style = None
+        if "\n" in text:
+            style = "|"
+        elif not text or self.resolve(yaml.ScalarNode, text, (True, False)) != _TEXT:
+            style = '"'
+        node: yaml.Node = self.represent_scalar(_TEXT, text, style)
+        return node
+
+
+_TEXT = f"{_TAG}str"
+_Writer.add_representer(str, _Writer.represent_text)
+
+
+def _in_kubectl_order(value: Any) -> Any:
+    """Return a value with sorted keys."""
+    if isinstance(value, dict):
+        return {key: _in_kubectl_order(value[key]) for key in sorted(value, key=_BY_NUMBERS)}
+    return [*map(_in_kubectl_order, value)] if isinstance(value, list) else value
+
+
+def _compare_keys(one: str, other: str) -> int:
+    """Compare letter by letter; numbers by their value, and before letters. Source: keyList.Less of go.yaml.in/yaml."""
+    at = next((at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), None)
+    if at is None:
+        return len(one) - len(other)
+    left, right = one[at], other[at]
+    if left.isalpha() or right.isalpha():
+        return ord(left) - ord(right) if left.isalpha() and right.isalpha() else left.isalpha() - right.isalpha()
+    digits = _DIGITS.search(one[:at]) if "0" in (left, right) else None
+    prefix = "1" if digits is not None and digits[0].strip("0") else ""
+    runs = [_DIGITS_FIRST.match(text, at)[0] for text in (one, other)]  # type: ignore[index]
+    numbers = [int(f"{prefix}{run}" or "0") for run in runs]
+    return numbers[0] - numbers[1] or len(runs[0]) - len(runs[1]) or ord(left) - ord(right)
+
+
+_DIGITS, _DIGITS_FIRST = re.compile(r"[0-9]*\Z"), re.compile("[0-9]*")
+_BY_NUMBERS = functools.cmp_to_key(_compare_keys)

@@ -104,3 +104,35 @@ def test_python_parser_reads_the_same(monkeypatch: pytest.MonkeyPatch):
         [{"a": [True, 1000], "b": [True, 1000]}, {"c": 15}],
         [],
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("", '""'),
+        ("true", '"true"'),
+        ("y", '"y"'),
+        ("012", '"012"'),
+        ("12:30", '"12:30"'),
+        ("2026-01-01", '"2026-01-01"'),
+        ("~", '"~"'),
+        ("a", "a"),
+        ("it's", "it's"),
+        ("- a", "'- a'"),
+        ("a: b", "'a: b'"),
+        ("a ", "'a '"),
+        ("a\tb", '"a\\tb"'),
+        ("a\nb\n", "|\n  a\n  b"),
+        ("a\nb", "|-\n  a\n  b"),
+        ("a\n\n b", "|-\n  a\n\n   b"),
+    ],
+)
+def test_text_is_written_in_the_style_of_kubectl(text: str, written: str):
+    assert write({"k": text}) == f"k: {written}\n"
+    assert read_first(write({"k": text}))[0] == {"k": text}
+
+
+def test_keys_are_written_in_the_order_of_kubectl():
+    keys = ["k2", "k10", "k010", "a", "B", "k1.b", "k", "1", "10", "2", "a-b", "a.b", "ab", "k100", "k02"]
+    expected = ["1", "2", "10", "B", "a", "a-b", "a.b", "ab", "k", "k1.b", "k2", "k02", "k10", "k010", "k100"]
+    assert [line.split(":")[0].strip('"') for line in write(dict.fromkeys(keys, 0)).splitlines()] == expected
