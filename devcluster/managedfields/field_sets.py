@@ -302,7 +302,11 @@ _MAX_CACHED_SET_BYTES = 4096
 
 
 def _sorted_new_fields(fields: Fields) -> Fields:
-    """Return the set in order. Equal small sets are one object, never changed in place: pods often have equal sets."""
+    """Return the set in order. Equal small subsets are one object, never changed in place: that of the spec, often."""
+    return {name: inner and _shared(inner) for name, inner in sorted(fields.items())}
+
+
+def _shared(fields: Fields) -> Fields:
     encoded = msgspec.json.encode(fields)
     return _sorted_encoded(encoded) if len(encoded) <= _MAX_CACHED_SET_BYTES else sorted_fields(fields)
 
