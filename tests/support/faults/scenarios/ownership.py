@@ -64,14 +64,13 @@ class _DependentsFirst:
 class _OnlyGarbage:
     """A ConfigMap is deleted only after its owners."""
 
-    def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
+    def __init__(self, cluster: Cluster, _plan: FaultPlan) -> None:
         self._cluster = cluster
-        self._checks = not plan.of_kind("delete-object", "replace-object")
         cluster.store.subscribe(CONFIG_MAPS, self._on_config_map)
 
     def _on_config_map(self, change: Change) -> None:
         obj = change.now.object
-        if change.type != "DELETED" or name_of(obj) == "owner" or not self._checks:
+        if change.type != "DELETED" or name_of(obj) == "owner":
             return
         uids = {uid_of(other) for other in self._cluster.all(CONFIG_MAPS)}
         living = [owner["name"] for owner in obj["metadata"].get("ownerReferences", ()) if owner["uid"] in uids]
