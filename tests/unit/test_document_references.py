@@ -205,6 +205,7 @@ def test_named_functions_and_classes_exist(page: Path):
 
 
 FOREIGN_NAMES = {
+    "PodFeatureUnsupported",  # a reason of kubelets that simulated ones never give
     "DefaultPodTopologySpread",  # a feature gate of v1.20
     "NodeAdd",  # the event NodeAdd, composed of kind and action
     "OutOfcpu",  # composed of the resource's name
