@@ -92,3 +92,9 @@ def test_pod_of_missing_node_has_no_endpoint_unless_published_early():
     assert [group.endpoints for group in desired.groups.values()] == [{}]
     published = desired_endpoints(service(publishNotReadyAddresses=True), [pod()], {}.get, "IPv4")
     assert [len(group.endpoints) for group in published.groups.values()] == [1]
+
+
+@pytest.mark.parametrize(("field", "member"), [({}, {}), ({"appProtocol": "h2c"}, {"appProtocol": "h2c"})])
+def test_port_has_the_app_protocol_of_the_service(field, member):
+    web = service(ports=[{"name": "http", "protocol": "TCP", "port": 80, "targetPort": 80, **field}])
+    assert endpoint_ports(web, pod()) == [{"name": "http", "protocol": "TCP", "port": 80, **member}]

@@ -106,3 +106,22 @@ def test_every_pod_is_counted_once_whatever_finalizers_remain():
     half = count_released(plan.status, {"uid-p0", "uid-p1"})
     assert half.succeeded == 2
     assert count_released(replace(half), ()).succeeded == 4
+
+
+@pytest.mark.parametrize(
+    ("completed", "index", "indexes"),
+    [
+        pytest.param("", 8, "8", id="last index"),
+        pytest.param("", 9, "", id="index beyond completions"),
+        pytest.param("1", 1, "1", id="index counted before"),
+        pytest.param("", None, "", id="without index"),
+    ],
+)
+def test_success_counts_for_a_valid_new_index(completed, index, indexes):
+    status = {"completedIndexes": completed, "succeeded": len(completed)}
+    job = new_job(completionMode="Indexed", completions=9, status=status)
+    plan = track(job, new_pod("a", "Succeeded", index=index))
+    assert released(plan) == ["a"]
+    assert plan.status.completed_indexes or indexes == ""
+    assert plan.status.succeeded == (1 if indexes else 0)
+    assert uncounted(plan) == ((), ())

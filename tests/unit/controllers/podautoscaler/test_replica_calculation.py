@@ -232,3 +232,11 @@ def test_value_per_pod_proposal(current, usage, proposal):
 def test_cpu_sample_of_a_pod_of_unknown_state_does_not_count(status):
     unknown = convert(Pod, {"metadata": {"name": "a"}, "status": {"phase": "Running", **status}})
     assert group_pods([unknown], {"a": metric()}, "cpu", RULES, NOW).unready == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "included"),
+    [(0.5, True), (0.499, False), (1.0, True), (1.25, True), (1.251, False)],
+)
+def test_tolerances_include_their_limits(ratio, included):
+    assert Tolerances(down=0.5, up=0.25).include(ratio) is included

@@ -82,3 +82,16 @@ def test_number_of_cached_sums_follows_the_existing_classes(
     for key in range(10):
         counts.weighted(key, int)
     assert [*counts._sums] == [*range(10 - cached, 10)]
+
+
+@pytest.mark.parametrize(("rows", "changed"), [(64, 64), (65, 16), (65, 17), (200, 200)])
+def test_sum_is_right_whatever_the_number_of_changed_rows(rows: int, changed: int) -> None:
+    counts: ClassCounts[str] = ClassCounts(ChangedRows(changed))
+    counts.reorder([-1] * rows)
+    for row in range(rows):
+        counts.set_row(row, {"a": 1})
+    assert counts.weighted("cached", lambda pod_class: 2).tolist() == [2] * rows
+    for row in range(changed):
+        counts.set_row(row, {"a": row, "b": 1} if row else {})
+    expected = [0, *(2 * row + 2 for row in range(1, changed)), *([2] * (rows - changed))]
+    assert counts.weighted("cached", lambda pod_class: 2).tolist() == expected

@@ -356,3 +356,65 @@ def test_search_in_a_thread_reads_the_usage_of_its_start(in_thread):
     search = NodeSearch([entry], devices.pools.pools("a", {}), "a", {}, settings, in_thread=in_thread)
     devices.apply(claim("used", status=allocated(("a", "d"))))
     assert (search.run() is not None) is in_thread
+
+
+def firsts(*counts: int) -> dict[str, Any]:
+    return {"name": "r", "firstAvailable": [alternative(f"a{number}", count=number) for number in counts]}
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected"),
+    [
+        pytest.param([claim("c", firsts(33, 2))], 2, id="alternative beyond the limit is skipped"),
+        pytest.param([claim("c", request("x", count=30), firsts(3, 2))], 32, id="together beyond the limit: skipped"),
+        pytest.param([claim("c", request("x", count=31), firsts(3, 2, 1))], 32, id="third alternative"),
+        pytest.param([claim("c", request(count=32)), claim("d", request(count=8))], 40, id="the limit is per claim"),
+    ],
+)
+def test_limit_of_32_devices_per_claim(claims, expected):
+    devices = FilledDevices(device_class(), device_slice("a", *gpus(40)))
+    assert len(chosen(allocate(devices, *claims))) == expected
+
+
+def test_smallest_alternatives_beyond_the_limit_are_an_error():
+    devices = FilledDevices(device_class(), device_slice("a", *gpus(40)))
+    with pytest.raises(AllocationError, match="number of requested devices 33 exceeds the claim limit of 32"):
+        allocate(devices, claim("c", request("x", count=31), firsts(33, 2)))
+
+
+@pytest.mark.parametrize(
+    ("counters", "used", "expected"),
+    [
+        pytest.param({"memory": "40Gi"}, [], ["r: a/half"], id="just enough"),
+        pytest.param({"memory": "40Gi", "slices": "0"}, [], ["r: a/half"], id="counter of 0 that is not consumed"),
+        pytest.param({"memory": "39Gi"}, [], None, id="too little"),
+        pytest.param({"memory": "80Gi"}, ["other"], ["r: a/half"], id="beside another device"),
+        pytest.param({"memory": "79Gi"}, ["other"], None, id="the other device has consumed too much"),
+    ],
+)
+def test_device_consumes_the_counters_of_its_pool(counters, used, expected):
+    objects = [
+        counter_slice("a", "a", 2, **counters),
+        device_slice(
+            "a",
+            device("half", consumesCounters=consumes(memory="40Gi")),
+            device("other", consumesCounters=consumes(memory="40Gi"), attributes={"model": "h100"}),
+            count=2,
+        ),
+        *(claim(f"of-{name}", status=allocated(("a", name))) for name in used),
+    ]
+    half = claim("c", request("r", "gpu", "!('model' in device.attributes['gpu.example.com'])"))
+    assert chosen(allocate(FilledDevices(device_class(), *objects), half)) == expected
+
+
+@pytest.mark.parametrize(("amount", "expected"), [("5Gi", ["r: a/nic", "r: a/nic"]), ("6Gi", None)])
+def test_shared_device_consumes_counters_once(amount, expected):
+    shared = device(
+        "nic",
+        allowMultipleAllocations=True,
+        capacity={"bandwidth": SHARED_POLICY},
+        consumesCounters=consumes(memory="40Gi"),
+    )
+    objects = [counter_slice("a", "a", 2, memory="40Gi"), device_slice("a", shared, count=2)]
+    claims = [claim(name, request(**bandwidth(amount))) for name in ("c1", "c2")]
+    assert chosen(allocate(FilledDevices(device_class(), *objects), *claims)) == expected

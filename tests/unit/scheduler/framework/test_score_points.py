@@ -8,7 +8,7 @@ import pytest
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
-from kubeloop.scheduler.framework.score_points import ScorePoints
+from kubeloop.scheduler.framework.score_points import ScorePoints, _check_range
 from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
 
 
@@ -40,3 +40,28 @@ def test_failing_plugin_is_named_in_the_error(monkeypatch):
     with pytest.raises(SchedulingError, match=f'running PreScore plugin "{plugin.name}"') as raised:
         scores.run_pre_score(CycleState(), PodInfo(make_pod("web")), nodes.snapshot, nodes.snapshot.all_rows)
     assert raised.value.plugin == plugin.name
+
+
+FEW, MANY = [100, 0], [100, 0] * 50
+
+
+@pytest.mark.parametrize(
+    ("scores", "wrong"),
+    [
+        pytest.param(FEW, None, id="limits"),
+        pytest.param([*FEW, 101, 102], 101, id="above: the first is named"),
+        pytest.param([*FEW, -1], -1, id="below"),
+        pytest.param(MANY, None, id="limits, many nodes"),
+        pytest.param([*MANY, 101], 101, id="above, many nodes"),
+        pytest.param([*MANY, -1], -1, id="below, many nodes"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_scores_are_between_0_and_100(scores, wrong, dtype):
+    plugin = type("Mine", (), {"name": "Mine"})()
+    if wrong is None:
+        _check_range(plugin, np.array(scores, dtype))
+        return
+    message = rf'plugin "Mine" returns an invalid score {wrong}, it should in the range of \[0, 100\]'
+    with pytest.raises(SchedulingError, match=message):
+        _check_range(plugin, np.array(scores, dtype))

@@ -14,6 +14,9 @@ from kubeloop.scheduler.plugins.node_resources.scoring import (
     ResourceAllocations,
     _mean_down_rows,
     _percent,
+    balance,
+    balance_gained,
+    balance_of_node,
     score_by_percent,
 )
 
@@ -56,3 +59,38 @@ def test_scores_beyond_the_points_of_a_shape_are_those_of_its_ends() -> None:
     shape = [UtilizationShapePoint(utilization, score) for utilization, score in ((20, 1), (40, 5), (60, 3))]
     scores = score_by_percent(shape)
     assert [scores[percent] for percent in (0, 20, 30, 40, 60, 61, 100)] == [10, 10, 30, 50, 30, 30, 30]
+
+
+@pytest.mark.parametrize(
+    ("requested", "allocatable", "score"),
+    [
+        pytest.param([1, 1], [4, 4], 100, id="equal shares"),
+        pytest.param([4, 0], [4, 4], 50, id="full and empty"),
+        pytest.param([8, 4], [4, 4], 100, id="an overcommitted resource counts as full"),
+        pytest.param([3, 1], [4, 4], 75, id="half of the difference"),
+        pytest.param([4, 2], [0, 4], 100, id="a resource that the node lacks does not count"),
+        pytest.param([0, 3, 3], [4, 4, 4], 64, id="three resources: standard deviation"),
+        pytest.param([2, 1, 9], [4, 4, 0], 87, id="two of three resources"),
+    ],
+)
+def test_balance_of_resources(requested: list[int], allocatable: list[int], score: int) -> None:
+    assert balance_of_node(requested, allocatable) == score
+    columns = (np.array([[value, value] for value in values], np.int64) for values in (requested, allocatable))
+    assert balance(*columns).tolist() == [score, score]
+
+
+@pytest.mark.parametrize(("before", "after", "score"), [(50, 50, 75), (0, 100, 125), (100, 0, 25), (50, 51, 75)])
+def test_gained_balance(before: int, after: int, score: int) -> None:
+    assert balance_gained(before, after) == score
+
+
+def test_allocations_follow_the_resources_of_the_configuration(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("a", allocatable={"cpu": "4", "memory": "1Gi"})], [pod("p", "a", cpu="1")])
+    info = cluster.snapshot.node_infos[0]
+    names = ("example.com/absent", "memory", "cpu")
+    specs = [ResourceSpec(name, 1) for name in names]
+    requests = {"cpu": 500, "memory": 1 << 20}
+    requested = ResourceAllocations(specs, use_requested=True).of_node(requests, info)
+    assert requested == [(0, 0, 0), (0, 1 << 20, 1 << 30), (1000, 1500, 4000)]
+    non_zero = ResourceAllocations(specs, use_requested=False).of_node(requests, info)
+    assert non_zero == [(0, 0, 0), (200 << 20, 201 << 20, 1 << 30), (1000, 1500, 4000)]
