@@ -122,3 +122,17 @@ def test_new_pods_count_as_available_after_min_ready_seconds():
     states = [state("a", old("a")), state("b", pod("b", ready_seconds=5))]
     assert plan(*states, revision=Revision("new", None, 10)) == ([], [])
     assert plan(*states, revision=Revision("new", None, 5)) == ([], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("strategy", "surges"),
+    [
+        pytest.param(rolling_update(maxSurge=1, maxUnavailable=0), True, id="surge"),
+        pytest.param({"updateStrategy": {"type": "RollingUpdate"}}, False, id="rolling update without limits"),
+        pytest.param(
+            {"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"maxSurge": 1}}}, False, id="limits of OnDelete"
+        ),
+    ],
+)
+def test_surge_needs_a_rolling_update(strategy, surges):
+    assert allows_surge(daemon_set(**strategy)) is surges

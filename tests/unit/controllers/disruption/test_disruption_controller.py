@@ -12,6 +12,7 @@ from msgspec import structs
 
 from kubeloop.controllers.disruption.disruption_controller import DisruptionController
 from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.objects.api_types import Pod, PodDisruptionBudget, convert
 from kubeloop.kube.objects.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
 from support.apiserver.fake_apiserver import FakeApiServer
 from support.apiserver.faulty_transport import SentRequest, injected_error
@@ -296,3 +297,26 @@ async def test_unchanged_status_is_not_written():
         cluster.store.update(PODS, cluster.store.get(PODS, "default", "web-0"))
         await asyncio.sleep(10)
         assert cluster.store.revision == revision + 1
+
+
+async def test_deleted_budget_selects_no_pods():
+    controller = DisruptionController(FakeApiServer().context)
+    budgets = [
+        convert(
+            PodDisruptionBudget,
+            {
+                "metadata": {"name": name, "namespace": "ns"},
+                "spec": {"selector": {"matchLabels": {"app": "web"}}},
+            },
+        )
+        for name in ("a", "b")
+    ]
+    pod = convert(Pod, {"metadata": {"name": "p", "namespace": "ns", "labels": {"app": "web"}}})
+    for budget in budgets:
+        controller.on_budget(budget)
+    assert controller._enqueue_budgets(pod) == ["a", "b"]
+    controller.on_budget_delete(budgets[0])
+    assert controller._enqueue_budgets(pod) == ["b"]
+    controller.on_budget_delete(budgets[1])
+    assert controller._enqueue_budgets(pod) == []
+    assert controller._selectors == {}, "no entry remains of a namespace without budgets"

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
+from datetime import UTC, datetime
 
 import pytest
 
 from kubeloop.controllers.job.job_controller import JobController
+from kubeloop.controllers.job.job_sync import BATCH_SECONDS
+from kubeloop.devcluster.api import errors
+from kubeloop.kube.errors import Forbidden
+from kubeloop.kube.objects.api_types import Job, convert
 from kubeloop.kube.objects.resources import JOBS, PODS
 from support.apiserver.faulty_transport import SentRequest, WatchFault
+from support.comparison import replay_server
 from support.objects.job_pods import TestedJob
+from support.simulation.set_clock import SetClock
 
 pytestmark = pytest.mark.virtual_time
 
@@ -372,3 +380,57 @@ async def test_job_created_again_is_not_delayed_by_expectations_of_the_former(jo
     transport.compacted_version = job.server.store.revision  # the relist shows a Job with another UID
     await asyncio.sleep(SYNCED)
     assert len(job.pods) == 2
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+def job_version(uid: str = "u", *, generation: int = 1, version: str = "1", finished: bool = False) -> Job:
+    metadata = {"name": "job", "namespace": "ns", "uid": uid, "generation": generation, "resourceVersion": version}
+    conditions = [{"type": "Complete", "status": "True"}] if finished else []
+    return convert(Job, {"kind": "Job", "metadata": metadata, "status": {"conditions": conditions}})
+
+
+@pytest.mark.parametrize(
+    ("verb", "job", "calls"),
+    [
+        pytest.param("DELETED", job_version(), ["ns/job"], id="deleted"),
+        pytest.param("MODIFIED", job_version(generation=2, version="2"), ["ns/job"], id="new spec"),
+        pytest.param("MODIFIED", job_version(version="2"), [("ns/job", BATCH_SECONDS)], id="new status: later"),
+        pytest.param("MODIFIED", job_version(version="2", finished=True), ["ns/job"], id="finished"),
+    ],
+)
+async def test_job_event_enqueues_the_job(verb, job, calls):
+    queue = replay_server.RecordingQueue()
+    api = replay_server.ReplayServer({"state": {}})
+    context = replay_server.replay_context(api, SetClock(datetime(2026, 1, 1, tzinfo=UTC)), queue)
+    controller = JobController(context)
+    jobs = context.informers.informer(JOBS)
+    jobs.apply("ADDED", job_version(), 0)
+    assert [call["key"] for call in queue.calls] == ["ns/job"]
+    controller._records.expectations.expect_creations("ns/job", 1)
+    queue.calls.clear()
+    jobs.apply(verb, job, 0)
+    added = [(call["key"], call["after_seconds"]) if "after_seconds" in call else call["key"] for call in queue.calls]
+    assert added == calls
+    assert controller._records.expectations.met("ns/job") is (verb == "DELETED")
+
+
+@pytest.mark.parametrize(("refused", "met"), [(False, False), (True, True)])
+async def test_creations_are_expected_unless_they_fail(fake_apiserver, refused, met):
+    """The events of created Pods are not delivered here."""
+    controller = JobController(fake_apiserver.context)
+    if refused:
+        fake_apiserver.transport.reject = lambda method, path: (
+            errors.forbidden(PODS, "", "no") if method == "POST" and path.endswith("/pods") else None
+        )
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "app:1"}]}}
+    body = {"metadata": {"name": "job"}, "spec": {"template": template, "parallelism": 3, "completions": 3}}
+    fake_apiserver.api.create(JOBS.path("ns"), body)
+    job = await fake_apiserver.client.get(JOBS, "job", "ns")
+    controller._jobs.put(job.key, job)
+    with pytest.raises(Forbidden) if refused else nullcontext():
+        await controller.reconcile(job.key)
+    assert controller._records.expectations.met(job.key) is met
+    expected = controller._records.expectations._expected[job.key]
+    assert expected.creations == (0 if refused else 3)

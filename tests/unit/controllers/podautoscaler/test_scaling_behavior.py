@@ -161,3 +161,19 @@ def test_limits_of_policies_count_from_the_start_of_their_period():
     policy = rules(("Pods", 4, 60))
     assert scale_up_limit(10, policy, history, NOW) == 12  # 10 - 3 + 1 at the start
     assert scale_down_limit(10, policy, history, NOW) == 4
+
+
+@pytest.mark.parametrize(
+    ("desired", "limited_to"),
+    [
+        pytest.param(14, (14, ""), id="just at the limit of a scale-up"),
+        pytest.param(15, (14, "ScaleUpLimit"), id="above it"),
+        pytest.param(8, (8, ""), id="just at the limit of a scale-down"),
+        pytest.param(7, (8, "ScaleDownLimit"), id="below it"),
+    ],
+)
+def test_limits_of_behavior_are_reported_beyond_them(desired, limited_to):
+    behavior = Behavior(scale_up=rules(("Pods", 4, 60)), scale_down=rules(("Pods", 2, 60)))
+    limit = limited_by_behavior(10, desired, 1, 30, behavior, ScaleHistory(), NOW)
+    reason = limit.reason if limit.reason.endswith("Limit") else ""
+    assert (limit.replicas, reason) == limited_to

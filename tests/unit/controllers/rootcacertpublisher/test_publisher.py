@@ -85,3 +85,13 @@ async def test_syncs_are_counted_by_code(fake_apiserver, publisher):
     values = fake_apiserver.metrics.values("root_ca_cert_publisher_sync_")
     assert values["total,403"] == values["duration_seconds_count,403"] == 1
     assert values["total,200"] == values["duration_seconds_count,200"] > before
+
+
+async def test_namespace_update_restores_a_missing_config_map(fake_apiserver, publisher):
+    await asyncio.sleep(1)
+    publisher._on_config_map = lambda config_map: None  # the event of the deletion is lost
+    fake_apiserver.store.delete(CONFIG_MAPS, "ns", NAME)
+    await asyncio.sleep(1)
+    fake_apiserver.api.succeed("PATCH", NAMESPACES.path(name="ns"), {"metadata": {"labels": {"a": "b"}}})
+    await asyncio.sleep(1)
+    assert published(fake_apiserver)["data"] == {"ca.crt": "PEM"}

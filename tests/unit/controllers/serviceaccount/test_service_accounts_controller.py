@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kubeloop.controllers.serviceaccount.service_accounts_controller import ServiceAccountsController
+from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
 from support.apiserver.fake_apiserver import FakeApiServer
 
@@ -41,3 +42,15 @@ async def test_terminating_namespace_gets_no_account(fake_apiserver, controller)
     await fake_apiserver.client.delete(SERVICE_ACCOUNTS, "default", "ns")
     await asyncio.sleep(60)
     assert accounts(fake_apiserver) == []
+
+
+async def test_refused_account_is_created_by_a_retry(fake_apiserver, controller):
+    fake_apiserver.transport.reject = lambda method, path: (
+        errors.forbidden(SERVICE_ACCOUNTS, "default", "not now") if method == "POST" else None
+    )
+    fake_apiserver.add(NAMESPACES, "new")
+    await asyncio.sleep(1)
+    assert accounts(fake_apiserver) == [("ns", "default")]
+    fake_apiserver.transport.reject = lambda method, path: None
+    await asyncio.sleep(60)
+    assert accounts(fake_apiserver) == [("new", "default"), ("ns", "default")]

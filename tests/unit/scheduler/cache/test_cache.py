@@ -203,3 +203,8 @@ def test_inconsistent_snapshot_is_reported_and_built_anew(caplog):
     new_snapshot = Snapshot()
     cache.update_snapshot(new_snapshot)
     assert content(snapshot) == content(new_snapshot)
+
+
+def test_unknown_node_cannot_be_removed():
+    with pytest.raises(CacheError, match="node n is not found"):
+        Cache(lambda: 0.0).remove_node(convert(Node, {"metadata": {"name": "n"}}))

@@ -125,3 +125,20 @@ def test_update_of_a_resize(field: str, resources: dict[str, Any], computed_agai
     before = PodInfo(pod(resources={"requests": {"cpu": "1"}}))
     updated = before.with_pod(pod(restartCount=1, **resources))
     assert (updated.requests is not before.requests) is computed_again
+
+
+@pytest.mark.parametrize(
+    ("port", "expected"),
+    [
+        pytest.param({"hostPort": 80}, {("0.0.0.0", "TCP", 80)}, id="defaults"),
+        pytest.param({"hostPort": 1, "hostIP": "10.0.0.1", "protocol": "UDP"}, {("10.0.0.1", "UDP", 1)}, id="all set"),
+        pytest.param({"hostPort": 0, "containerPort": 80}, set(), id="no host port"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_host_ports_of_a_pod(kind, port, expected):
+    container = {"name": "c", "ports": [port], **({"restartPolicy": "Always"} if kind == "initContainers" else {})}
+    spec = {"containers": [{"name": "main"}], kind: [container]}
+    assert set(PodInfo(convert(Pod, {"metadata": {"name": "p"}, "spec": spec})).host_ports) == expected
+    ordinary = {"containers": [{"name": "main"}], "initContainers": [{"name": "c", "ports": [port]}]}
+    assert not PodInfo(convert(Pod, {"metadata": {"name": "p"}, "spec": ordinary})).host_ports

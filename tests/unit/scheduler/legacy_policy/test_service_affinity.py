@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
-from kubeloop.kube.objects.api_types import Service, convert
+from kubeloop.kube.objects.api_types import ObjectMeta, Service, convert
 from kubeloop.kube.objects.resources import SERVICES
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
@@ -114,3 +115,33 @@ async def test_scores_are_the_mean_over_the_labels(plugin_cluster, node, pod):
     # Two of three pods are in zone x and rack 1, one in zone y.
     assert normalized["web"] == {"a": 33, "b": 66, "c": 33}
     assert normalized["other"] == {"a": 100, "b": 100, "c": 50}  # no service; c has no rack
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "passes"),
+    [
+        pytest.param({}, {"zone": "a"}, True, id="zone of the first pod"),
+        pytest.param({}, {"zone": "a", "rack": "1"}, True, id="with other labels"),
+        pytest.param({}, {"zone": "b"}, False, id="another zone"),
+        pytest.param({"zone": "b"}, {"zone": "b"}, True, id="zone of the node selector"),
+        pytest.param({"zone": "b"}, {"zone": "a"}, False, id="not that of the node selector"),
+    ],
+)
+def test_node_has_the_labels_of_the_first_pods_node(selector, labels, passes, plugin_cluster, node, pod):
+    existing = pod("existing", "a", labels={"app": "web"})
+    target = structs.replace(node("t"), metadata=ObjectMeta(name="t", labels=labels))
+    cluster = plugin_cluster([node("a", labels={"zone": "a"}), target], [existing])
+    selected = {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"app": "web"}}}
+    cluster.put("services", convert(Service, selected))
+    plugin = ServiceAffinity(ServiceAffinityArgs(affinity_labels=("zone",)), cluster)
+    new, state = PodInfo(pod("new", labels={"app": "web"}, nodeSelector=selector)), CycleState()
+    plugin.pre_filter(state, new, cluster.snapshot)
+    info = cluster.snapshot.get("t")
+    assert (plugin.filter(state, new, info) is None) is passes
+    if not selector:
+        plugin.remove_pod(state, new, PodInfo(existing), cluster.snapshot.get("a"))
+        assert plugin.filter(state, new, info) is None, "no pod is left"
+        plugin.add_pod(state, new, PodInfo(pod("stranger", "a", labels={"app": "db"})), cluster.snapshot.get("a"))
+        assert plugin.filter(state, new, info) is None, "a pod with other labels does not count"
+        plugin.add_pod(state, new, PodInfo(existing), cluster.snapshot.get("a"))
+        assert (plugin.filter(state, new, info) is None) is passes

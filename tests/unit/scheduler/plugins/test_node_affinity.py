@@ -47,3 +47,17 @@ def test_pod_is_tried_again_after_a_node_begins_to_match(plugin_cluster: Any, no
         assert [hint(incoming, *nodes) for nodes in ((matching, None), (None, before), (matching, matching))] == [
             Hint.SKIP
         ] * 3
+
+
+def test_scores_of_many_nodes_are_the_sums_of_matching_weights(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node(f"n{index}", labels={"zone": "ab"[index % 2]}) for index in range(200)])
+    preferred = [
+        {"weight": weight, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": values}]}}
+        for weight, values in ((7, ["a"]), (20, ["a", "b"]))
+    ]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    plugin = NodeAffinityPlugin(plugin_args.NodeAffinityArgs(), cluster)
+    new, state, snapshot = PodInfo(pod("new", affinity=affinity)), CycleState(), cluster.snapshot
+    assert plugin.pre_score(state, new, snapshot, snapshot.all_rows) is None
+    scores = plugin.score_rows(state, new, snapshot, snapshot.all_rows).tolist()
+    assert scores == [27 if int(info.name[1:]) % 2 == 0 else 20 for info in snapshot.node_infos]

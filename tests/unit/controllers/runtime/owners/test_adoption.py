@@ -206,3 +206,11 @@ async def test_claim_cached_adopts_by_patches_and_reports_the_responses(fake_api
     )
     assert [pod.metadata.name for pod in claimed] == ["orphan"]
     assert written == [("orphan", True, Claim.ADOPT)]
+
+
+async def test_refused_adoption_is_an_error_of_its_object():
+    refusal = Conflict(Status(message="the object changed"))
+    errors, patches, _ = await claim([pod("a"), pod("b")], replica_set(), {"a": refusal})
+    assert errors.errors == (refusal,)
+    assert [obj.metadata.name for obj in errors.claimed] == ["b"]
+    assert list(patches) == ["a", "b"]
