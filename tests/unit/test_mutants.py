@@ -146,7 +146,7 @@ def test_tests_that_cannot_be_run_are_an_error(passes):
 
 def test_table_counts_killed_and_listed_mutants_per_folder(tmp_path, monkeypatch):
     listed = tmp_path / "listed.txt"
-    listed.write_text("# comment\na/y.py | x | y | reason\n")
+    listed.write_text("# comment\na/y.py || x || y || reason\n")
     monkeypatch.setattr(mutants, "LISTED", listed)
     results = [
         Result(Mutant("a/x.py", 0, 1, ""), "x", "y", True, 1, 1.0),

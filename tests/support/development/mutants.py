@@ -17,7 +17,7 @@ Prints every mutant with its difference, and a table per folder. Exit code 1: le
 
 Survivors that are equivalent to the original, or that no test is meant to notice, stand in
 tests/support/development/surviving_mutants.txt, one per line: file, original line, mutated line and reason, separated
-by " | ". They count as killed. An entry that is no longer true has no effect.
+by " || ". They count as killed. An entry that is no longer true has no effect.
 """
 
 from __future__ import annotations
@@ -494,7 +494,7 @@ def tested(task: tuple[Mutant, str, Sequence[dict[str, float]]]) -> Result:
 def listed_survivors() -> set[tuple[str, str, str]]:
     """Return file, original and mutated line of the survivors with a reason."""
     lines = LISTED.read_text().splitlines() if LISTED.exists() else []
-    return {tuple(line.split(" | ")[:3]) for line in lines if line and not line.startswith("#")}  # type: ignore[misc]
+    return {tuple(line.split(" || ")[:3]) for line in lines if line and not line.startswith("#")}  # type: ignore[misc]
 
 
 def table(results: Sequence[Result], folders: Sequence[str]) -> str:

@@ -202,3 +202,16 @@ async def test_metrics_count_syncs_and_changes(apiserver):
     assert values["endpoints_desired"] == 1
     assert values["syncs,success"] >= values["endpointslices_changed_per_sync_count,Disabled,PreferClose"] >= 2
     assert values["endpoints_added_per_sync_count"] == values["endpoints_removed_per_sync_count"] >= 2
+
+
+async def test_deleted_service_is_forgotten(fake_apiserver, start):
+    controller = EndpointSliceController(structs.replace(fake_apiserver.context, options=default_options()))
+    await start(fake_apiserver.informers, controller)
+    create_service(fake_apiserver)
+    await asyncio.sleep(2)
+    controller._topology._hints["ns/web"] = {"IPv4", "IPv6"}
+    assert "ns/web" in controller._trigger_times._times
+    fake_apiserver.delete(SERVICES, "web")
+    await asyncio.sleep(2)
+    assert controller._trigger_times._times == {}
+    assert controller._topology._hints == {}

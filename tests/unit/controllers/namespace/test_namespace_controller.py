@@ -11,6 +11,7 @@ import pytest
 
 from kubeloop.controllers.namespace.namespace_controller import NamespaceController
 from kubeloop.devcluster.api import errors
+from kubeloop.kube.objects.api_types import Namespace, Pod, convert
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS
 from support.apiserver.fake_apiserver import WIDGETS
 from support.apiserver.faulty_transport import SentRequest
@@ -257,3 +258,24 @@ async def test_content_that_remains_is_logged_without_traceback(apiserver, caplo
     await asyncio.sleep(6)
     records = [record for record in caplog.records if "unexpected items still remain" in record.getMessage()]
     assert {(record.levelname, record.exc_info) for record in records} == {("WARNING", None)}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "others", "keys"),
+    [
+        pytest.param({"deletionTimestamp": "2026-01-01T00:00:00Z"}, [], ["ns"], id="last pod"),
+        pytest.param({"deletionTimestamp": "2026-01-01T00:00:00Z"}, ["q"], [], id="another pod remains"),
+        pytest.param({}, [], [], id="active namespace"),
+        pytest.param(None, [], [], id="unknown namespace"),
+    ],
+)
+async def test_deleted_pod_enqueues_its_terminating_namespace(fake_apiserver, namespace, others, keys):
+    controller = NamespaceController(fake_apiserver.context)
+    if namespace is not None:
+        stored = convert(Namespace, {"metadata": {"name": "ns", **namespace}})
+        fake_apiserver.informers.informer(NAMESPACES).store.put("ns", stored)
+    pods = fake_apiserver.informers.informer(PODS)
+    for name in ("p", *others):
+        pods.apply("ADDED", convert(Pod, {"metadata": {"name": name, "namespace": "ns", "uid": name}}), 0)
+    pods.apply("DELETED", convert(Pod, {"metadata": {"name": "p", "namespace": "ns", "uid": "p"}}), 0)
+    assert [controller._queue.take() for _ in range(len(controller._queue))] == keys

@@ -11,6 +11,7 @@ from msgspec import structs
 from kubeloop.controllers.rootcacertpublisher.publisher import RootCACertificatePublisher
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.objects.api_types import Namespace, convert
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES
 from support.apiserver.fake_apiserver import FakeApiServer
 
@@ -87,11 +88,19 @@ async def test_syncs_are_counted_by_code(fake_apiserver, publisher):
     assert values["total,200"] == values["duration_seconds_count,200"] > before
 
 
-async def test_namespace_update_restores_a_missing_config_map(fake_apiserver, publisher):
-    await asyncio.sleep(1)
-    publisher._on_config_map = lambda config_map: None  # the event of the deletion is lost
-    fake_apiserver.store.delete(CONFIG_MAPS, "ns", NAME)
-    await asyncio.sleep(1)
-    fake_apiserver.api.succeed("PATCH", NAMESPACES.path(name="ns"), {"metadata": {"labels": {"a": "b"}}})
-    await asyncio.sleep(1)
-    assert published(fake_apiserver)["data"] == {"ca.crt": "PEM"}
+@pytest.mark.parametrize(
+    ("verb", "phase", "keys"),
+    [
+        pytest.param("ADDED", "Active", ["team"], id="added"),
+        pytest.param("MODIFIED", "Active", ["team"], id="changed"),
+        pytest.param("MODIFIED", "Terminating", [], id="terminating"),
+    ],
+)
+async def test_namespace_event_enqueues_an_active_namespace(fake_apiserver, verb, phase, keys):
+    publisher = RootCACertificatePublisher(fake_apiserver.context)
+    namespaces = fake_apiserver.informers.informer(NAMESPACES)
+    body = {"metadata": {"name": "team", "resourceVersion": "2"}, "status": {"phase": phase}}
+    if verb == "MODIFIED":
+        namespaces.store.put("team", convert(Namespace, {"metadata": {"name": "team", "resourceVersion": "1"}}))
+    namespaces.apply(verb, convert(Namespace, body), 0)
+    assert [publisher._queue.take() for _ in range(len(publisher._queue))] == keys

@@ -140,6 +140,12 @@ def test_document_shows_plugins_and_ignored_resources_as_kube_scheduler():
             id="weight above 32 bits",
         ),
         pytest.param(
+            "profiles: [{plugins: {score: {enabled: [{name: NodeName, weight: -2147483649}]}}}]",
+            "cannot read the scheduler configuration: Expected `int` >= -2147483648 - at "
+            "`profiles[0].plugins.score.enabled[0].weight`",
+            id="weight below 32 bits",
+        ),
+        pytest.param(
             "extenders: [{urlPrefix: http://x, httpTimeout: 5}]",
             "cannot read the scheduler configuration: Expected `str`, got `int` - at `extenders[0].httpTimeout`",
             id="timeout without a unit",

@@ -172,3 +172,21 @@ def test_errors_of_lists():
         matches(f"{ATTRIBUTES}.ready", LISTS)
     with pytest.raises(DeviceSelectorError, match="undeclared reference to 'includes'"):
         matches(f"{ATTRIBUTES}.models.includes('b')", LISTS)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "model"),
+    [
+        pytest.param({"model": {"string": "short"}}, "short", id="without domain"),
+        pytest.param({"gpu.example.com/model": {"string": "full"}}, "full", id="with the driver's domain"),
+        pytest.param(
+            {"model": {"string": "short"}, "gpu.example.com/model": {"string": "full"}},
+            "full",
+            id="the full name first",
+        ),
+    ],
+)
+def test_attribute_of_the_drivers_domain(attributes, model):
+    device = {"name": "d", "attributes": attributes}
+    assert matches(f"device.attributes['gpu.example.com'].model == '{model}'", device)
+    assert not matches("has(device.attributes['vendor.example.com'].model)", device)

@@ -214,3 +214,11 @@ async def test_refused_adoption_is_an_error_of_its_object():
     assert errors.errors == (refusal,)
     assert [obj.metadata.name for obj in errors.claimed] == ["b"]
     assert list(patches) == ["a", "b"]
+
+
+async def test_refused_release_is_an_error_of_its_object():
+    refusal = Conflict(Status(message="the object changed"))
+    errors, patches, reads = await claim([pod("a", app="db", **OURS), pod("b")], replica_set(), {"a": refusal})
+    assert errors.errors == (refusal,)
+    assert [obj.metadata.name for obj in errors.claimed] == ["b"]
+    assert (list(patches), reads) == (["a", "b"], 1)
