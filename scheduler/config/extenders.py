@@ -2,59 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
-from kubeloop.kube.user_error import UserError
 from kubeloop.kube.values.durations import parse_duration_seconds
 from kubeloop.scheduler.config.defaults import DEFAULT_EXTENDER_TIMEOUT_SECONDS
 from kubeloop.scheduler.config.plugin_args import NodeResourcesFitArgs
-from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS, ManagedResource, Profile
+from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderFields, Profile
 
 
 def extender_configuration(extender: Any) -> ExtenderConfiguration:
-    """Return the configuration of an extender of either kind of document; both have the same fields."""
-    tls = extender.tls_config
-    return ExtenderConfiguration(
-        url_prefix=extender.url_prefix,
-        filter_verb=extender.filter_verb,
-        preempt_verb=extender.preempt_verb,
-        prioritize_verb=extender.prioritize_verb,
-        weight=extender.weight,
-        bind_verb=extender.bind_verb,
-        enable_https=extender.enable_https,
-        tls=None
-        if tls is None
-        else ExtenderTLS(
-            insecure=tls.insecure,
-            server_name=tls.server_name,
-            cert_file=tls.cert_file,
-            key_file=tls.key_file,
-            ca_file=tls.ca_file,
-            cert_data=_base64(tls.cert_data, "certData"),
-            key_data=_base64(tls.key_data, "keyData"),
-            ca_data=_base64(tls.ca_data, "caData"),
-        ),
-        http_timeout_seconds=http_timeout_seconds(extender.http_timeout),
-        node_cache_capable=extender.node_cache_capable,
-        managed_resources=tuple(
-            ManagedResource(resource.name, resource.ignored_by_scheduler) for resource in extender.managed_resources
-        ),
-        ignorable=extender.ignorable,
-    )
-
-
-def _base64(text: str, field: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError as error:
-        raise UserError(
-            f"tlsConfig.{field} of an extender is not base64: {error}",
-            hint=f"base64 -w0 < FILE, or use {field[:-4]}File",
-        ) from None
+    """Return the configuration of an extender of either kind of document; they add enable_https and http_timeout."""
+    fields = {name: getattr(extender, name) for name in (*ExtenderFields.__struct_fields__, "enable_https")}
+    return ExtenderConfiguration(**fields, http_timeout_seconds=http_timeout_seconds(extender.http_timeout))
 
 
 def http_timeout_seconds(extender: str | int) -> float:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from kubeloop.scheduler.config.strict_decoding import StrictStruct
 
-class PluginRef(msgspec.Struct, frozen=True):
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+
+class PluginRef(StrictStruct, frozen=True):
     """A plugin by name. weight: for scoring; 0 stands for the default of 1."""
 
-    name: str
-    weight: int = 0
+    name: str = ""
+    weight: Int32 = 0
 
 
 class PluginSet(msgspec.Struct, frozen=True):

@@ -13,6 +13,11 @@ from kubeloop.kube.user_error import UserError
 
 T = TypeVar("T")
 
+
+class StrictStruct(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A type of a document."""
+
+
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
 
 

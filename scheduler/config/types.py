@@ -24,6 +24,7 @@ from kubeloop.scheduler.config.defaults import (
     default_plugins,
 )
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
+from kubeloop.scheduler.config.strict_decoding import StrictStruct
 
 EXTENSION_POINTS = (
     "preEnqueue",
@@ -69,8 +70,8 @@ class Profile(msgspec.Struct, frozen=True):
             yield from plugin_set.enabled
 
 
-class ExtenderTLS(msgspec.Struct, frozen=True):
-    """TLS settings for an extender: files, or PEM data in the *_data fields."""
+class ExtenderTLS(StrictStruct, frozen=True):
+    """TLS settings for an extender: files, or PEM data in the *_data fields, base64 in documents."""
 
     insecure: bool = False
     server_name: str = ""
@@ -82,28 +83,33 @@ class ExtenderTLS(msgspec.Struct, frozen=True):
     ca_data: bytes = b""
 
 
-class ManagedResource(msgspec.Struct, frozen=True):
+class ManagedResource(StrictStruct, frozen=True):
     """An extended resource that an extender manages. ignored_by_scheduler: NodeResourcesFit ignores it."""
 
-    name: str
+    name: str = ""
     ignored_by_scheduler: bool = False
 
 
-class ExtenderConfiguration(msgspec.Struct, frozen=True):
-    """An HTTP extender. An empty verb: it does not take part there."""
+class ExtenderFields(StrictStruct, frozen=True):
+    """An HTTP extender as in all kinds of documents. An empty verb: it does not take part there."""
 
-    url_prefix: str
+    url_prefix: str = ""
     filter_verb: str = ""
     preempt_verb: str = ""
     prioritize_verb: str = ""
     weight: int = 0
     bind_verb: str = ""
-    enable_https: bool = False
-    tls: ExtenderTLS | None = None
-    http_timeout_seconds: float = DEFAULT_EXTENDER_TIMEOUT_SECONDS
+    tls_config: ExtenderTLS | None = None
     node_cache_capable: bool = False
     managed_resources: tuple[ManagedResource, ...] = ()
     ignorable: bool = False
+
+
+class ExtenderConfiguration(ExtenderFields, frozen=True):
+    """An HTTP extender."""
+
+    enable_https: bool = msgspec.field(default=False, name="enableHTTPS")
+    http_timeout_seconds: float = DEFAULT_EXTENDER_TIMEOUT_SECONDS
 
 
 class LeaderElectionConfiguration(msgspec.Struct, frozen=True):

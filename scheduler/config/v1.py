@@ -6,10 +6,8 @@ Sources: k8s.io/kube-scheduler/config/v1, pkg/scheduler/apis/config/v1/{defaults
 
 from __future__ import annotations
 
-import base64
-import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -33,11 +31,12 @@ from kubeloop.scheduler.config.extenders import extender_configuration, with_ign
 from kubeloop.scheduler.config.plugin_args import ARGS_TYPES, with_defaults
 from kubeloop.scheduler.config.plugin_config import args_type, decode_plugin_args
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet, merge_plugin_sets
-from kubeloop.scheduler.config.strict_decoding import decode_strictly
+from kubeloop.scheduler.config.strict_decoding import StrictStruct, decode_strictly
 from kubeloop.scheduler.config.types import (
     EXTENSION_POINTS,
     ClientConnectionConfiguration,
     ExtenderConfiguration,
+    ExtenderFields,
     LeaderElectionConfiguration,
     Profile,
     SchedulerConfiguration,
@@ -46,88 +45,41 @@ from kubeloop.scheduler.config.types import (
 from kubeloop.scheduler.config.validation import validate_configuration
 
 KIND = "KubeSchedulerConfiguration"
+_MULTI_POINT = "multiPoint"
 _REMOVED_VERSIONS = ("v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3")
 
 
-class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A type of the document."""
+class _PluginSet(StrictStruct, frozen=True):
+    enabled: tuple[PluginRef, ...] = ()
+    disabled: tuple[PluginRef, ...] = ()
 
 
-Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+_Plugins = msgspec.defstruct(
+    "_Plugins",
+    [(point, _PluginSet, _PluginSet()) for point in (_MULTI_POINT, *EXTENSION_POINTS)],
+    bases=(StrictStruct,),
+    frozen=True,
+)
 
 
-class _Plugin(_Strict, frozen=True):
+class _PluginConfig(StrictStruct, frozen=True):
     name: str = ""
-    weight: Int32 = 0
+    args: dict[str, JSONValue] = msgspec.field(default_factory=dict)
 
 
-class _PluginSet(_Strict, frozen=True):
-    enabled: tuple[_Plugin, ...] = ()
-    disabled: tuple[_Plugin, ...] = ()
-
-
-class _Plugins(_Strict, frozen=True):
-    multi_point: _PluginSet = _PluginSet()
-    pre_enqueue: _PluginSet = _PluginSet()
-    queue_sort: _PluginSet = _PluginSet()
-    pre_filter: _PluginSet = _PluginSet()
-    filter: _PluginSet = _PluginSet()
-    post_filter: _PluginSet = _PluginSet()
-    pre_score: _PluginSet = _PluginSet()
-    score: _PluginSet = _PluginSet()
-    reserve: _PluginSet = _PluginSet()
-    permit: _PluginSet = _PluginSet()
-    pre_bind: _PluginSet = _PluginSet()
-    bind: _PluginSet = _PluginSet()
-    post_bind: _PluginSet = _PluginSet()
-    placement_generate: _PluginSet = _PluginSet()
-    placement_score: _PluginSet = _PluginSet()
-
-
-class _PluginConfig(_Strict, frozen=True):
-    name: str = ""
-    args: dict[str, JSONValue] = {}
-
-
-class _Profile(_Strict, frozen=True):
+class _Profile(StrictStruct, frozen=True):
     scheduler_name: str | None = None
     percentage_of_nodes_to_score: int | None = None
-    plugins: _Plugins = _Plugins()
+    plugins: _Plugins = msgspec.field(default_factory=_Plugins)  # type: ignore[valid-type]
     plugin_config: tuple[_PluginConfig, ...] = ()
 
 
-class _TLSConfig(_Strict, frozen=True):
-    insecure: bool = False
-    server_name: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    ca_file: str = ""
-    cert_data: str = ""
-    key_data: str = ""
-    ca_data: str = ""
-
-
-class _ManagedResource(_Strict, frozen=True):
-    name: str = ""
-    ignored_by_scheduler: bool = False
-
-
-class _Extender(_Strict, frozen=True):
-    url_prefix: str = ""
-    filter_verb: str = ""
-    preempt_verb: str = ""
-    prioritize_verb: str = ""
-    weight: int = 0
-    bind_verb: str = ""
+class _Extender(ExtenderFields, frozen=True):
     enable_https: bool = msgspec.field(default=False, name="enableHTTPS")
-    tls_config: _TLSConfig | None = None
-    http_timeout: str = msgspec.field(default="5s", name="httpTimeout")
-    node_cache_capable: bool = False
-    managed_resources: tuple[_ManagedResource, ...] = ()
-    ignorable: bool = False
+    http_timeout: str = "5s"
 
 
-class _LeaderElection(_Strict, frozen=True):
+class _LeaderElection(StrictStruct, frozen=True):
     leader_elect: bool = True
     lease_duration: str = ""
     renew_deadline: str = ""
@@ -137,7 +89,7 @@ class _LeaderElection(_Strict, frozen=True):
     resource_namespace: str = ""
 
 
-class _ClientConnection(_Strict, frozen=True):
+class _ClientConnection(StrictStruct, frozen=True):
     kubeconfig: str = ""
     accept_content_types: str = ""
     content_type: str = ""
@@ -145,7 +97,7 @@ class _ClientConnection(_Strict, frozen=True):
     burst: int = 0
 
 
-class KubeloopSettings(_Strict, frozen=True):
+class KubeloopSettings(StrictStruct, frozen=True):
     """kubeloop's own settings; see SchedulerConfiguration."""
 
     tie_break: TieBreak = "random"
@@ -155,7 +107,7 @@ class KubeloopSettings(_Strict, frozen=True):
     check_all_filters: bool = False
 
 
-class _Configuration(_Strict, frozen=True):
+class _Configuration(StrictStruct, frozen=True):
     api_version: str
     kind: str
     parallelism: int = DEFAULT_PARALLELISM
@@ -188,7 +140,7 @@ def decode_v1(document: Mapping[str, JSONValue], gates: FeatureGates) -> Schedul
     )
     config = SchedulerConfiguration(
         profiles=profiles,
-        extenders=tuple(extender_configuration(extender) for extender in v1.extenders),
+        extenders=tuple(map(extender_configuration, v1.extenders)),
         percentage_of_nodes_to_score=v1.percentage_of_nodes_to_score,
         pod_initial_backoff_seconds=v1.pod_initial_backoff_seconds,
         pod_max_backoff_seconds=v1.pod_max_backoff_seconds,
@@ -265,10 +217,11 @@ def _profile(v1: _Profile, path: str, gates: FeatureGates, *, alone: bool) -> Pr
     name = v1.scheduler_name
     if name is None:
         name = DEFAULT_SCHEDULER_NAME if alone else ""
-    points = {point: _plugin_set(getattr(v1.plugins, _attribute(point))) for point in EXTENSION_POINTS}
+    points = {point: _plugin_set(getattr(v1.plugins, point)) for point in EXTENSION_POINTS}
+    multi_point = _plugin_set(getattr(v1.plugins, _MULTI_POINT))
     profile = Profile(
         scheduler_name=name,
-        multi_point=merge_plugin_sets(PluginSet(default_plugins(gates)), _plugin_set(v1.plugins.multi_point)),
+        multi_point=merge_plugin_sets(PluginSet(default_plugins(gates)), multi_point),
         points={point: plugin_set for point, plugin_set in points.items() if plugin_set.enabled or plugin_set.disabled},
         percentage_of_nodes_to_score=v1.percentage_of_nodes_to_score,
     )
@@ -286,15 +239,8 @@ def _profile(v1: _Profile, path: str, gates: FeatureGates, *, alone: bool) -> Pr
     return replace(profile, args=default_args(gates) | args)
 
 
-def _attribute(point: str) -> str:
-    return re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", point)
-
-
 def _plugin_set(v1: _PluginSet) -> PluginSet:
-    return PluginSet(
-        tuple(PluginRef(plugin.name, plugin.weight) for plugin in v1.enabled),
-        tuple(plugin.name for plugin in v1.disabled),
-    )
+    return PluginSet(v1.enabled, tuple(plugin.name for plugin in v1.disabled))
 
 
 def _duplicate_plugin_configs(v1: _Configuration) -> list[str]:
@@ -349,12 +295,7 @@ def configuration_document(config: SchedulerConfiguration) -> dict[str, JSONValu
     if config.extenders:
         document["extenders"] = [_extender_document(extender) for extender in config.extenders]
     if config.client_connection is not None:
-        connection = config.client_connection
-        document["clientConnection"] = {
-            "kubeconfig": connection.kubeconfig,
-            "qps": connection.qps,
-            "burst": connection.burst,
-        }
+        document["clientConnection"] = msgspec.structs.asdict(config.client_connection)
     if config.leader_election is not None:
         election = config.leader_election
         document["leaderElection"] = {
@@ -376,7 +317,7 @@ def configuration_text(config: SchedulerConfiguration) -> str:
 
 def _profile_document(profile: Profile) -> dict[str, JSONValue]:
     """Return the profile as kube-scheduler prints it: merged multiPoint plugins, every other point as configured."""
-    points = {"multiPoint": profile.multi_point} | {
+    points = {_MULTI_POINT: profile.multi_point} | {
         point: profile.points.get(point, PluginSet()) for point in EXTENSION_POINTS
     }
     document: dict[str, JSONValue] = {
@@ -422,39 +363,16 @@ def _to_json(value: Any) -> Any:
 def _plugin_set_document(plugin_set: PluginSet) -> dict[str, JSONValue]:
     document: dict[str, JSONValue] = {}
     if plugin_set.enabled:
-        document["enabled"] = [{"name": ref.name, "weight": ref.weight} for ref in plugin_set.enabled]
+        document["enabled"] = [msgspec.to_builtins(ref) for ref in plugin_set.enabled]
     if plugin_set.disabled:
         document["disabled"] = [{"name": name} for name in plugin_set.disabled]
     return document
 
 
 def _extender_document(extender: ExtenderConfiguration) -> dict[str, JSONValue]:
-    document: dict[str, JSONValue] = {
-        "urlPrefix": extender.url_prefix,
-        "filterVerb": extender.filter_verb,
-        "preemptVerb": extender.preempt_verb,
-        "prioritizeVerb": extender.prioritize_verb,
-        "weight": extender.weight,
-        "bindVerb": extender.bind_verb,
-        "enableHTTPS": extender.enable_https,
-        "httpTimeout": duration_text(extender.http_timeout_seconds),
-        "nodeCacheCapable": extender.node_cache_capable,
-        "managedResources": [
-            {"name": resource.name, "ignoredByScheduler": resource.ignored_by_scheduler}
-            for resource in extender.managed_resources
-        ],
-        "ignorable": extender.ignorable,
-    }
-    tls = extender.tls
-    if tls is not None:
-        document["tlsConfig"] = {
-            "insecure": tls.insecure,
-            "serverName": tls.server_name,
-            "certFile": tls.cert_file,
-            "keyFile": tls.key_file,
-            "caFile": tls.ca_file,
-            "certData": base64.b64encode(tls.cert_data).decode(),
-            "keyData": "(redacted)" if tls.key_data else "",
-            "caData": base64.b64encode(tls.ca_data).decode(),
-        }
-    return {key: value for key, value in document.items() if value not in ("", 0, False, [])}
+    document: dict[str, JSONValue] = msgspec.json.decode(msgspec.json.encode(extender))
+    document["httpTimeout"] = duration_text(document.pop("httpTimeoutSeconds"))
+    tls = document["tlsConfig"]
+    if tls is not None and tls["keyData"]:
+        tls["keyData"] = "(redacted)"
+    return {key: value for key, value in document.items() if value not in (None, "", 0, False, [])}

@@ -181,7 +181,7 @@ class HTTPExtender:
                 url,
                 data=msgspec.json.encode(body),
                 headers={"content-type": "application/json"},
-                server_hostname=(self._config.tls.server_name or None) if self._config.tls else None,
+                server_hostname=(self._config.tls_config.server_name or None) if self._config.tls_config else None,
             ) as response:
                 data = await response.read()
                 if response.status != 200:
@@ -210,8 +210,8 @@ def _fields(result: Any, *, lower: bool = True) -> dict[str, Any]:
 
 def tls_context(config: ExtenderConfiguration) -> ssl.SSLContext | bool:
     """Return an SSL context for aiohttp if TLS is configured, else True (the system's CAs). Raises UserError."""
-    tls = config.tls or ExtenderTLS()
-    if config.tls is None and not config.enable_https:
+    tls = config.tls_config or ExtenderTLS()
+    if config.tls_config is None and not config.enable_https:
         return True
     try:
         context = ssl.create_default_context(cafile=tls.ca_file or None, cadata=tls.ca_data.decode() or None)

@@ -31,8 +31,8 @@ from kubeloop.scheduler.config.plugin_args import (
 )
 from kubeloop.scheduler.config.plugin_config import decode_plugin_args
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
-from kubeloop.scheduler.config.strict_decoding import decode_strictly
-from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration, default_configuration
+from kubeloop.scheduler.config.strict_decoding import StrictStruct, decode_strictly
+from kubeloop.scheduler.config.types import ExtenderFields, Profile, SchedulerConfiguration, default_configuration
 from kubeloop.scheduler.config.v1 import KubeloopSettings, with_kubeloop_settings
 from kubeloop.scheduler.config.validation import validate_args, validate_configuration
 
@@ -115,97 +115,67 @@ DEFAULT_PRIORITIES = {
 }
 
 
-class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A type of the document."""
-
-
-class _ArgumentResource(_Strict, frozen=True):
+class _ArgumentResource(StrictStruct, frozen=True):
     name: str
     weight: int = 1
 
 
-class _ShapePoint(_Strict, frozen=True):
+class _ShapePoint(StrictStruct, frozen=True):
     utilization: int = 0
     score: int = 0
 
 
-class _RatioArguments(_Strict, frozen=True):
+class _RatioArguments(StrictStruct, frozen=True):
     shape: tuple[_ShapePoint, ...] = ()
     resources: tuple[_ArgumentResource, ...] = ()
 
 
-class _ServiceAffinity(_Strict, frozen=True):
+class _ServiceAffinity(StrictStruct, frozen=True):
     labels: tuple[str, ...] = ()
 
 
-class _LabelsPresence(_Strict, frozen=True):
+class _LabelsPresence(StrictStruct, frozen=True):
     labels: tuple[str, ...] = ()
     presence: bool = False
 
 
-class _ServiceAntiAffinity(_Strict, frozen=True):
+class _ServiceAntiAffinity(StrictStruct, frozen=True):
     label: str = ""
 
 
-class _LabelPreference(_Strict, frozen=True):
+class _LabelPreference(StrictStruct, frozen=True):
     label: str = ""
     presence: bool = False
 
 
-class _PredicateArgument(_Strict, frozen=True):
+class _PredicateArgument(StrictStruct, frozen=True):
     service_affinity: _ServiceAffinity | None = None
     labels_presence: _LabelsPresence | None = None
 
 
-class _PriorityArgument(_Strict, frozen=True):
+class _PriorityArgument(StrictStruct, frozen=True):
     service_anti_affinity: _ServiceAntiAffinity | None = None
     label_preference: _LabelPreference | None = None
     requested_to_capacity_ratio_arguments: _RatioArguments | None = None
 
 
-class _Predicate(_Strict, frozen=True):
+class _Predicate(StrictStruct, frozen=True):
     name: str
     argument: _PredicateArgument | None = None
 
 
-class _Priority(_Strict, frozen=True):
+class _Priority(StrictStruct, frozen=True):
     name: str
     weight: int = 0
     argument: _PriorityArgument | None = None
 
 
-class _TLS(_Strict, frozen=True):
-    insecure: bool = False
-    server_name: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    ca_file: str = msgspec.field(default="", name="caFile")
-    cert_data: str = ""
-    key_data: str = ""
-    ca_data: str = msgspec.field(default="", name="caData")
-
-
-class _ManagedResource(_Strict, frozen=True):
-    name: str
-    ignored_by_scheduler: bool = False
-
-
-class _LegacyExtender(_Strict, frozen=True):
-    url_prefix: str = ""
-    filter_verb: str = ""
-    preempt_verb: str = ""
-    prioritize_verb: str = ""
-    weight: int = 0
-    bind_verb: str = ""
+class _LegacyExtender(ExtenderFields, frozen=True):
     enable_https: bool = msgspec.field(default=False, name="enableHttps")
-    tls_config: _TLS | None = None
     http_timeout: str | int = 0
-    node_cache_capable: bool = False
-    managed_resources: tuple[_ManagedResource, ...] = ()
-    ignorable: bool = False
 
 
-class _Policy(_Strict, frozen=True):
+class _Policy(StrictStruct, frozen=True):
     kind: str
     api_version: str = _API_VERSIONS[0]
     predicates: tuple[_Predicate, ...] | None = None
@@ -270,7 +240,7 @@ def decode_policy(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
             errors += validate_args(name, translation.args[name], name, DEFAULT_FEATURE_GATES)
     config = SchedulerConfiguration(
         profiles=(replace(_profile(translation), check_all_filters=policy.always_check_all_predicates),),
-        extenders=tuple(extender_configuration(extender) for extender in policy.extenders),
+        extenders=tuple(map(extender_configuration, policy.extenders)),
     )
     config = with_kubeloop_settings(config, policy.kubeloop)
     errors += validate_configuration(config)

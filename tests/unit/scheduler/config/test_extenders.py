@@ -40,13 +40,12 @@ def test_extender_has_decoded_certificates_and_resources() -> None:
     ) == ExtenderConfiguration(
         "https://e",
         filter_verb="filter",
-        tls=ExtenderTLS(insecure=True, server_name="e", ca_data=b"PEM", cert_file="/c"),
+        tls_config=ExtenderTLS(insecure=True, server_name="e", ca_data=b"PEM", cert_file="/c"),
         managed_resources=(ManagedResource("example.com/gpu", True),),
         ignorable=True,
     )
 
 
-def test_invalid_base64_is_user_error_with_file_hint() -> None:
-    with pytest.raises(UserError, match=r"tlsConfig\.keyData of an extender is not base64") as raised:
+def test_invalid_base64_is_user_error() -> None:
+    with pytest.raises(UserError, match=r"Invalid base64 encoded string - at `extenders\[0\]\.tlsConfig\.keyData`"):
         read_extender(tlsConfig={"keyData": "?"})
-    assert "keyFile" in raised.value.hint

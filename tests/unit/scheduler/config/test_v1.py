@@ -228,7 +228,7 @@ def test_other_versions_raise():
 
 def test_invalid_base64_is_a_user_error():
     text = "extenders: [{urlPrefix: https://x, enableHTTPS: true, tlsConfig: {caData: '%%%'}}]"
-    with pytest.raises(UserError, match=r"tlsConfig\.caData of an extender is not base64"):
+    with pytest.raises(UserError, match=r"Invalid base64 encoded string - at `extenders\[0\]\.tlsConfig\.caData`"):
         load_configuration(f"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n{text}\n")
 
 

@@ -472,7 +472,7 @@ async def test_mutual_tls_with_server_name(tls_server, certificates, cluster, by
     else:
         tls_options = {f"{name}_data": (certificates / file).read_bytes() for name, file in names.items()}
     tls = ExtenderTLS(server_name="extender", **tls_options)
-    config = ExtenderConfiguration(tls_server, filter_verb="filter", enable_https=True, tls=tls)
+    config = ExtenderConfiguration(tls_server, filter_verb="filter", enable_https=True, tls_config=tls)
     extender = HTTPExtender(config, FullObjects(cluster.server.client))
     result = await extender.filter(cluster.pod("p"), [NodeInfo.of(cluster.node("a"))])
     assert list(result.feasible) == ["a"]
@@ -482,7 +482,7 @@ async def test_mutual_tls_with_server_name(tls_server, certificates, cluster, by
 async def test_tls_server_name_mismatch_is_an_error(tls_server, certificates, cluster):
     files = {f"{name}_file": str(certificates / f"client.{end}") for name, end in (("cert", "crt"), ("key", "key"))}
     tls = ExtenderTLS(ca_file=str(certificates / "ca.pem"), server_name="other", **files)
-    config = ExtenderConfiguration(tls_server, filter_verb="filter", enable_https=True, tls=tls)
+    config = ExtenderConfiguration(tls_server, filter_verb="filter", enable_https=True, tls_config=tls)
     extender = HTTPExtender(config, FullObjects(cluster.server.client))
     with pytest.raises(ExtenderError, match="certificate verify failed"):
         await extender.filter(cluster.pod("p"), [])
@@ -490,6 +490,6 @@ async def test_tls_server_name_mismatch_is_an_error(tls_server, certificates, cl
 
 
 def test_unreadable_ca_file_is_a_user_error():
-    config = ExtenderConfiguration("https://x", enable_https=True, tls=ExtenderTLS(ca_file="/nowhere/ca.pem"))
+    config = ExtenderConfiguration("https://x", enable_https=True, tls_config=ExtenderTLS(ca_file="/nowhere/ca.pem"))
     with pytest.raises(UserError, match="the TLS configuration of extender https://x cannot be used: "):
         HTTPExtender(config, FullObjects(None))
