@@ -74,10 +74,16 @@ class PluginHandle:
         self.nominator = shared.nominator
         self.api_cacher = shared.api_cacher
         self.pod_groups = shared.pod_groups
+        self.waiting_pod = shared.waiting_pods.get
+        self.preempt_unbound = shared.waiting_pods.preempt
         self._shared = shared
         self.framework = Framework(
             profile, self, registry, shared.nominator, shared.waiting_pods, class_cache=class_cache
         )
+        node_filters = self.framework.node_filters
+        self.run_filters_with_nominated_pods = node_filters.run_filters_with_nominated_pods
+        self.run_add_pod = node_filters.run_add_pod
+        self.run_remove_pod = node_filters.run_remove_pod
 
     @cached_property
     def tracer(self) -> Tracer:
@@ -86,25 +92,8 @@ class PluginHandle:
 
         return PluginTracer(self.clock, random.Random(self.rng.getrandbits(64)))
 
-    def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        return self.framework.node_filters.run_filters_with_nominated_pods(state, pod, node)
-
     def dry_runs(self, state: CycleState, pod: PodInfo) -> DryRuns:
         return NodeDryRuns(self.framework.node_filters, state, pod)
-
-    def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
-        return self.framework.node_filters.run_add_pod(state, pod, added, node)
-
-    def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
-        return self.framework.node_filters.run_remove_pod(state, pod, removed, node)
-
-    def waiting_pod(self, uid: str) -> WaitingPod | None:
-        """Return a pod that waits on permit, to be allowed or rejected; None if it does not wait."""
-        return self._shared.waiting_pods.get(uid)
-
-    def preempt_unbound(self, uid: str, plugin: str) -> bool:
-        """Stop the binding of a pod that waits on permit or runs PreBind plugins; return False if it is too late."""
-        return self._shared.waiting_pods.preempt(uid, plugin)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._shared.spawn(work, name)

@@ -76,32 +76,6 @@ def explained_per_node(
     return RowFilterResult(passed, explain)
 
 
-FEW_ROWS = 4
-"""Up to this many rows, the per-node form is faster than the array form. The class cache mostly refreshes that few."""
-
-
-def score_rows_per_node(
-    score: Callable[[CycleState, PodInfo, NodeInfo], int],
-    state: CycleState,
-    pod: PodInfo,
-    snapshot: Snapshot,
-    rows: Rows,
-) -> Scores:
-    infos = snapshot.node_infos
-    return np.array([score(state, pod, infos[row]) for row in rows.tolist()], np.int64)
-
-
-def filter_rows_per_node(
-    filter_: Callable[[CycleState, PodInfo, NodeInfo], Status | None],
-    state: CycleState,
-    pod: PodInfo,
-    snapshot: Snapshot,
-    rows: Rows,
-) -> RowFilterResult:
-    infos = snapshot.node_infos
-    return row_filter_result([filter_(state, pod, infos[row]) for row in rows.tolist()])
-
-
 def row_filter_result(statuses: Sequence[Status | None]) -> RowFilterResult:
     """Return a filter result of K rows from the status of each; None: the row passed."""
 

@@ -21,6 +21,9 @@ from kubeloop.scheduler.framework.nominated_fit_cache import NominatedFitCache
 PASSED = np.iinfo(np.int16).max
 """Value in `first_rejecting`: no row-local filter rejects the node."""
 
+FEW_ROWS = 4
+"""Up to this many rows, the per-node form is faster than the array form. The class cache mostly refreshes that few."""
+
 MAX_CACHED_BYTES, MAX_CLASSES = 64 << 20, 2048
 """Limits of the cached results, the least recently used first removed; about 1,000 classes at 5,000 nodes."""
 

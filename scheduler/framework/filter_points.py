@@ -24,12 +24,11 @@ from kubeloop.scheduler.api.extension_points import (
     PreFilterResult,
     RowFilterResult,
 )
-from kubeloop.scheduler.api.results import FEW_ROWS
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows, check_length
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults
+from kubeloop.scheduler.framework.class_cache import FEW_ROWS, PASSED, ClassCache, ClassResults
 from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.fit_error import Diagnosis
 from kubeloop.scheduler.framework.node_filters import NodeFilters

@@ -22,17 +22,12 @@ from kubeloop.scheduler.api.extension_points import (
     ScoreRowsPlugin,
     ScoreTable,
 )
-from kubeloop.scheduler.api.results import FEW_ROWS
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.arrays import Rows, Scores, check_length
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults, compact
-from kubeloop.scheduler.framework.plugin_calls import (
-    SchedulingError,
-    checked_status,
-    status_of_exception,
-)
+from kubeloop.scheduler.framework.class_cache import FEW_ROWS, PASSED, ClassCache, ClassResults, compact
+from kubeloop.scheduler.framework.plugin_calls import SchedulingError, checked_status, status_of_exception
 from kubeloop.scheduler.framework.timing import Timing, observed
 
 ScoreRows = Callable[[CycleState, PodInfo, Snapshot, Rows], Scores]
@@ -248,7 +243,7 @@ class ScorePoints:
     ) -> Scores:
         plugin = scorer.plugin
         try:
-            if scorer.by_rows:
+            if scorer.by_rows and not (scorer.row_local and len(rows) <= FEW_ROWS and self._can_run_per_node):
                 scores = self.timing.plugin(
                     "Score", plugin, cast("ScoreRows", plugin.score_rows), state, pod, snapshot, rows
                 )

@@ -13,7 +13,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import FEW_ROWS, score_rows_per_node, select_rows
+from kubeloop.scheduler.api.results import select_rows
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.config.plugin_args import NoArgs
 
@@ -43,8 +43,6 @@ class ImageLocality:
         return _score(sum_bytes, _containers(pod.pod))
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        if len(rows) <= FEW_ROWS:
-            return score_rows_per_node(self.score, state, pod, snapshot, rows)
         images = _images(pod.pod)
         if all(snapshot.columns.image(name).on_no_node for name in images):
             return np.zeros(len(rows), np.int64)

@@ -11,14 +11,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint
 from kubeloop.scheduler.api.extension_points import RowFilterResult, RowStatuses
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import (
-    FEW_ROWS,
-    explain_as,
-    explain_rows_as,
-    filter_rows_per_node,
-    on_event,
-    unresolvable,
-)
+from kubeloop.scheduler.api.results import explain_as, explain_rows_as, on_event, unresolvable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.config.plugin_args import NoArgs
@@ -41,8 +34,6 @@ class NodeName:
         return None if not node_name or node_name == node.name else self._rejection
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
-        if len(rows) <= FEW_ROWS:
-            return filter_rows_per_node(self.filter, state, pod, snapshot, rows)
         node_name = pod.pod.spec.node_name
         if not node_name:
             return RowFilterResult(np.ones(len(rows), np.bool_), explain_as(self._rejection))

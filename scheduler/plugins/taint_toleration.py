@@ -18,13 +18,10 @@ from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWit
 from kubeloop.scheduler.api.extension_points import RowFilterResult, RowStatuses
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import (
-    FEW_ROWS,
     default_normalize,
     explain_as,
     explain_rows_as,
-    filter_rows_per_node,
     on_event,
-    score_rows_per_node,
     select_rows,
     unresolvable,
 )
@@ -54,8 +51,6 @@ class TaintToleration:
         return None if untolerated is None else self._rejection
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
-        if len(rows) <= FEW_ROWS:
-            return filter_rows_per_node(self.filter, state, pod, snapshot, rows)
         tolerations = pod.pod.spec.tolerations
         taints = snapshot.columns.taints
         codes = select_rows(taints.codes, rows, snapshot)  # [K]
@@ -76,8 +71,6 @@ class TaintToleration:
         )
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        if len(rows) <= FEW_ROWS:
-            return score_rows_per_node(self.score, state, pod, snapshot, rows)
         tolerations = pod.pod.spec.tolerations
         taints = snapshot.columns.taints
         codes = select_rows(taints.codes, rows, snapshot)  # [K]

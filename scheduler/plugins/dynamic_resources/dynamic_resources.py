@@ -26,7 +26,7 @@ from kubeloop.scheduler.api.extension_points import (
     RowFilterResult,
 )
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import default_normalize, failed, on_event, score_rows_per_node, skip, unschedulable
+from kubeloop.scheduler.api.results import default_normalize, failed, on_event, skip, unschedulable
 from kubeloop.scheduler.api.status import PluginFailure, Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import may_be_devices
@@ -140,7 +140,9 @@ class DynamicResources:
         devices: PodDevices | None = state.get(STATE)
         if devices is None or not devices.has_alternatives:
             return np.zeros(len(rows), np.int64)
-        return default_normalize(score_rows_per_node(self.score, state, pod, snapshot, rows))
+        infos = snapshot.node_infos
+        scores = [self._allocation.score(devices, infos[row].name) for row in rows.tolist()]
+        return default_normalize(np.array(scores, np.int64))
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         devices: PodDevices | None = state.get(STATE)

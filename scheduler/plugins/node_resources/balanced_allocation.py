@@ -11,7 +11,7 @@ import numpy as np
 
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import FEW_ROWS, score_rows_per_node, skip
+from kubeloop.scheduler.api.results import skip
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.config.plugin_args import ResourcesArgs
@@ -51,8 +51,6 @@ class NodeResourcesBalancedAllocation:
         return balance_gained(balance_of_node(before, allocatable), balance_of_node(after, allocatable))
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        if len(rows) <= FEW_ROWS:
-            return score_rows_per_node(self.score, state, pod, snapshot, rows)
         pod_request, requested, allocatable = self._allocations.of_rows(pod.requests, snapshot, rows)
         if rows is snapshot.all_rows and self._native:
             before = self._balance_without_pod(snapshot, requested, allocatable)

@@ -25,14 +25,7 @@ from kubeloop.scheduler.api.extension_points import (
     RowStatuses,
 )
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import (
-    FEW_ROWS,
-    filter_rows_per_node,
-    is_bound_or_nominated,
-    on_event,
-    score_rows_per_node,
-    select_rows,
-)
+from kubeloop.scheduler.api.results import is_bound_or_nominated, on_event, select_rows
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import (
@@ -148,8 +141,6 @@ class NodeResourcesFit:
         return by_resolvable[resolvable]
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
-        if len(rows) <= FEW_ROWS:
-            return filter_rows_per_node(self.filter, state, pod, snapshot, rows)
         columns = snapshot.columns
         request = self._request(state, pod)
         pods_allowed = select_rows(columns.allocatable[columns.resource("pods")], rows, snapshot)  # [K]
@@ -223,8 +214,6 @@ class NodeResourcesFit:
         return self._scorer.score_node(self._allocations.of_node(self._scored(state, pod), node))
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        if len(rows) <= FEW_ROWS:
-            return score_rows_per_node(self.score, state, pod, snapshot, rows)
         pod_request, requested, allocatable = self._allocations.of_rows(self._scored(state, pod), snapshot, rows)
         return self._scorer.score_rows(requested + pod_request, allocatable)
 

@@ -34,13 +34,12 @@ from kubeloop.scheduler.api.results import (
     failed,
     on_event,
     row_filter_result,
-    score_rows_per_node,
     select_rows,
     skip,
     unresolvable,
 )
 from kubeloop.scheduler.api.status import Status
-from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
+from kubeloop.scheduler.cache.arrays import Mask, Rows
 from kubeloop.scheduler.cache.pod_requests import nano
 from kubeloop.scheduler.config.plugin_args import STORAGE_CAPACITY_SHAPE, VolumeBindingArgs
 from kubeloop.scheduler.plugins.node_selector_masks import node_selector_mask
@@ -165,9 +164,6 @@ class VolumeBinding:
             return 0
         pod_volumes = self._binder.find_pod_volumes(claims, node.node)
         return self._scorer.score(class_amounts(pod_volumes, self._binder, node.node))
-
-    def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        return score_rows_per_node(self.score, state, pod, snapshot, rows)
 
     # --- binding ---------------------------------------------------------------------------------------------------
 

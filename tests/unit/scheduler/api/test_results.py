@@ -59,13 +59,6 @@ def cluster() -> PluginCluster:
     return PluginCluster([make_node(f"n{number}") for number in range(4)])
 
 
-def test_per_node_filter_runs_over_rows(cluster: PluginCluster) -> None:
-    rows = np.array([0, 1, 3])
-    result = results.filter_rows_per_node(even_only, CycleState(), PodInfo(make_pod("p")), cluster.snapshot, rows)
-    assert result.passed.tolist() == [True, False, False]
-    assert result.explain(2).reasons == ("n3 is odd",)
-
-
 def test_rejections_of_array_form_are_explained_per_node(cluster: PluginCluster) -> None:
     passed, rows = np.array([False, False]), np.array([1, 2])
     state, pod = CycleState(), PodInfo(make_pod("p"))
@@ -73,16 +66,6 @@ def test_rejections_of_array_form_are_explained_per_node(cluster: PluginCluster)
     assert result.explain(0).reasons == ("n1 is odd",)
     with pytest.raises(AssertionError, match="the per-node form accepts"):
         result.explain(1)
-
-
-def test_per_node_score_runs_over_rows(cluster: PluginCluster) -> None:
-    def number_of(state: CycleState, pod: PodInfo, node: Any) -> int:
-        return int(node.name[1:])
-
-    scores = results.score_rows_per_node(
-        number_of, CycleState(), PodInfo(make_pod("p")), cluster.snapshot, np.array([3, 1])
-    )
-    assert scores.tolist() == [3, 1]
 
 
 @pytest.mark.parametrize(

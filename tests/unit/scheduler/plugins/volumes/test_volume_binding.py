@@ -177,7 +177,7 @@ def test_storage_capacity_scores_need_their_feature_gate(
         assert status.code is Code.SKIP
     else:
         assert status is None
-        assert plugin.score_rows(state, incoming, snapshot, snapshot.all_rows).tolist() == scores
+        assert [plugin.score(state, incoming, info) for info in snapshot.node_infos] == scores
 
 
 def test_storage_capacity_scores_are_skipped_without_unbound_claims(plugin_cluster: Any, node: Any, pod: Any) -> None:
