@@ -13,10 +13,9 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.dry_run import DryRuns
 from kubeloop.scheduler.api.extender import Extender
-from kubeloop.scheduler.api.handle import ApiCacher, WaitingPod
+from kubeloop.scheduler.api.handle import ApiCacher
 from kubeloop.scheduler.api.listers import Listers
-from kubeloop.scheduler.api.status import Status
-from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupStates
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import Profile

@@ -68,6 +68,9 @@ class PreFilterResult(msgspec.Struct, frozen=True):
     node_names: frozenset[str] | None = None
 
 
+PreFilterReturn = tuple[PreFilterResult | None, Status | None]
+
+
 class PostFilterResult(msgspec.Struct, frozen=True):
     """victims: the number of pods that are evicted to make room on the nominated node."""
 
@@ -130,9 +133,7 @@ class EnqueueExtensions(Plugin, Protocol):
 
 @runtime_checkable
 class PreFilterPlugin(Plugin, Protocol):
-    def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
-    ) -> tuple[PreFilterResult | None, Status | None]:
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
         """Return (result, status). Code.SKIP: this plugin's Filter is not called for this pod."""
         ...
 

@@ -8,7 +8,6 @@ Axis: N nodes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,10 +15,8 @@ from kubeloop.scheduler.api.extension_points import RowStatuses
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.node_info import NodeInfo
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.snapshot import Snapshot
-    from kubeloop.scheduler.queue.nominator import Nominator
+from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.queue.nominator import Nominator
 
 _FITS = -1
 

@@ -6,7 +6,7 @@ Source: v1.20, pkg/scheduler/framework/plugins/nodelabel.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
@@ -15,10 +15,8 @@ from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import on_event, unresolvable
 from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.config.plugin_args import NodeLabelArgs
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 
 
 class NodeLabel:

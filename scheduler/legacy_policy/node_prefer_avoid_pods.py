@@ -5,18 +5,14 @@ Source: v1.20, pkg/scheduler/framework/plugins/nodepreferavoidpods.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
 from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.config.plugin_args import NoArgs
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 
 _AVOID = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 

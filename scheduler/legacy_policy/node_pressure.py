@@ -6,7 +6,7 @@ Source: v1.12, pkg/scheduler/algorithm/predicates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
@@ -14,10 +14,8 @@ from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWit
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import on_event, unschedulable
 from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.config.plugin_args import NoArgs
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 
 
 class _NodePressure:

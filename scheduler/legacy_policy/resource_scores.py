@@ -10,7 +10,6 @@ Source: v1.20, pkg/scheduler/framework/plugins/noderesources.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +17,8 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.cache.arrays import Rows, Scores
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import (
     CPU_AND_MEMORY,
     NoArgs,
@@ -31,10 +32,6 @@ from kubeloop.scheduler.plugins.node_resources.scoring import (
     ResourceAllocations,
     score_by_percent,
 )
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 
 class _ResourceScore(ABC):

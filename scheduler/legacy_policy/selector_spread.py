@@ -5,8 +5,6 @@ Source: v1.20, pkg/scheduler/framework/plugins/selectorspread.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from kubeloop.kube.objects.object_fields import zone_key
@@ -16,12 +14,10 @@ from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.plugins.pod_topology_spread.constraints import default_selector
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _SELECTOR = "PreScoreSelectorSpread"
 _ZONE_WEIGHT = 2.0 / 3.0  # if nodes have zones, spreading over zones counts twice as much as over nodes

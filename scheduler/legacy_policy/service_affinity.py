@@ -5,22 +5,18 @@ Source: v1.20, pkg/scheduler/framework/plugins/serviceaffinity.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from kubeloop.kube.objects.api_types import Pod, Service
 from kubeloop.scheduler.api.cycle_state import CycleState
-from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, PreFilterResult
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, PreFilterReturn
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import unschedulable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import ServiceAffinityArgs
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _PRE_FILTER = "PreFilterServiceAffinity"
 _SERVICE = "PreScoreServiceAffinity"
@@ -47,9 +43,7 @@ class ServiceAffinity:
         self._handle = handle
         self._rejection = unschedulable(self.name, "node(s) didn't match service affinity")
 
-    def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
-    ) -> tuple[PreFilterResult | None, Status | None]:
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
         matching: dict[str, str] = {}
         if not pod.pod.spec.node_selector.keys() >= set(self._labels) and self._services(pod.pod):
             matching = {

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -18,19 +17,17 @@ from kubeloop.kube.objects.api_types import Node, Pod, Volume
 from kubeloop.kube.objects.in_tree_plugins import in_tree_plugin_by_name
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint
-from kubeloop.scheduler.api.extension_points import PreFilterResult
+from kubeloop.scheduler.api.extension_points import PreFilterReturn
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import on_event, skip, unschedulable
 from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import NoArgs, VolumeCountArgs
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.plugins.volumes.csi_migration import is_migrated
 from kubeloop.scheduler.plugins.volumes.node_volume_limits import NodeVolumeLimits, volume_limits
 from kubeloop.scheduler.plugins.volumes.volume_claims import claim_class
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _BETA_INSTANCE_TYPE = "beta.kubernetes.io/instance-type"
@@ -56,9 +53,7 @@ class _VolumeCount:
         self._rejection = unschedulable(self.name, "node(s) exceed max volume count")
         self._configured_limit = args.max_volumes
 
-    def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
-    ) -> tuple[PreFilterResult | None, Status | None]:
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
         return None, None if any(map(self._may_count, pod.pod.spec.volumes)) else skip(self.name)
 
     def _may_count(self, volume: Volume) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.scheduler.api.cycle_state import CycleState
@@ -11,10 +10,8 @@ from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import failed
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.api_calls.api_dispatcher import post_binding
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config.plugin_args import NoArgs
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import PodInfo
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,6 @@ Source: plugins/imagelocality of v1.36.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from kubeloop.kube.objects.api_types import Pod
@@ -15,11 +13,9 @@ from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import select_rows
 from kubeloop.scheduler.cache.arrays import Rows, Scores
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import NoArgs
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _MIN_BYTES = 23 << 20  # smaller images score 0: their pull time does not matter
 _MAX_BYTES_PER_CONTAINER = 1000 << 20

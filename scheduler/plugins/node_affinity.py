@@ -6,7 +6,6 @@ Source: plugins/nodeaffinity of v1.36.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from kubeloop.kube.objects.api_types import Node, NodeSelectorTerm, Pod
 from kubeloop.kube.selectors.node_selectors import NodeSelectorMatcher, PreferredNodeAffinity, RequiredNodeAffinity
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult, RowStatuses
+from kubeloop.scheduler.api.extension_points import PreFilterResult, PreFilterReturn, RowFilterResult, RowStatuses
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import (
     default_normalize,
@@ -27,6 +26,8 @@ from kubeloop.scheduler.api.results import (
 )
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import NodeAffinityArgs
 from kubeloop.scheduler.plugins.node_selector_masks import (
     FEW_ROWS,
@@ -34,10 +35,6 @@ from kubeloop.scheduler.plugins.node_selector_masks import (
     required_affinity_rows,
     term_mask,
 )
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _REQUIRED = "PreFilterNodeAffinity"
 _PREFERRED = "PreScoreNodeAffinity"
@@ -61,9 +58,7 @@ class NodeAffinityPlugin:
         self._rejection = unresolvable(self.name, "node(s) didn't match Pod's node affinity/selector")
         self._added_rejection = unresolvable(self.name, "node(s) didn't match scheduler-enforced node affinity")
 
-    def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
-    ) -> tuple[PreFilterResult | None, Status | None]:
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
         spec = pod.pod.spec
         required = spec.affinity and spec.affinity.node_affinity and spec.affinity.node_affinity.required
         if not required and not spec.node_selector and self._added_required is None:

@@ -8,14 +8,14 @@ Source: plugins/nodedeclaredfeatures and component-helpers/nodedeclaredfeatures 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, UPDATE, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult
+from kubeloop.scheduler.api.extension_points import PreFilterReturn, RowFilterResult
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import (
     explain_as,
@@ -26,11 +26,9 @@ from kubeloop.scheduler.api.results import (
 )
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import NoArgs
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _RESTART_ALL_CONTAINERS = "RestartAllContainersOnContainerExits"
 _USER_NAMESPACES_HOST_NETWORK = "UserNamespacesHostNetworkSupport"
@@ -58,9 +56,7 @@ class NodeDeclaredFeatures:
         self._enabled = handle.feature_gates.enabled("NodeDeclaredFeatures")
         self._rejection = unresolvable(self.name, "node(s) didn't match Pod's required features")
 
-    def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
-    ) -> tuple[PreFilterResult | None, Status | None]:
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
         return None, None if self._enabled and needed_features(pod.pod) else skip(self.name)
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:

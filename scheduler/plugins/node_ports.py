@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult, RowStatuses
+from kubeloop.scheduler.api.extension_points import PreFilterReturn, RowFilterResult, RowStatuses
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import (
     explain_as,
@@ -23,12 +22,9 @@ from kubeloop.scheduler.api.results import (
 )
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
-from kubeloop.scheduler.cache.node_info import HostPort, PodInfo
+from kubeloop.scheduler.cache.node_info import HostPort, NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import NoArgs
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _ALL_ADDRESSES = "0.0.0.0"
 
@@ -40,9 +36,7 @@ class NodePorts:
     def __init__(self, args: NoArgs, handle: Handle) -> None:
         self._rejection = unschedulable(self.name, "node(s) didn't have free ports for the requested pod ports")
 
-    def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
-    ) -> tuple[PreFilterResult | None, Status | None]:
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
         return None, None if pod.host_ports else skip(self.name)
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:

@@ -6,16 +6,12 @@ The per-node counterparts are in kube.selectors and kube.node_selectors.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from kubeloop.kube.selectors.node_selectors import NodeSelectorMatcher, NodeSelectorTermMatcher, RequiredNodeAffinity
 from kubeloop.kube.selectors.selectors import Requirement, Selector
 from kubeloop.scheduler.cache.arrays import Mask, Rows
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.cache.snapshot import Snapshot
 
 FEW_ROWS = 16  # at most this many nodes are evaluated one by one, which is faster than building masks
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.config.plugin_args import NoArgs
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 
 
 class PrioritySort:

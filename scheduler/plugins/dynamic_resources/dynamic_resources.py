@@ -22,20 +22,19 @@ from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE, ActionType, Cl
 from kubeloop.scheduler.api.extension_points import (
     NodeToStatusReader,
     PostFilterResult,
-    PreFilterResult,
+    PreFilterReturn,
     RowFilterResult,
 )
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import default_normalize, failed, on_event, skip, unschedulable
 from kubeloop.scheduler.api.status import PluginFailure, Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
-from kubeloop.scheduler.cache.node_info import may_be_devices
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo, may_be_devices
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
 from kubeloop.scheduler.devices.errors import AllocationError, AllocationTimeout
 
 if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
     from kubeloop.scheduler.plugins.dynamic_resources.claim_binding import ClaimBinding
     from kubeloop.scheduler.plugins.dynamic_resources.device_allocation import DeviceAllocation, PodDevices
 
@@ -68,9 +67,7 @@ class DynamicResources:
             return self._allocation.pre_enqueue(pod)
         return None
 
-    def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
-    ) -> tuple[PreFilterResult | None, Status | None]:
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
         state.write(STATE, None)
         if not pod.pod.spec.resource_claims and not (self._extended_resources and _has_extended_resource(pod.requests)):
             return None, skip(self.name)

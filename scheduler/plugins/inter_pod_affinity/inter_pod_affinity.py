@@ -6,7 +6,7 @@ Axes: N nodes, K rows. Source: plugins/interpodaffinity of v1.36; float64 and tr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.kube.selectors.pod_affinity import AffinityTerm
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint, HintFunction
-from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, PreFilterResult, RowFilterResult, RowStatuses
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, PreFilterReturn, RowFilterResult, RowStatuses
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import (
     failed,
@@ -27,8 +27,9 @@ from kubeloop.scheduler.api.results import (
 )
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
-from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_classes import NO_AFFINITY, AffinityClass, affinity_class
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import InterPodAffinityArgs
 from kubeloop.scheduler.plugins.inter_pod_affinity.terms import (
     ExistingTerms,
@@ -38,10 +39,6 @@ from kubeloop.scheduler.plugins.inter_pod_affinity.terms import (
     incoming_per_node,
     incoming_terms,
 )
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _REQUIRED = "PreFilterInterPodAffinity"
 _PREFERRED = "PreScoreInterPodAffinity"
@@ -133,9 +130,7 @@ class InterPodAffinity:
 
     # --- filter ----------------------------------------------------------------------------------------------------
 
-    def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
-    ) -> tuple[PreFilterResult | None, Status | None]:
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
         if pod.affinity_error is not None:
             return None, unresolvable(self.name, f"parsing pod: {pod.affinity_error}")
         listers = self._handle.listers

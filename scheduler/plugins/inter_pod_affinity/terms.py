@@ -6,7 +6,6 @@ Axes: N nodes, D values of one topology key. Source: plugins/interpodaffinity of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -18,9 +17,7 @@ from kubeloop.kube.selectors.selectors import Selector
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.cache.columns import LabelColumn
 from kubeloop.scheduler.cache.pod_classes import AffinityClass, LabelClass
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.cache.snapshot import Snapshot
 
 Int64 = npt.NDArray[np.int64]
 

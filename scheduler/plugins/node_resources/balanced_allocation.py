@@ -5,8 +5,6 @@ Source: plugins/noderesources/balanced_allocation.go of v1.36.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from kubeloop.scheduler.api.cycle_state import CycleState
@@ -14,6 +12,8 @@ from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import skip
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import ResourcesArgs
 from kubeloop.scheduler.plugins.node_resources.scoring import (
     Int64,
@@ -23,10 +23,6 @@ from kubeloop.scheduler.plugins.node_resources.scoring import (
     balance_of_node,
     scored_devices,
 )
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 
 class NodeResourcesBalancedAllocation:

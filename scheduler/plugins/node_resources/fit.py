@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.kube.objects.device_types import DeviceClass
 from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE, ActionType, ClusterEventWithHint, Hint
 from kubeloop.scheduler.api.extension_points import (
     PodGroupAssignments,
     PodGroupInfo,
-    PreFilterResult,
+    PreFilterReturn,
     RowFilterResult,
     RowStatuses,
 )
@@ -30,12 +30,15 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import (
     DEVICE_CLASS_PREFIX,
+    NodeInfo,
+    PodInfo,
     is_extended_resource,
     is_scalar_resource,
     may_be_devices,
     node_allocatable,
 )
 from kubeloop.scheduler.cache.pod_requests import RequestRules, is_pending_request, pod_requests, request_rules
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import NodeResourcesFitArgs
 from kubeloop.scheduler.plugins.node_resources.scoring import (
     LeastAllocated,
@@ -45,11 +48,6 @@ from kubeloop.scheduler.plugins.node_resources.scoring import (
     Scorer,
     scored_devices,
 )
-
-if TYPE_CHECKING:
-    from kubeloop.kube.objects.device_types import DeviceClass
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _REQUEST = "PreFilterNodeResourcesFit"
 _SCORED = "PreScoreNodeResourcesFit"
@@ -80,9 +78,7 @@ class NodeResourcesFit:
         self._placement_allocations = ResourceAllocations(args.scoring_strategy.resources, use_requested=False)
         self._statuses: dict[tuple[str, ...], dict[bool, Status]] = {}
 
-    def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
-    ) -> tuple[PreFilterResult | None, Status | None]:
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
         state.write(_REQUEST, self._requests_to_fit(pod))
         return None, None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,9 @@ from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import select_rows
 from kubeloop.scheduler.cache.arrays import Rows, Scores
-from kubeloop.scheduler.cache.node_info import is_scalar_resource, may_be_devices
+from kubeloop.scheduler.cache.node_info import NodeInfo, is_scalar_resource, may_be_devices
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import ResourceSpec, UtilizationShapePoint
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 Int64 = npt.NDArray[np.int64]
 Allocation = tuple[int, int, int]

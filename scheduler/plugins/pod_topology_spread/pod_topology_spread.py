@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
 from kubeloop.scheduler.api.extension_points import (
     MAX_NODE_SCORE,
-    PreFilterResult,
+    PreFilterReturn,
     RowFilterResult,
     RowStatuses,
     ScoreTable,
@@ -41,7 +41,9 @@ from kubeloop.scheduler.api.results import (
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.columns import ABSENT, LabelColumn
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_classes import LabelClass, SpecClasses
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import PodTopologySpreadArgs
 from kubeloop.scheduler.plugins.node_selector_masks import required_affinity_rows
 from kubeloop.scheduler.plugins.pod_topology_spread.constraints import (
@@ -55,10 +57,6 @@ from kubeloop.scheduler.plugins.pod_topology_spread.constraints import (
     with_selector,
 )
 from kubeloop.scheduler.plugins.pod_topology_spread.score_table import ScoreTableCells, ScoreTableCellsByClass
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 Int64 = npt.NDArray[np.int64]
 
@@ -327,9 +325,7 @@ class PodTopologySpread:
 
     # --- filter ----------------------------------------------------------------------------------------------------
 
-    def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
-    ) -> tuple[PreFilterResult | None, Status | None]:
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
         try:
             constraints = self._constraints(pod.pod, DO_NOT_SCHEDULE, snapshot.classes)
         except ValueError as error:

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from kubeloop.scheduler.cache.arrays import Mask, Rows
 from kubeloop.scheduler.cache.columns import ABSENT, LabelColumn
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.cache.snapshot import Snapshot
 
 Int64 = npt.NDArray[np.int64]
 CellIndexes = npt.NDArray[np.int16]

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.node_info import PodInfo
 
 
 @dataclass(slots=True)

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import POD, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extender import ExtenderError
+from kubeloop.scheduler.api.extender import Extender, ExtenderError
 from kubeloop.scheduler.api.extension_points import (
     GroupScheduling,
     NodeToStatusReader,
@@ -26,7 +25,9 @@ from kubeloop.scheduler.api.extension_points import (
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import failed, on_event, unresolvable, unschedulable
 from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import pod_group_key
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import DefaultPreemptionArgs
 from kubeloop.scheduler.framework.fit_error import fit_error_message
 from kubeloop.scheduler.framework.plugin_calls import aggregated
@@ -35,11 +36,6 @@ from kubeloop.scheduler.plugins.preemption.disruption_budgets import Budget
 from kubeloop.scheduler.plugins.preemption.executor import PreemptionExecutor, Preemptor
 from kubeloop.scheduler.plugins.preemption.pod_group_preemption import select_victims
 from kubeloop.scheduler.plugins.preemption.victim_selection import VictimSelection, importance_at
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.api.extender import Extender
-    from kubeloop.scheduler.cache.node_info import PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _CLUSTER = "cluster"  # the node in the messages of a preemption for a group

@@ -6,13 +6,10 @@ Source: plugins/defaultpreemption and framework/preemption of v1.36.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from kubeloop.kube.objects.api_types import Pod, PodDisruptionBudget
 from kubeloop.kube.selectors.selectors import Selector, selector_from
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.node_info import PodInfo
 
 
 class Budget:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
@@ -16,10 +16,8 @@ from kubeloop.kube.objects.resources import PODS
 from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api_calls.status_patches import STATUS_LANE, patch_status
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import PodInfo
-    from kubeloop.scheduler.metrics_interface import CallResult
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.metrics_interface import CallResult
 
 log = logging.getLogger(__name__)
 

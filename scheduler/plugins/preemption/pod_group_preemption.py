@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,13 +20,11 @@ from kubeloop.scheduler.api.extension_points import GroupScheduling
 from kubeloop.scheduler.api.listers import Lister
 from kubeloop.scheduler.api.results import unresolvable, unschedulable
 from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_groups import pod_group_key
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.plugins.preemption.disruption_budgets import Budget
 from kubeloop.scheduler.plugins.preemption.executor import Preemptor
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 
 class Victim(msgspec.Struct):

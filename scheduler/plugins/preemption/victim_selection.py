@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,13 +15,11 @@ from kubeloop.scheduler.api.dry_run import DryRuns
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import failed, unresolvable
 from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import DefaultPreemptionArgs
 from kubeloop.scheduler.plugins.preemption.candidates import Candidate
 from kubeloop.scheduler.plugins.preemption.disruption_budgets import Budget, split_by_violation
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _MAX_CACHED_PREEMPTORS = 4  # classes and priorities of preemptors whose dry runs are cached
 _NO_VICTIMS = unresolvable("", "No preemption victims found for incoming pod")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from kubeloop.kube.objects.in_tree_plugins import InTreePlugin, in_tree_plugin, 
 from kubeloop.kube.objects.storage_types import CSINode, PersistentVolumeClaim, VolumeAttachment
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import ADD, DELETE, POD, UPDATE, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult
+from kubeloop.scheduler.api.extension_points import PreFilterReturn, RowFilterResult
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.results import (
@@ -31,6 +31,8 @@ from kubeloop.scheduler.api.results import (
 )
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.plugins.volumes.csi_migration import TranslationError, inline_volume_handle, translate_volume
 from kubeloop.scheduler.plugins.volumes.volume_claims import (
@@ -42,10 +44,6 @@ from kubeloop.scheduler.plugins.volumes.volume_claims import (
     get_claim,
     uses_claim,
 )
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _MAX_DRIVERS = 64  # whose limits are cached
 
@@ -60,9 +58,7 @@ class NodeVolumeLimits:
         self._node_counts = NodeVolumeCounts(handle.listers)
         self._requires_drivers = handle.feature_gates.enabled("VolumeLimitScaling")
 
-    def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
-    ) -> tuple[PreFilterResult | None, Status | None]:
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
         return None, None if any(map(_is_limited, pod.pod.spec.volumes)) else skip(self.name)
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from kubeloop.kube.objects.storage_types import (
 )
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import ADD, NODE, UPDATE, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult
+from kubeloop.scheduler.api.extension_points import PreFilterReturn, RowFilterResult
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import (
     explain_as,
@@ -40,8 +39,11 @@ from kubeloop.scheduler.api.results import (
 )
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_requests import nano
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import STORAGE_CAPACITY_SHAPE, VolumeBindingArgs
+from kubeloop.scheduler.metrics_interface import VolumeStage
 from kubeloop.scheduler.plugins.node_selector_masks import node_selector_mask
 from kubeloop.scheduler.plugins.volumes.csi_migration import TranslationError, migrated_plugins
 from kubeloop.scheduler.plugins.volumes.storage_capacity_score import StorageCapacityScorer, class_amounts
@@ -61,11 +63,6 @@ from kubeloop.scheduler.plugins.volumes.volume_claims import (
     uses_claim,
     volume_class,
 )
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
-    from kubeloop.scheduler.metrics_interface import VolumeStage
 
 log = logging.getLogger(__name__)
 
@@ -89,9 +86,7 @@ class VolumeBinding:
 
     # --- filter ----------------------------------------------------------------------------------------------------
 
-    def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
-    ) -> tuple[PreFilterResult | None, Status | None]:
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
         if not pod.pod.spec.volumes:
             return None, skip(self.name)
         try:

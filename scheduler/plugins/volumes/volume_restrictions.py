@@ -6,7 +6,7 @@ Source: plugins/volumerestrictions of v1.36.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from kubeloop.kube.objects.api_types import Pod, Volume
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import ADD, NODE, POD, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult
+from kubeloop.scheduler.api.extension_points import PreFilterReturn, RowFilterResult
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import (
     explained_per_node,
@@ -25,12 +25,10 @@ from kubeloop.scheduler.api.results import (
 )
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.plugins.volumes.volume_claims import ClaimNotFound, get_claim, references_claim
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _STATE = "PreFilterVolumeRestrictions"
 _READ_WRITE_ONCE_POD = "ReadWriteOncePod"
@@ -67,9 +65,7 @@ class VolumeRestrictions:
             "another pod",
         )
 
-    def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
-    ) -> tuple[PreFilterResult | None, Status | None]:
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
         if not pod.pod.spec.volumes:
             return None, skip(self.name)
         read_write_once_pod = set()

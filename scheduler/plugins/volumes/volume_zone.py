@@ -6,7 +6,7 @@ Source: plugins/volumezone of v1.36.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,12 +15,14 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import ADD, NODE, UPDATE, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult
+from kubeloop.scheduler.api.extension_points import PreFilterReturn, RowFilterResult
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import explain_as, on_event, skip, unresolvable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.columns import ABSENT
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.plugins.volumes.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE
 from kubeloop.scheduler.plugins.volumes.volume_claims import (
@@ -30,10 +32,6 @@ from kubeloop.scheduler.plugins.volumes.volume_claims import (
     get_claim,
     references_claim,
 )
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _STATE = "PreFilterVolumeZone"
 _TOPOLOGY_LABELS = (BETA_ZONE, BETA_REGION, ZONE, REGION)
@@ -73,9 +71,7 @@ class VolumeZone:
         self._handle = handle
         self._rejection = unresolvable(self.name, "node(s) had no available volume zone")
 
-    def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
-    ) -> tuple[PreFilterResult | None, Status | None]:
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
         if not pod.pod.spec.volumes:
             return None, skip(self.name)
         try:
