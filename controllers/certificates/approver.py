@@ -6,7 +6,6 @@ Source: v1.36 pkg/controller/certificates/approver/sarapprove.go.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from kubeloop.controllers.certificates.kubelet_requests import Permission, required_permissions
 from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError
@@ -17,13 +16,11 @@ from kubeloop.controllers.runtime.queue.rate_limiter import (
     MaxOfRateLimiter,
 )
 from kubeloop.kube.objects.api_types import JSONValue
-from kubeloop.kube.objects.resources import CERTIFICATE_SIGNING_REQUESTS, Resource, new_resource
+from kubeloop.kube.objects.resources import CERTIFICATE_SIGNING_REQUESTS, json_resource
 
 log = logging.getLogger(__name__)
 
-_REVIEWS: Resource[dict[str, Any]] = new_resource(
-    dict, "authorization.k8s.io/v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
-)
+_REVIEWS = json_resource("authorization.k8s.io/v1", "SubjectAccessReview", namespaced=False)
 _REVIEW_AGAIN_SECONDS = 60.0  # for permissions that are granted later
 
 

@@ -63,21 +63,21 @@ class Names(TypedDict, total=False):
 def new_resource(
     type_: type[T],
     group_version: str,
-    plural: str,
+    plural: str = "",
     kind: str = "",
     *,
     namespaced: bool = True,
     gate: str = "",
     **names: Unpack[Names],
 ) -> Resource[T]:
-    """Return a resource. kind: that of the type's name by default. gate: see Resource."""
+    """Return a resource. kind: the name of the type by default. plural: the regular one by default."""
     group, _, version = group_version.rpartition("/")
     kind = kind or type_.__name__
     return Resource(
         group=group,
         version=version,
         kind=kind,
-        plural=plural,
+        plural=plural or _plural(kind),
         namespaced=namespaced,
         type=type_,
         singular=kind.lower(),
@@ -88,150 +88,115 @@ def new_resource(
     )
 
 
+def json_resource(
+    group_version: str, kind: str, *, namespaced: bool = True, gate: str = "", **names: Unpack[Names]
+) -> Resource[dict[str, Any]]:
+    """Return a resource whose objects stay plain JSON."""
+    return new_resource(dict, group_version, "", kind, namespaced=namespaced, gate=gate, **names)
+
+
+def _plural(kind: str) -> str:
+    """Return the resource of a kind, by the rule of apimachinery's UnsafeGuessKindToResource."""
+    singular = kind.lower()
+    if singular == "endpoints":
+        return singular
+    if singular.endswith("y"):
+        return f"{singular[:-1]}ies"
+    return f"{singular}es" if singular.endswith("s") else f"{singular}s"
+
+
 PODS = new_resource(
     api_types.Pod,
     "v1",
-    "pods",
     short="po",
     categories="all",
     subresources="attach binding ephemeralcontainers eviction exec log portforward proxy resize status",
 )
-NODES = new_resource(api_types.Node, "v1", "nodes", namespaced=False, short="no", subresources="proxy status")
-NAMESPACES = new_resource(
-    api_types.Namespace, "v1", "namespaces", namespaced=False, short="ns", subresources="finalize status"
-)
-SERVICES = new_resource(api_types.Service, "v1", "services", short="svc", categories="all", subresources="proxy status")
+NODES = new_resource(api_types.Node, "v1", namespaced=False, short="no", subresources="proxy status")
+NAMESPACES = new_resource(api_types.Namespace, "v1", namespaced=False, short="ns", subresources="finalize status")
+SERVICES = new_resource(api_types.Service, "v1", short="svc", categories="all", subresources="proxy status")
 REPLICATION_CONTROLLERS = new_resource(
-    api_types.ReplicationController,
-    "v1",
-    "replicationcontrollers",
-    short="rc",
-    categories="all",
-    subresources="scale status",
+    api_types.ReplicationController, "v1", short="rc", categories="all", subresources="scale status"
 )
 PERSISTENT_VOLUMES = new_resource(
-    storage_types.PersistentVolume, "v1", "persistentvolumes", namespaced=False, short="pv", subresources="status"
+    storage_types.PersistentVolume, "v1", namespaced=False, short="pv", subresources="status"
 )
-PERSISTENT_VOLUME_CLAIMS = new_resource(
-    storage_types.PersistentVolumeClaim, "v1", "persistentvolumeclaims", short="pvc", subresources="status"
-)
-EVENTS = new_resource(api_types.Event, "v1", "events", short="ev")
-RESOURCE_QUOTAS = new_resource(api_types.ResourceQuota, "v1", "resourcequotas", short="quota", subresources="status")
-CONFIG_MAPS: Resource[dict[str, Any]] = new_resource(dict, "v1", "configmaps", "ConfigMap", short="cm")
-SECRETS: Resource[dict[str, Any]] = new_resource(dict, "v1", "secrets", "Secret")
-SERVICE_ACCOUNTS: Resource[dict[str, Any]] = new_resource(
-    dict, "v1", "serviceaccounts", "ServiceAccount", short="sa", subresources="token"
-)
-ENDPOINTS: Resource[dict[str, Any]] = new_resource(dict, "v1", "endpoints", "Endpoints", short="ep")
-ENDPOINT_SLICES: Resource[dict[str, Any]] = new_resource(dict, "discovery.k8s.io/v1", "endpointslices", "EndpointSlice")
+PERSISTENT_VOLUME_CLAIMS = new_resource(storage_types.PersistentVolumeClaim, "v1", short="pvc", subresources="status")
+EVENTS = new_resource(api_types.Event, "v1", short="ev")
+RESOURCE_QUOTAS = new_resource(api_types.ResourceQuota, "v1", short="quota", subresources="status")
+CONFIG_MAPS = json_resource("v1", "ConfigMap", short="cm")
+SECRETS = json_resource("v1", "Secret")
+SERVICE_ACCOUNTS = json_resource("v1", "ServiceAccount", short="sa", subresources="token")
+ENDPOINTS = json_resource("v1", "Endpoints", short="ep")
+ENDPOINT_SLICES = json_resource("discovery.k8s.io/v1", "EndpointSlice")
 DEPLOYMENTS = new_resource(
-    api_types.Deployment, "apps/v1", "deployments", short="deploy", categories="all", subresources="scale status"
+    api_types.Deployment, "apps/v1", short="deploy", categories="all", subresources="scale status"
 )
-REPLICA_SETS = new_resource(
-    api_types.ReplicaSet, "apps/v1", "replicasets", short="rs", categories="all", subresources="scale status"
-)
+REPLICA_SETS = new_resource(api_types.ReplicaSet, "apps/v1", short="rs", categories="all", subresources="scale status")
 STATEFUL_SETS = new_resource(
-    api_types.StatefulSet, "apps/v1", "statefulsets", short="sts", categories="all", subresources="scale status"
+    api_types.StatefulSet, "apps/v1", short="sts", categories="all", subresources="scale status"
 )
-DAEMON_SETS = new_resource(
-    api_types.DaemonSet, "apps/v1", "daemonsets", short="ds", categories="all", subresources="status"
-)
-JOBS = new_resource(api_types.Job, "batch/v1", "jobs", categories="all", subresources="status")
-CRON_JOBS = new_resource(api_types.CronJob, "batch/v1", "cronjobs", short="cj", categories="all", subresources="status")
+DAEMON_SETS = new_resource(api_types.DaemonSet, "apps/v1", short="ds", categories="all", subresources="status")
+JOBS = new_resource(api_types.Job, "batch/v1", categories="all", subresources="status")
+CRON_JOBS = new_resource(api_types.CronJob, "batch/v1", short="cj", categories="all", subresources="status")
 HORIZONTAL_POD_AUTOSCALERS = new_resource(
-    api_types.HorizontalPodAutoscaler,
-    "autoscaling/v2",
-    "horizontalpodautoscalers",
-    short="hpa",
-    categories="all",
-    subresources="status",
+    api_types.HorizontalPodAutoscaler, "autoscaling/v2", short="hpa", categories="all", subresources="status"
 )
-CONTROLLER_REVISIONS = new_resource(api_types.ControllerRevision, "apps/v1", "controllerrevisions")
-POD_DISRUPTION_BUDGETS = new_resource(
-    api_types.PodDisruptionBudget, "policy/v1", "poddisruptionbudgets", short="pdb", subresources="status"
-)
-PRIORITY_CLASSES = new_resource(
-    api_types.PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False, short="pc"
-)
-WORKLOADS = new_resource(workload_types.Workload, "scheduling.k8s.io/v1alpha2", "workloads", gate="GenericWorkload")
+CONTROLLER_REVISIONS = new_resource(api_types.ControllerRevision, "apps/v1")
+POD_DISRUPTION_BUDGETS = new_resource(api_types.PodDisruptionBudget, "policy/v1", short="pdb", subresources="status")
+PRIORITY_CLASSES = new_resource(api_types.PriorityClass, "scheduling.k8s.io/v1", namespaced=False, short="pc")
+WORKLOADS = new_resource(workload_types.Workload, "scheduling.k8s.io/v1alpha2", gate="GenericWorkload")
 POD_GROUPS = new_resource(
-    workload_types.PodGroup, "scheduling.k8s.io/v1alpha2", "podgroups", gate="GenericWorkload", subresources="status"
+    workload_types.PodGroup, "scheduling.k8s.io/v1alpha2", gate="GenericWorkload", subresources="status"
 )
-STORAGE_CLASSES = new_resource(
-    storage_types.StorageClass, "storage.k8s.io/v1", "storageclasses", namespaced=False, short="sc"
-)
-CSI_NODES = new_resource(storage_types.CSINode, "storage.k8s.io/v1", "csinodes", namespaced=False)
-CSI_DRIVERS = new_resource(storage_types.CSIDriver, "storage.k8s.io/v1", "csidrivers", namespaced=False)
-CSI_STORAGE_CAPACITIES = new_resource(storage_types.CSIStorageCapacity, "storage.k8s.io/v1", "csistoragecapacities")
+STORAGE_CLASSES = new_resource(storage_types.StorageClass, "storage.k8s.io/v1", namespaced=False, short="sc")
+CSI_NODES = new_resource(storage_types.CSINode, "storage.k8s.io/v1", namespaced=False)
+CSI_DRIVERS = new_resource(storage_types.CSIDriver, "storage.k8s.io/v1", namespaced=False)
+CSI_STORAGE_CAPACITIES = new_resource(storage_types.CSIStorageCapacity, "storage.k8s.io/v1")
 VOLUME_ATTACHMENTS = new_resource(
-    storage_types.VolumeAttachment, "storage.k8s.io/v1", "volumeattachments", namespaced=False, subresources="status"
+    storage_types.VolumeAttachment, "storage.k8s.io/v1", namespaced=False, subresources="status"
 )
-RESOURCE_CLAIMS = new_resource(
-    device_types.ResourceClaim, "resource.k8s.io/v1", "resourceclaims", subresources="status"
-)
-RESOURCE_CLAIM_TEMPLATES = new_resource(
-    device_types.ResourceClaimTemplate, "resource.k8s.io/v1", "resourceclaimtemplates"
-)
-DEVICE_CLASSES = new_resource(device_types.DeviceClass, "resource.k8s.io/v1", "deviceclasses", namespaced=False)
-RESOURCE_SLICES = new_resource(device_types.ResourceSlice, "resource.k8s.io/v1", "resourceslices", namespaced=False)
+RESOURCE_CLAIMS = new_resource(device_types.ResourceClaim, "resource.k8s.io/v1", subresources="status")
+RESOURCE_CLAIM_TEMPLATES = new_resource(device_types.ResourceClaimTemplate, "resource.k8s.io/v1")
+DEVICE_CLASSES = new_resource(device_types.DeviceClass, "resource.k8s.io/v1", namespaced=False)
+RESOURCE_SLICES = new_resource(device_types.ResourceSlice, "resource.k8s.io/v1", namespaced=False)
 DEVICE_TAINT_RULES = new_resource(
     device_types.DeviceTaintRule,
     "resource.k8s.io/v1beta2",
-    "devicetaintrules",
     namespaced=False,
-    subresources="status",
     gate="DRADeviceTaintRules",
+    subresources="status",
 )
-CLUSTER_ROLES: Resource[dict[str, Any]] = new_resource(
-    dict, "rbac.authorization.k8s.io/v1", "clusterroles", "ClusterRole", namespaced=False
+CLUSTER_ROLES = json_resource("rbac.authorization.k8s.io/v1", "ClusterRole", namespaced=False)
+SERVICE_CIDRS = json_resource("networking.k8s.io/v1", "ServiceCIDR", namespaced=False, subresources="status")
+IP_ADDRESSES = json_resource("networking.k8s.io/v1", "IPAddress", namespaced=False, short="ip")
+CERTIFICATE_SIGNING_REQUESTS = json_resource(
+    "certificates.k8s.io/v1", "CertificateSigningRequest", namespaced=False, short="csr", subresources="approval status"
 )
-SERVICE_CIDRS: Resource[dict[str, Any]] = new_resource(
-    dict, "networking.k8s.io/v1", "servicecidrs", "ServiceCIDR", namespaced=False, subresources="status"
-)
-IP_ADDRESSES: Resource[dict[str, Any]] = new_resource(
-    dict, "networking.k8s.io/v1", "ipaddresses", "IPAddress", namespaced=False, short="ip"
-)
-CERTIFICATE_SIGNING_REQUESTS: Resource[dict[str, Any]] = new_resource(
-    dict,
-    "certificates.k8s.io/v1",
-    "certificatesigningrequests",
-    "CertificateSigningRequest",
-    namespaced=False,
-    short="csr",
-    subresources="approval status",
-)
-VOLUME_ATTRIBUTES_CLASSES: Resource[dict[str, Any]] = new_resource(
-    dict, "storage.k8s.io/v1", "volumeattributesclasses", "VolumeAttributesClass", namespaced=False, short="vac"
-)
-STORAGE_VERSION_MIGRATIONS: Resource[dict[str, Any]] = new_resource(
-    dict,
+VOLUME_ATTRIBUTES_CLASSES = json_resource("storage.k8s.io/v1", "VolumeAttributesClass", namespaced=False, short="vac")
+STORAGE_VERSION_MIGRATIONS = json_resource(
     "storagemigration.k8s.io/v1beta1",
-    "storageversionmigrations",
     "StorageVersionMigration",
     namespaced=False,
-    subresources="status",
     gate="StorageVersionMigrator",
+    subresources="status",
 )
-CUSTOM_RESOURCE_DEFINITIONS: Resource[dict[str, Any]] = new_resource(
-    dict,
+CUSTOM_RESOURCE_DEFINITIONS = json_resource(
     "apiextensions.k8s.io/v1",
-    "customresourcedefinitions",
     "CustomResourceDefinition",
     namespaced=False,
     short="crd crds",
     categories="api-extensions",
     subresources="status",
 )
-VALIDATING_ADMISSION_POLICIES: Resource[dict[str, Any]] = new_resource(
-    dict,
+VALIDATING_ADMISSION_POLICIES = json_resource(
     "admissionregistration.k8s.io/v1",
-    "validatingadmissionpolicies",
     "ValidatingAdmissionPolicy",
     namespaced=False,
     categories="api-extensions",
     subresources="status",
 )
-LEASES = new_resource(api_types.Lease, "coordination.k8s.io/v1", "leases")
+LEASES = new_resource(api_types.Lease, "coordination.k8s.io/v1")
 
 ALL: tuple[Resource[Any], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Resource))
 BY_GROUP_KIND: dict[tuple[str, str], Resource[Any]] = {(resource.group, resource.kind): resource for resource in ALL}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
@@ -72,81 +73,69 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
     """The scheduler_* metrics that are counted as they happen."""
 
     def __init__(self, registry: Registerer, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> None:
+        counter = partial(PrometheusCounter, registry=registry)
+        gauge = partial(PrometheusGauge, registry=registry)
+        histogram = partial(PrometheusHistogram, registry=registry)
         # Without evictions in the background there are no metrics of them.
         evictions_registry = registry if gates.enabled("SchedulerAsyncPreemption") else None
-        self._attempts = PrometheusCounter(
+        self._attempts = counter(
             "scheduler_schedule_attempts_total",
             "Number of attempts to schedule pods, by the result.",
             ["result", "profile"],
-            registry=registry,
         )
-        self._attempt_seconds = PrometheusHistogram(
+        self._attempt_seconds = histogram(
             "scheduler_scheduling_attempt_duration_seconds",
             "Scheduling attempt latency in seconds (scheduling algorithm + binding).",
             ["result", "profile"],
             buckets=_exponential_buckets(0.001, 15),
-            registry=registry,
         )
-        self._algorithm_seconds = PrometheusHistogram(
+        self._algorithm_seconds = histogram(
             "scheduler_scheduling_algorithm_duration_seconds",
             "Scheduling algorithm latency in seconds.",
             buckets=_exponential_buckets(0.001, 15),
-            registry=registry,
         )
-        self._attempts_of_pod = PrometheusHistogram(
+        self._attempts_of_pod = histogram(
             "scheduler_pod_scheduling_attempts",
             "Number of attempts to successfully schedule a pod.",
             buckets=_exponential_buckets(1, 5),
-            registry=registry,
         )
-        self._sli_seconds = PrometheusHistogram(
+        self._sli_seconds = histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
             "Latency from a pod entering the scheduling queue to its binding, without gated time.",
             ["attempts"],
             buckets=_exponential_buckets(0.01, 20),
-            registry=registry,
         )
-        self._pending = PrometheusGauge(
-            "scheduler_pending_pods", "Number of pending pods, by the queue type.", ["queue"], registry=registry
-        )
-        self._incoming = PrometheusCounter(
+        self._pending = gauge("scheduler_pending_pods", "Number of pending pods, by the queue type.", ["queue"])
+        self._incoming = counter(
             "scheduler_queue_incoming_pods_total",
             "Number of pods added to scheduling queues by event and queue type.",
             ["queue", "event"],
-            registry=registry,
         )
-        self._extension_point_seconds = PrometheusHistogram(
+        self._extension_point_seconds = histogram(
             "scheduler_framework_extension_point_duration_seconds",
             "Latency for running all plugins of a specific extension point.",
             ["extension_point", "status", "profile"],
             buckets=_exponential_buckets(0.0001, 12),
-            registry=registry,
         )
-        self._plugin_seconds = PrometheusHistogram(
+        self._plugin_seconds = histogram(
             "scheduler_plugin_execution_duration_seconds",
             "Duration for running a plugin at a specific extension point; one cycle in ten is measured.",
             ["plugin", "extension_point", "status"],
             buckets=_PLUGIN_BUCKETS,
-            registry=registry,
         )
-        self._preemptions = PrometheusCounter(
-            "scheduler_preemption_attempts_total",
-            "Total preemption attempts in the cluster till now.",
-            registry=registry,
+        self._preemptions = counter(
+            "scheduler_preemption_attempts_total", "Total preemption attempts in the cluster till now."
         )
-        self._victims = PrometheusHistogram(
-            "scheduler_preemption_victims",
-            "Number of selected preemption victims.",
-            buckets=_exponential_buckets(1, 7),
-            registry=registry,
+        self._victims = histogram(
+            "scheduler_preemption_victims", "Number of selected preemption victims.", buckets=_exponential_buckets(1, 7)
         )
-        self._evictions = PrometheusCounter(
+        self._evictions = counter(
             "scheduler_preemption_goroutines_execution_total",
             "Number of preemptions whose victims were evicted, by result.",
             ["result"],
             registry=evictions_registry,
         )
-        self._eviction_seconds = PrometheusHistogram(
+        self._eviction_seconds = histogram(
             "scheduler_preemption_goroutines_duration_seconds",
             "Duration in seconds of the eviction of a preemption's victims, by result.",
             ["result"],
@@ -154,52 +143,50 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             registry=evictions_registry,
         )
         calls_registry = registry if gates.enabled("SchedulerAsyncAPICalls") else None
-        self._background_calls = PrometheusCounter(
+        self._background_calls = counter(
             "scheduler_async_api_call_execution_total",
             "Number of API calls in the background, by type and result.",
             ["call_type", "result"],
             registry=calls_registry,
         )
-        self._background_call_seconds = PrometheusHistogram(
+        self._background_call_seconds = histogram(
             "scheduler_async_api_call_execution_duration_seconds",
             "Duration in seconds of API calls in the background, by type and result.",
             ["call_type", "result"],
             buckets=_exponential_buckets(0.001, 15),
             registry=calls_registry,
         )
-        self._background_calls_pending = PrometheusGauge(
+        self._background_calls_pending = gauge(
             "scheduler_pending_async_api_calls",
             "Number of API calls that have not been sent yet, by type.",
             ["call_type"],
             registry=calls_registry,
         )
-        self._volume_failures = PrometheusCounter(
+        self._volume_failures = counter(
             "scheduler_volume_scheduling_stage_error_total",
             "Volume scheduling stage error count, by operation.",
             ["operation"],
-            registry=registry,
         )
-        self._permit_seconds = PrometheusHistogram(
+        self._permit_seconds = histogram(
             "scheduler_permit_wait_duration_seconds",
             "Duration of waiting on permit, by result.",
             ["result"],
             buckets=_exponential_buckets(0.001, 15),
-            registry=registry,
         )
-        self._claims_created = PrometheusCounter(
+        self._claims_created = counter(
             "scheduler_resourceclaim_creates_total",
             "Number of ResourceClaims creation requests within scheduler.",
             ["status"],
             registry=registry if gates.enabled("DRAExtendedResource") else None,
         )
         conditions_registry = registry if gates.enabled("DRADeviceBindingConditions") else None
-        self._condition_allocations = PrometheusCounter(
+        self._condition_allocations = counter(
             "scheduler_dra_bindingconditions_allocations_total",
             "Number of allocations using devices with BindingConditions, per driver and scheduling attempt.",
             ["profile", "driver", "status"],
             registry=conditions_registry,
         )
-        self._condition_seconds = PrometheusHistogram(
+        self._condition_seconds = histogram(
             "scheduler_dra_bindingconditions_wait_duration_seconds",
             "Time in seconds spent waiting for BindingConditions to be satisfied during PreBind.",
             ["profile", "driver", "status"],
@@ -207,49 +194,43 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             registry=conditions_registry,
         )
         groups_registry = registry if gates.enabled("GenericWorkload") else None
-        self._group_attempts = PrometheusCounter(
+        self._group_attempts = counter(
             "scheduler_podgroup_schedule_attempts_total",
             "Number of attempts to schedule pod groups, by the result.",
             ["result", "profile"],
             registry=groups_registry,
         )
-        self._group_attempt_seconds = PrometheusHistogram(
+        self._group_attempt_seconds = histogram(
             "scheduler_podgroup_scheduling_attempt_duration_seconds",
             "Pod group scheduling attempt latency in seconds (scheduling algorithm + binding).",
             ["result", "profile"],
             buckets=_exponential_buckets(0.001, 15),
             registry=groups_registry,
         )
-        self._group_algorithm_seconds = PrometheusHistogram(
+        self._group_algorithm_seconds = histogram(
             "scheduler_podgroup_scheduling_algorithm_duration_seconds",
             "Pod group scheduling algorithm latency in seconds.",
             buckets=_exponential_buckets(0.001, 15),
             registry=groups_registry,
         )
-        self._cache = PrometheusGauge(
-            "scheduler_cache_size",
-            "Number of nodes, pods, and assumed pods in the scheduler cache.",
-            ["type"],
-            registry=registry,
+        self._cache = gauge(
+            "scheduler_cache_size", "Number of nodes, pods, and assumed pods in the scheduler cache.", ["type"]
         )
-        self._after_flush = PrometheusCounter(
+        self._after_flush = counter(
             "scheduler_pod_scheduled_after_flush_total",
             "Number of pods scheduled after a timeout in the unschedulable pods: a missed event or hint.",
-            registry=registry,
         )
-        self._hint_seconds = PrometheusHistogram(
+        self._hint_seconds = histogram(
             "scheduler_queueing_hint_execution_duration_seconds",
             "Latency for running a queueing hint function of a plugin; one call in ten is measured.",
             ["plugin", "event", "hint"],
             buckets=_PLUGIN_BUCKETS,
-            registry=registry,
         )
-        self._event_seconds = PrometheusHistogram(
+        self._event_seconds = histogram(
             "scheduler_event_handling_duration_seconds",
             "Event handling latency in seconds, including moves of pending pods.",
             ["event"],
             buckets=_exponential_buckets(0.0001, 12),
-            registry=registry,
         )
 
     def queueing_hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from kubeloop.kube.objects.resources import BY_GROUP_KIND, DEPLOYMENTS, NODES, POD_GROUPS, PODS
+from kubeloop.kube.objects.resources import (
+    BY_GROUP_KIND,
+    DEPLOYMENTS,
+    ENDPOINTS,
+    IP_ADDRESSES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    VALIDATING_ADMISSION_POLICIES,
+)
 
 
 def test_paths_of_collections_objects_and_subresources():
@@ -20,3 +29,8 @@ def test_names_of_resource():
     assert POD_GROUPS.path("shop", "web", "status") == (
         "/apis/scheduling.k8s.io/v1alpha2/namespaces/shop/podgroups/web/status"
     )
+
+
+def test_plurals_follow_the_rule_of_kubernetes():
+    plurals = [resource.plural for resource in (PODS, ENDPOINTS, IP_ADDRESSES, VALIDATING_ADMISSION_POLICIES)]
+    assert plurals == ["pods", "endpoints", "ipaddresses", "validatingadmissionpolicies"]
