@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import click
-import msgspec
 from click.core import ParameterSource
 
 from kubeloop import KUBERNETES_VERSION, __version__
 from kubeloop.cli.options.options import (
     FILE,
     ClusterGateOptions,
+    CommandOptions,
     ControllerOptions,
     DevClusterOptions,
     DisplayOptions,
@@ -48,7 +48,7 @@ def up(
     files: UpOptions,
     cluster: DevClusterOptions,
     process: ProcessOptions,
-    controllers: msgspec.Struct,
+    controllers: ControllerOptions,
     display: DisplayOptions,
     gates: ClusterGateOptions,
 ) -> int:
@@ -77,7 +77,7 @@ def apiserver(cluster: DevClusterOptions, server: ServeOptions, gates: ClusterGa
 def run(
     server: ServerOptions,
     process: ProcessOptions,
-    controllers: msgspec.Struct,
+    controllers: ControllerOptions,
     run_options: RunOptions,
     election: ElectionOptions,
     gates: FeatureGateOptions,
@@ -108,13 +108,12 @@ def run(
     )
 
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T", bound=CommandOptions)
 
 
 def _replaced(options: T, values: Mapping[str, Any]) -> T:
     """Return the options with those of `values` that are fields of their class."""
-    own = {name: value for name, value in values.items() if name in options.__struct_fields__}
-    return msgspec.structs.replace(options, **own) if own else options
+    return options.replace(**{name: value for name, value in values.items() if name in options.declared()})
 
 
 @commands.command()

@@ -12,13 +12,13 @@ import socket
 import sys
 from pathlib import Path
 
-import msgspec
 from msgspec import structs
 
 from kubeloop.cli.options.control_plane_settings import control_plane_settings
 from kubeloop.cli.options.gate_warnings import log_gate_warnings
 from kubeloop.cli.options.journal_option import journal_opener
 from kubeloop.cli.options.options import (
+    ControllerOptions,
     ElectionOptions,
     FeatureGateOptions,
     ProcessOptions,
@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 def run(
     server: ServerOptions,
     process: ProcessOptions,
-    controllers: msgspec.Struct,
+    controllers: ControllerOptions,
     run_options: RunOptions,
     election: ElectionOptions,
     gate_options: FeatureGateOptions,

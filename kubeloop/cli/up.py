@@ -18,6 +18,7 @@ import msgspec
 
 from kubeloop.cli.options.gate_warnings import log_gate_warnings
 from kubeloop.cli.options.options import (
+    ControllerOptions,
     DevClusterOptions,
     DisplayOptions,
     FeatureGateOptions,
@@ -71,7 +72,7 @@ def up(
     files: Sequence[Path],
     cluster: DevClusterOptions,
     process: ProcessOptions,
-    controllers: msgspec.Struct,
+    controllers: ControllerOptions,
     display: DisplayOptions,
     gate_options: FeatureGateOptions,
 ) -> int:
@@ -94,7 +95,7 @@ def up(
 def _settings(
     cluster: DevClusterOptions,
     process: ProcessOptions,
-    controllers: msgspec.Struct,
+    controllers: ControllerOptions,
     gate_options: FeatureGateOptions,
 ) -> Settings:
     from kubeloop.cli.options.control_plane_settings import control_plane_settings
@@ -109,9 +110,7 @@ def _settings(
         gates=gates,
     )
     if not cluster.nodes:  # Nodes need no kubelet that reports
-        controllers = msgspec.structs.replace(
-            controllers, node_monitor_grace_period=math.inf, node_startup_grace_period=math.inf
-        )
+        controllers = controllers.replace(node_monitor_grace_period=math.inf, node_startup_grace_period=math.inf)
     return control_plane_settings(
         process, frozenset(CONTROLLERS), scheduler, gates, controller_options=controllers, development=True
     )
@@ -121,7 +120,7 @@ async def _up(
     manifests: Sequence[Manifest],
     options: DevClusterOptions,
     process: ProcessOptions,
-    controllers: msgspec.Struct,
+    controllers: ControllerOptions,
     display: DisplayOptions,
     gate_options: FeatureGateOptions,
     settings: Settings | None,
@@ -131,7 +130,7 @@ async def _up(
     token = read_or_create_token(options.data_dir)
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(open_listener(process.bind_address, process.endpoint_port))
-        grace_seconds = msgspec.structs.asdict(controllers)["node_monitor_grace_period"]
+        grace_seconds = vars(controllers)["node_monitor_grace_period"]
         arguments = [
             *arguments_of(options),
             *arguments_of(gate_options),

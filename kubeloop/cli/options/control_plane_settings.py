@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from kubeloop.cli.options.options import ProcessOptions
+from kubeloop.cli.options.options import ControllerOptions, ProcessOptions
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.process.control_plane.control_plane import Settings
 from kubeloop.scheduler.config.types import SchedulerConfiguration
@@ -17,7 +15,7 @@ def control_plane_settings(
     scheduler: SchedulerConfiguration,
     gates: FeatureGates,
     *,
-    controller_options: msgspec.Struct,
+    controller_options: ControllerOptions,
     development: bool = False,
 ) -> Settings:
     """Return the settings that the options of a process select. Raises UserError.
@@ -26,7 +24,7 @@ def control_plane_settings(
     """
     return Settings(
         controllers=controllers,
-        controller_options=msgspec.structs.asdict(controller_options),
+        controller_options=vars(controller_options),
         development=development,
         scheduler=scheduler,
         feature_gates=gates,
