@@ -24,6 +24,7 @@ from kubeloop.devcluster.kubelet.stages.schedule import (
     PendingStage,
     StageFailed,
     StageSchedule,
+    apply_rendered,
     general_functions,
     render_yaml,
     wrap_patch,
@@ -167,7 +168,7 @@ class ObjectStages:
             if step.patch is not None:
                 after = await self._apply_patch(pending, step.patch)
             if step.apply is not None:
-                await self._requests.apply_rendered(step.apply, pending.obj, self._context())
+                await apply_rendered(self._requests, step.apply, pending.obj, self._context())
         return after
 
     async def _apply_patch(self, pending: PendingStage[ResourcePath], patch: Patch) -> JSON | None:

@@ -22,6 +22,7 @@ from kubeloop.devcluster.kubelet.stages.schedule import (
     PendingStage,
     StageFailed,
     StageSchedule,
+    apply_rendered,
     general_functions,
     render_yaml,
     wrap_patch,
@@ -175,7 +176,7 @@ class PodStages:
             if step.apply is not None:
                 if self._requests is None:
                     raise StageFailed("no API server to apply other objects to")
-                await self._requests.apply_rendered(step.apply, obj, self._context(pending, obj))
+                await apply_rendered(self._requests, step.apply, obj, self._context(pending, obj))
                 stored = self._stored(resource, obj)
                 if stored is None:
                     return None

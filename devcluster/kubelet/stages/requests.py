@@ -16,8 +16,6 @@ import msgspec
 
 from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.api.slow_work import Handling
-from kubeloop.devcluster.kubelet.stages.files import Apply
-from kubeloop.devcluster.kubelet.stages.schedule import render_yaml
 from kubeloop.devcluster.storage.watch import WatchStream
 from kubeloop.kube.json_object import JSON
 
@@ -121,12 +119,6 @@ class StageRequests:
     async def delete(self, path: str) -> None:
         """Delete without grace. Raises Refused."""
         await self._content("DELETE", path, query={"gracePeriodSeconds": "0"})
-
-    async def apply_rendered(self, apply: Apply, obj: JSON, context: dict[str, Callable[..., Any]]) -> None:
-        """Apply what the template renders for `obj`, by default in its namespace. Raises StageFailed, Refused."""
-        applied = render_yaml(apply.template, obj, context)
-        namespace = obj["metadata"].get("namespace", "")
-        await self.apply(applied, namespace, apply.type, apply.subresource, user=apply.user)
 
     async def apply(self, obj: Any, namespace: str, type_: str, subresource: str, *, user: str = "") -> JSON:
         """Create an object, or patch the existing one or a subresource of it. Raises Refused.

@@ -15,8 +15,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kubeloop.devcluster.kubelet.stages.files import Stage
+from kubeloop.devcluster.kubelet.stages.files import Apply, Stage
 from kubeloop.devcluster.kubelet.stages.lifecycle import delay_seconds, select_stage
+from kubeloop.devcluster.kubelet.stages.requests import StageRequests
 from kubeloop.devcluster.languages.gotemplate import values
 from kubeloop.devcluster.languages.gotemplate.template import Template
 from kubeloop.devcluster.languages.jq import Program, Query, Results
@@ -168,6 +169,15 @@ def render_yaml(template: Template, obj: JSON, context: dict[str, Callable[..., 
     except yaml.InvalidYaml as error:
         raise StageFailed(f"the template does not render to YAML: {error.place}") from None
     return document
+
+
+async def apply_rendered(
+    requests: StageRequests, apply: Apply, obj: JSON, context: dict[str, Callable[..., Any]]
+) -> None:
+    """Apply what the template renders for `obj`, by default in its namespace. Raises StageFailed, Refused."""
+    applied = render_yaml(apply.template, obj, context)
+    namespace = obj["metadata"].get("namespace", "")
+    await requests.apply(applied, namespace, apply.type, apply.subresource, user=apply.user)
 
 
 def wrap_patch(root: str, patch: Any, *, json_patch: bool) -> Any:
