@@ -17,7 +17,6 @@ from unittest.mock import patch
 
 from kubeloop.controllers.devicetainteviction import device_taint_eviction_controller, rule_status
 from kubeloop.controllers.job import job_controller
-from kubeloop.controllers.runtime.writes import status_delay
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import (
     CRON_JOBS,
@@ -33,6 +32,7 @@ from kubeloop.kube.objects.resources import (
     STATEFUL_SETS,
     Resource,
 )
+from kubeloop.process.control_plane import control_plane
 from kubeloop.scheduler.api_calls.status_patches import StatusPatches, _Request
 from kubeloop.scheduler.pod_groups.group_conditions import PodGroupConditions
 from support.faults.cluster import Cluster
@@ -141,7 +141,7 @@ def unpostponed() -> Iterator[None]:
         return patch.object(cls, "__init__", init)
 
     with contextlib.ExitStack() as patches:
-        patches.enter_context(patch.object(status_delay, "STATUS_DELAY_SECONDS", 0.0))
+        patches.enter_context(patch.object(control_plane, "STATUS_DELAY_SECONDS", 0.0))
         patches.enter_context(patch.object(job_controller, "BATCH_SECONDS", 0.0))
         patches.enter_context(patch.object(rule_status, "STATUS_PERIOD_SECONDS", 0.0))
         patches.enter_context(patch.object(device_taint_eviction_controller, "STATUS_PERIOD_SECONDS", 0.0))
