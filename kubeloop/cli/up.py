@@ -25,8 +25,6 @@ from kubeloop.cli.options.options import (
     ProcessOptions,
     arguments_of,
 )
-from kubeloop.cli.terminal import output_console
-from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.storage.private_files import read_or_create_token
 from kubeloop.kube.auth.credentials import connect_with_token
 from kubeloop.kube.client.api_client import Client
@@ -52,8 +50,6 @@ from kubeloop.process.endpoint.endpoint_listener import open_listener
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.manifests import Manifest, applied_pods, apply, read_manifests
-from kubeloop.process.metrics.client_metrics import MeasuredTransport
-from kubeloop.process.metrics.process_metrics import new_registry
 from kubeloop.process.process_files import ProcessRecord, process_file
 from kubeloop.process.python_gc import importing
 from kubeloop.process.signals import on_signal, run_until_interrupted
@@ -139,9 +135,12 @@ async def _up(
         starting = await stack.enter_async_context(starting_api_server(arguments, token=token))
         # the cluster takes as long to start as these imports: run both concurrently
         with importing():
+            from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
             from kubeloop.process.control_plane.control_plane import ControlPlane, import_components, initial_components
             from kubeloop.process.endpoint.process_pages import add_process_pages
             from kubeloop.process.endpoint.server import EndpointServer
+            from kubeloop.process.metrics.client_metrics import MeasuredTransport
+            from kubeloop.process.metrics.process_metrics import new_registry
 
             settings = settings or _settings(options, process, controllers, gate_options)
             import_components(initial_components(settings.controllers, development=True))
@@ -402,6 +401,7 @@ class UpSession:
             self._print(f"  {reason}")
         slowest = self._plane.tracing.recent.slowest()
         if slowest is not None:
+            from kubeloop.cli.terminal import output_console
             from kubeloop.tracing.views.waterfall import waterfall
 
             self._print("slowest pod:")
