@@ -22,7 +22,7 @@ from support.faults.fault_plan import FAULT_CLASSES, FaultPlan, creates_are_exac
 from support.faults.final_state import differences, unpostponed
 from support.faults.scenario import Scenario
 from support.faults.scenarios import SCENARIOS
-from support.faults.simulation import Report, profile_of, simulate
+from support.faults.simulation import IDLE_WRITES, Report, profile_of, simulate
 
 _STORY_LINES = 120
 _FINAL_STATES = 8  # runs without postponed writes that are compared with one run
@@ -79,8 +79,10 @@ def _changes_by_postponing(scenario: Scenario, plan: FaultPlan, seed: str, repor
     with unpostponed():
         for number in range(_FINAL_STATES):
             other = simulate(scenario, plan, f"{seed}/{number}" if number else seed)
-            if other.violations:
-                return [f"without postponed writes: {violation}" for violation in other.violations]
+            # that run repeats the status of a pending pod at each attempt, as no write is compared with the last one
+            violations = [violation for violation in other.violations if not violation.startswith(IDLE_WRITES)]
+            if violations:
+                return [f"without postponed writes: {violation}" for violation in violations]
             found = differences(other.final, report.final)
             if not found:
                 return []

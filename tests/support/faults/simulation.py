@@ -43,6 +43,8 @@ _WITHOUT_COMPARISON = {
 }
 _OWNERS = (REPLICA_SETS, JOBS)
 TRACEPARENT_ANNOTATION = "tracing.k8s.io/traceparent"
+IDLE_WRITES = "writes although nothing changes"
+"""Begin of the violation of a control plane that goes on writing in the desired state."""
 
 
 @dataclass
@@ -196,7 +198,7 @@ class _Run:
             for problem in differences:
                 self._cluster.violate(f"cache differs: {problem}")
             if self._network.writes[before:]:
-                self._cluster.violate(f"writes although nothing changes: {self._network.writes[before:][:5]}")
+                self._cluster.violate(f"{IDLE_WRITES}: {self._network.writes[before:][:5]}")
         for problem in self._missing():
             self._cluster.violate(f"did not stay as desired: {problem}")
         if leading.plane.scheduler is not None:
