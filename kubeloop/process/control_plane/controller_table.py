@@ -5,12 +5,11 @@ Imports no controller: options, help and errors of the command line come from th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 if TYPE_CHECKING:
     from kubeloop.kube.objects.api_types import Node, Pod, Service
@@ -149,13 +148,17 @@ def _concurrency(name: str, default: int, subject: str, maximum: int | None = No
 def _options(text: str) -> tuple[ControllerOption, ...]:
     """Return the options of a text: a line of name, kind, default (none for a text) and maximum of a count, if it has
     one; then help, indented further."""
-    options = []
-    for lines in re.findall(r"^ {12}\S.*\n(?: {16}.*\n)+", text, re.MULTILINE):
-        head, *help_lines = lines.splitlines()
-        name, kind, *default = head.split()
-        value = float(default[0]) if kind in ("duration", "number") else int(default[0]) if default else ""
-        maximum = int(default[1]) if len(default) > 1 else None
-        options.append(ControllerOption(name, value, " ".join(map(str.strip, help_lines)), kind, maximum))
+    options: list[ControllerOption] = []
+    lines = [line for line in text.splitlines() if line.strip()]
+    indents = [len(line) - len(line.lstrip()) for line in lines]
+    for indent, line in zip(indents, lines, strict=True):
+        if indent > indents[0]:
+            options[-1] = replace(options[-1], help=f"{options[-1].help} {line.strip()}".lstrip())
+            continue
+        name, kind, *numbers = line.split()
+        default = float(numbers[0]) if kind in ("duration", "number") else int(numbers[0]) if numbers else ""
+        maximum = int(numbers[1]) if len(numbers) > 1 else None
+        options.append(ControllerOption(name, default, "", cast("Any", kind), maximum))
     return tuple(options)
 
 

@@ -6,6 +6,7 @@ import importlib
 import subprocess
 import sys
 from collections import Counter
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +20,8 @@ from kubeloop.process.control_plane.controller_table import (
     CONTROLLERS,
     CONTROLLERS_BY_NAME,
     ControllerDescriptor,
+    ControllerOption,
+    _options,
     controller_options,
     default_options,
 )
@@ -42,6 +45,24 @@ def test_option_keys_are_unique_and_have_the_default():
     assert len(default_options()) == len(options)
     assert default_options()["concurrent_deployment_syncs"] == 5
     assert default_options()["concurrent_gc_syncs"] == 20
+
+
+@pytest.mark.parametrize("indent", ["", "  ", " " * 12])
+def test_options_reads_text_of_any_indent(indent: str):
+    text = f"""
+{indent}first-syncs concurrency 5 50
+{indent}  Number of
+{indent}    first syncs.
+{indent}second-period duration 2.5
+
+{indent}third-file text
+{indent}    A file.
+"""
+    assert _options(text) == (
+        ControllerOption("first-syncs", 5, "Number of first syncs.", cast("Any", "concurrency"), 50),
+        ControllerOption("second-period", 2.5, "", "duration"),
+        ControllerOption("third-file", "", "A file.", cast("Any", "text")),
+    )
 
 
 def test_table_imports_no_controller():
