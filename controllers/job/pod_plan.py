@@ -21,8 +21,8 @@ from kubeloop.controllers.job.job_fields import (
 )
 from kubeloop.controllers.job.job_state import JobState
 from kubeloop.controllers.job.pod_backoff import remaining_seconds
+from kubeloop.controllers.runtime.pods.active_pod_order import active_pod_sort_key
 from kubeloop.controllers.runtime.pods.pod_availability import is_terminating
-from kubeloop.controllers.runtime.pods.pod_deletion_order import active_pod_sort_key
 from kubeloop.controllers.runtime.pods.pod_template import pod_from_template
 from kubeloop.kube.objects.api_types import JSONValue, Pod
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from kubeloop.controllers.replicaset.related_pods import PodsPerNode
 from kubeloop.controllers.runtime.integers import InvalidInteger, parse_int
-from kubeloop.controllers.runtime.pods.pod_deletion_order import max_restarts, phase_rank, ready_since
+from kubeloop.controllers.runtime.pods.active_pod_order import max_restarts, phase_rank, ready_since
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import is_ready
 from kubeloop.kube.values.times import seconds_between

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api.custom_resources import CustomResourceVersion
-from kubeloop.devcluster.api.object_metadata import value_at
+from kubeloop.devcluster.api.field_access import value_at
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 
-from kubeloop.devcluster.api.object_metadata import without_annotation
+from kubeloop.devcluster.api.field_access import without_annotation
 from kubeloop.devcluster.api.served_resources import VOLUME_ATTRIBUTES_CLASSES
 from kubeloop.devcluster.controllers.volume_modifier import VolumeModifier, is_waiting_for_class
 from kubeloop.devcluster.controllers.volume_resizer import VolumeResizer

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kubeloop.devcluster.api.object_metadata import with_annotation, without_annotation
+from kubeloop.devcluster.api.field_access import with_annotation, without_annotation
 from kubeloop.devcluster.simulation.store_event_recorder import StoreEventRecorder
 from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339

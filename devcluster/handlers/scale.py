@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.object_metadata import without_managed_fields
+from kubeloop.devcluster.api.field_access import without_managed_fields
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import RequestInfo, check_names

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.object_metadata import without_managed_fields
+from kubeloop.devcluster.api.field_access import without_managed_fields
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.writer import ApplyOptions
 from kubeloop.devcluster.managedfields.field_sets import (

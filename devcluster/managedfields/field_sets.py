@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.api.object_metadata import without_managed_fields
+from kubeloop.devcluster.api.field_access import without_managed_fields
 from kubeloop.devcluster.api.served_resources import ServedResource, get_served_resource
 from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.api.writer import Writer

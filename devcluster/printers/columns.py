@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from kubeloop.devcluster.api.object_metadata import value_at
+from kubeloop.devcluster.api.field_access import value_at
 from kubeloop.devcluster.api.strategy import ComputedColumn
 from kubeloop.devcluster.printers.formatting import (
     NONE,

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.api.object_metadata import without_managed_fields
+from kubeloop.devcluster.api.field_access import without_managed_fields
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, Resource
 

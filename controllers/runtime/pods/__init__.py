@@ -6,7 +6,7 @@ Part of `kubeloop.controllers.runtime`, which states what it may import.
     pod_control.py           creation and deletion, with events and traces
     slow_start.py            creation in batches of 1, 2, 4, ...
     pod_availability.py      active, terminating and available Pods
-    pod_deletion_order.py    order in which active Pods are deleted
+    active_pod_order.py      order in which active Pods are deleted
     disruption_target.py     the condition DisruptionTarget
     volume_claims.py         claims that a Pod uses
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from kubeloop.devcluster.kubelet.containers.container_run import TERMINATED, ContainerRun, ephemeral_runs
-from kubeloop.devcluster.kubelet.containers.images import ImageProblem, image_problem
+from kubeloop.devcluster.kubelet.containers.image_pull_errors import ImageProblem, image_problem
 from kubeloop.devcluster.kubelet.pods.awaited_objects import AwaitedObjects
 from kubeloop.devcluster.kubelet.pods.container_lifecycle import exit_container, hold, restart, start, startable
 from kubeloop.devcluster.kubelet.pods.kubelet_events import KubeletEvents

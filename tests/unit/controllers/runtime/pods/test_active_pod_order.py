@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from kubeloop.controllers.runtime.pods.pod_deletion_order import active_pod_sort_key, max_restarts
+from kubeloop.controllers.runtime.pods.active_pod_order import active_pod_sort_key, max_restarts
 from kubeloop.kube.objects.api_types import Pod, convert
 
 

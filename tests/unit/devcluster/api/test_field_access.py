@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.api.object_metadata import value_at, without_managed_fields
+from kubeloop.devcluster.api.field_access import value_at, without_managed_fields
 
 
 def test_copy_without_managed_fields_leaves_the_object_unchanged():

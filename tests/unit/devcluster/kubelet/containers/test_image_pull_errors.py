@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.kubelet.containers.images import image_problem, is_missing
+from kubeloop.devcluster.kubelet.containers.image_pull_errors import image_problem, is_missing
 
 
 def test_invalid_image_has_events_of_the_kubelet():
