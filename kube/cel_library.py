@@ -6,9 +6,12 @@ Source: k8s.io/apiserver pkg/cel/library/{urls,ip,cidr,quantity,semverlib,format
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_interface
+from operator import attrgetter
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
@@ -36,25 +39,43 @@ def _require_string(value: Any) -> str:
     return value
 
 
-def _require_type(kind: type, *values: Any) -> None:
-    if any(type(value) is not kind for value in values):
+def _require_type(kind: type, value: Any) -> None:
+    if type(value) is not kind:
         raise no_overload()
+
+
+def _method(kind: type, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function of values of type `kind`; other values have no such overload."""
+
+    def call(value: Any) -> Any:
+        _require_type(kind, value)
+        return read(value)
+
+    return call
+
+
+class _Value(Opaque):
+    """A value that equals those of its type with the same `identity`."""
+
+    __slots__ = ()
+    identity: Callable[[Any], Any]
+
+    def equals(self, other: Any) -> bool:
+        _require_type(type(self), other)
+        return bool(type(self).identity(self) == type(self).identity(other))
 
 
 # --- URLs -------------------------------------------------------------------------------------------------------------
 
 
-class Url(Opaque):
+class Url(_Value):
     __slots__ = ("parts", "text")
     type_name = "kubernetes.URL"
+    identity = attrgetter("text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.parts = urlsplit(text)
-
-    def equals(self, other: Any) -> bool:
-        _require_type(Url, other)
-        return bool(self.text == other.text)
 
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -75,11 +96,9 @@ def url_problem(text: str) -> str:
         return f"{prefix}missing protocol scheme"
     if scheme is None and not text.startswith("/"):
         first = text.partition("/")[0]
-        if ":" in first and not _SCHEME.match(text):
+        if ":" in first:
             return f"{prefix}first path segment in URL cannot contain colon"
         return f"{prefix}invalid URI for request"
-    if scheme is not None and not rest.startswith("/") and not rest:
-        return "" if rest else f"{prefix}invalid URI for request" if not scheme else ""
     escape = re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", text)
     if escape:
         return f"{prefix}invalid URL escape {quoted(escape[0])}"
@@ -112,14 +131,6 @@ def url(text: Any) -> Url:
         raise CelError(f"URL parse error during conversion from string: {error}") from None
 
 
-def _url_part(read: Callable[[Url], Any]) -> Callable[[Any], Any]:
-    def get(value: Any) -> Any:
-        _require_type(Url, value)
-        return read(value)
-
-    return get
-
-
 def _host(value: Url) -> str:
     return value.parts.netloc.rpartition("@")[2]
 
@@ -141,9 +152,10 @@ def _path(value: Url) -> str:
 # --- addresses --------------------------------------------------------------------------------------------------------
 
 
-class AddressValue(Opaque):
+class AddressValue(_Value):
     __slots__ = ("address",)
     type_name = "net.IP"
+    identity = attrgetter("address")
     has_text = True
 
     def __init__(self, address: IPv4Address | IPv6Address) -> None:
@@ -152,10 +164,6 @@ class AddressValue(Opaque):
     @property
     def size(self) -> int:  # type: ignore[override] # depends on the value
         return 4 if self.address.version == 4 else 16
-
-    def equals(self, other: Any) -> bool:
-        _require_type(AddressValue, other)
-        return bool(self.address == other.address)
 
     def __str__(self) -> str:
         return str(self.address)
@@ -213,11 +221,7 @@ def _parses(parse: Callable[[Any], Any]) -> Callable[[Any], bool]:
 
 
 def _address_part(read: Callable[[IPv4Address | IPv6Address], Any]) -> Callable[[Any], Any]:
-    def get(value: Any) -> Any:
-        _require_type(AddressValue, value)
-        return read(value.address)
-
-    return get
+    return _method(AddressValue, lambda value: read(value.address))
 
 
 def _is_canonical(text: Any) -> bool:
@@ -236,11 +240,12 @@ def _is_link_local_multicast(address: IPv4Address | IPv6Address) -> bool:
     return address.packed[0] == 0xFF and address.packed[1] & 0x0F == 0x02
 
 
-class Network(Opaque):
-    """A CIDR; host bits are kept as written."""
+class Network(_Value):
+    """A CIDR; host bits stay as written."""
 
     __slots__ = ("address", "bits")
     type_name = "net.CIDR"
+    identity = attrgetter("address", "bits")
     has_text = True
 
     def __init__(self, address: IPv4Address | IPv6Address, bits: int) -> None:
@@ -249,10 +254,6 @@ class Network(Opaque):
     @property
     def size(self) -> int:  # type: ignore[override] # depends on the value
         return math.ceil(self.bits / 8)
-
-    def equals(self, other: Any) -> bool:
-        _require_type(Network, other)
-        return bool(self.address == other.address and self.bits == other.bits)
 
     def covers(self, address: IPv4Address | IPv6Address) -> bool:
         return address in ip_interface(f"{self.address}/{self.bits}").network
@@ -306,31 +307,22 @@ def _contains_cidr(network: Any, other: Any) -> bool:
     return bool(network.covers(parsed.address) and network.bits <= parsed.bits)
 
 
-def _masked(network: Any) -> Network:
-    _require_type(Network, network)
+def _masked(network: Network) -> Network:
     masked = ip_interface(f"{network.address}/{network.bits}").network
     assert not isinstance(masked, IPv6Network) or masked.prefixlen == network.bits
     return Network(masked.network_address, network.bits)
 
 
-def _prefix_length(network: Any) -> int:
-    _require_type(Network, network)
-    return int(network.bits)
-
-
 # --- quantities -------------------------------------------------------------------------------------------------------
 
 
-class QuantityValue(Opaque):
+class QuantityValue(_Value):
     __slots__ = ("quantity",)
     type_name = "kubernetes.Quantity"
+    identity = attrgetter("quantity")
 
     def __init__(self, quantity: Quantity) -> None:
         self.quantity = quantity
-
-    def equals(self, other: Any) -> bool:
-        _require_type(QuantityValue, other)
-        return bool(self.quantity == other.quantity)
 
     def integer(self) -> int | None:
         """Return the value as int64, or None if it is fractional or too large."""
@@ -354,31 +346,19 @@ def quantity(text: Any) -> QuantityValue:
         raise CelError(str(error)) from None
 
 
-def _as_integer(value: Any) -> int:
-    _require_type(QuantityValue, value)
-    integer: int | None = value.integer()
+def _as_integer(value: QuantityValue) -> int:
+    integer = value.integer()
     if integer is None:
         raise CelError("cannot convert value to integer")
     return integer
 
 
-def _is_integer(value: Any) -> bool:
-    _require_type(QuantityValue, value)
-    return value.integer() is not None
-
-
-def _as_float(value: Any) -> float:
-    _require_type(QuantityValue, value)
+def _as_float(value: QuantityValue) -> float:
     _, unscaled, exponent, _ = value.quantity.parts
     try:
         return float(unscaled) * math.pow(10, exponent)
     except OverflowError:
         return math.copysign(math.inf, unscaled)
-
-
-def _sign(value: Any) -> int:
-    _require_type(QuantityValue, value)
-    return int(value.quantity.sign)
 
 
 def _other_quantity(one: Any, other: Any) -> Quantity:
@@ -390,44 +370,36 @@ def _other_quantity(one: Any, other: Any) -> Quantity:
     return quantity_
 
 
-def _add(one: Any, other: Any) -> QuantityValue:
-    addend = _other_quantity(one, other)
-    return _checked_quantity(lambda: one.quantity + addend)
+def _arithmetic(operation: Callable[[Quantity, Quantity], Quantity]) -> Callable[[Any, Any], QuantityValue]:
+    def calculate(one: Any, other: Any) -> QuantityValue:
+        operand = _other_quantity(one, other)
+        try:
+            return QuantityValue(operation(one.quantity, operand))
+        except QuantityError as error:  # the exponents are too far apart
+            raise CelError(str(error)) from None
 
-
-def _subtract(one: Any, other: Any) -> QuantityValue:
-    subtrahend = _other_quantity(one, other)
-    return _checked_quantity(lambda: one.quantity - subtrahend)
-
-
-def _checked_quantity(operation: Callable[[], Quantity]) -> QuantityValue:
-    try:
-        return QuantityValue(operation())
-    except QuantityError as error:  # the exponents are too far apart
-        raise CelError(str(error)) from None
+    return calculate
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------
 
 
-class Semver(Opaque):
+class Semver(_Value):
     """A semantic version major.minor.patch-prerelease; numeric identifiers sort before alphanumeric ones."""
 
     __slots__ = ("numbers", "prerelease", "text")
     type_name = "kubernetes.Semver"
+    identity = attrgetter("rank")
 
     def __init__(self, numbers: tuple[int, int, int], prerelease: tuple[str, ...], text: str) -> None:
         self.numbers, self.prerelease, self.text = numbers, prerelease, text
 
+    @property
     def rank(self) -> tuple[Any, ...]:
         parts = tuple(
             (0, int(identifier), "") if identifier.isdigit() else (1, 0, identifier) for identifier in self.prerelease
         )
         return self.numbers, not self.prerelease, parts
-
-    def equals(self, other: Any) -> bool:
-        _require_type(Semver, other)
-        return bool(self.rank() == other.rank())
 
     def __str__(self) -> str:
         return self.text
@@ -483,34 +455,23 @@ def _compared(one: Any, other: Any) -> int:
     if type(one) is QuantityValue and type(other) is QuantityValue:
         return one.quantity.compare(other.quantity)
     if type(one) is Semver and type(other) is Semver:
-        rank, other_rank = one.rank(), other.rank()
+        rank, other_rank = one.rank, other.rank
         return (rank > other_rank) - (rank < other_rank)
     raise no_overload()
-
-
-def _version_number(index: int) -> Callable[[Any], int]:
-    def get(value: Any) -> int:
-        _require_type(Semver, value)
-        return int(value.numbers[index])
-
-    return get
 
 
 # --- formats ----------------------------------------------------------------------------------------------------------
 
 
-class NamedFormat(Opaque):
+class NamedFormat(_Value):
     """A named format of strings. `regex_size`: length of its pattern in costs."""
 
     __slots__ = ("check", "name", "regex_size")
     type_name = "kubernetes.NamedFormat"
+    identity = attrgetter("name")
 
     def __init__(self, name: str, check: Callable[[str], tuple[str, ...]], regex_size: int) -> None:
         self.name, self.check, self.regex_size = name, check, regex_size
-
-    def equals(self, other: Any) -> bool:
-        _require_type(NamedFormat, other)
-        return bool(self.name == other.name)
 
 
 def _prefix(check: Callable[[str], tuple[str, ...]]) -> Callable[[str], tuple[str, ...]]:
@@ -554,19 +515,15 @@ def _validate(form: Any, text: Any) -> Optional:
     return Optional(errors) if errors else NONE
 
 
-def _format_getter(form: NamedFormat) -> Callable[[], NamedFormat]:
-    return lambda: form
-
-
 KUBERNETES_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "url": url,
     "isURL": _parses(url),
-    "getScheme": _url_part(lambda value: value.parts.scheme),
-    "getHost": _url_part(_host),
-    "getHostname": _url_part(_host_name),
-    "getPort": _url_part(_port),
-    "getEscapedPath": _url_part(_path),
-    "getQuery": _url_part(lambda value: parse_qs(value.parts.query, keep_blank_values=True)),
+    "getScheme": _method(Url, lambda value: value.parts.scheme),
+    "getHost": _method(Url, _host),
+    "getHostname": _method(Url, _host_name),
+    "getPort": _method(Url, _port),
+    "getEscapedPath": _method(Url, _path),
+    "getQuery": _method(Url, lambda value: parse_qs(value.parts.query, keep_blank_values=True)),
     "ip": ip,
     "isIP": _parses(ip),
     "ip.isCanonical": _is_canonical,
@@ -580,27 +537,27 @@ KUBERNETES_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "isCIDR": _parses(cidr),
     "containsIP": _contains_ip,
     "containsCIDR": _contains_cidr,
-    "prefixLength": _prefix_length,
-    "masked": _masked,
+    "prefixLength": _method(Network, lambda network: network.bits),
+    "masked": _method(Network, _masked),
     "quantity": quantity,
     "isQuantity": _parses(quantity),
-    "sign": _sign,
+    "sign": _method(QuantityValue, lambda value: value.quantity.sign),
     "isGreaterThan": lambda one, other: _compared(one, other) == 1,
     "isLessThan": lambda one, other: _compared(one, other) == -1,
     "compareTo": _compared,
-    "asApproximateFloat": _as_float,
-    "asInteger": _as_integer,
-    "isInteger": _is_integer,
-    "add": _add,
-    "sub": _subtract,
+    "asApproximateFloat": _method(QuantityValue, _as_float),
+    "asInteger": _method(QuantityValue, _as_integer),
+    "isInteger": _method(QuantityValue, lambda value: value.integer() is not None),
+    "add": _arithmetic(operator.add),
+    "sub": _arithmetic(operator.sub),
     "semver": semver,
     "isSemver": _parses(semver),
-    "major": _version_number(0),
-    "minor": _version_number(1),
-    "patch": _version_number(2),
+    "major": _method(Semver, lambda version: version.numbers[0]),
+    "minor": _method(Semver, lambda version: version.numbers[1]),
+    "patch": _method(Semver, lambda version: version.numbers[2]),
     "validate": _validate,
     "format.named": _find_format,
-    **{f"format.{name}": _format_getter(form) for name, form in _FORMATS.items()},
+    **{f"format.{name}": partial(_FORMATS.__getitem__, name) for name in _FORMATS},
 }
 
 # --- declarations -----------------------------------------------------------------------------------------------------
