@@ -195,27 +195,20 @@ class _Checker:
         for argument in node.args:
             self.check(argument)
         functions = self._functions
+        owner = _qualified(node.target) if node.target is not None else None
         if node.target is None:
-            if node.name.lstrip(".") not in functions:
-                self._undeclared(node)
-                return
-            node.name = node.name.lstrip(".")
-            self._resolve(node, functions[node.name])
-            return
-        owner = _qualified(node.target)
-        if owner is not None and f"{owner}.{node.name}" in functions:
-            node.name, node.target = f"{owner}.{node.name}", None
-            self._resolve(node, functions[node.name])
-            return
-        self.check(node.target)
-        if node.name not in functions:
-            self._undeclared(node)
-            return
-        self._resolve(node, functions[node.name])
-
-    def _undeclared(self, node: Call) -> None:
-        self._report(node, f"undeclared reference to '{node.name}' (in container '')")
-        node.type = ERROR
+            name = node.name.lstrip(".")
+        elif owner is not None and f"{owner}.{node.name}" in functions:
+            name, node.target = f"{owner}.{node.name}", None
+        else:
+            self.check(node.target)
+            name = node.name
+        if name in functions:
+            node.name = name
+            self._resolve(node, functions[name])
+        else:
+            self._report(node, f"undeclared reference to '{node.name}' (in container '')")
+            node.type = ERROR
 
     def _resolve(self, node: Call, overloads: Sequence[Overload]) -> None:
         argument_types = [argument.type for argument in ([node.target] if node.target is not None else []) + node.args]

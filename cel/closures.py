@@ -217,8 +217,7 @@ def _index_operator(args: list[Closure]) -> Closure:
         value, key = of(run), by(run)
         run.cost += 1
         if type(value) is Optional:
-            element, exists = _get_element(value.value, key) if value.present else (None, False)
-            return Optional(element) if exists else NONE
+            return _get_optional_element(value.value, key) if value.present else NONE
         element, exists = _get_element(value, key)
         if not exists:
             message = "index out of bounds" if is_list(value) else "no such key"
@@ -228,33 +227,23 @@ def _index_operator(args: list[Closure]) -> Closure:
     return index
 
 
-def _optional_index_operator(args: list[Closure]) -> Closure:
+def _get_optional_element(value: Any, key: Any) -> Optional:
+    element, exists = _get_element(value, key)
+    return Optional(element) if exists else NONE
+
+
+def _optional_access(args: list[Closure], get: Callable[[Any, Any], Optional]) -> Closure:
+    """Return an access with `get` to a value or to the value of an optional."""
     of, by = args
 
-    def index(run: EvaluationRun) -> Any:
+    def access(run: EvaluationRun) -> Optional:
         value, key = of(run), by(run)
         run.cost += 1
-        if type(value) is Optional:
-            if not value.present:
-                return NONE
-            value = value.value
-        element, exists = _get_element(value, key)
-        return Optional(element) if exists else NONE
+        if type(value) is not Optional:
+            return get(value, key)
+        return get(value.value, key) if value.present else NONE
 
-    return index
-
-
-def _optional_select_operator(args: list[Closure]) -> Closure:
-    of, name = args
-
-    def select(run: EvaluationRun) -> Any:
-        value, field = of(run), name(run)
-        run.cost += 1
-        if type(value) is Optional:
-            return get_optional_field(value.value, field) if value.present else NONE
-        return get_optional_field(value, field)
-
-    return select
+    return access
 
 
 # --- logic ------------------------------------------------------------------------------------------------------------
@@ -385,26 +374,17 @@ def _equality(args: list[Closure], *, same: bool) -> Closure:
     return compare
 
 
-def _or_method(args: list[Closure]) -> Closure:
+def _or_method(args: list[Closure], *, unwraps: bool) -> Closure:
+    """Return or(), or orValue() (unwraps=True)."""
     left, right = args
 
     def choose(run: EvaluationRun) -> Any:
         value = left(run)
         if type(value) is not Optional:
             return value
-        return value if value.present else right(run)
-
-    return choose
-
-
-def _or_value_method(args: list[Closure]) -> Closure:
-    left, right = args
-
-    def choose(run: EvaluationRun) -> Any:
-        value = left(run)
-        if type(value) is not Optional:
-            return value
-        return value.value if value.present else right(run)
+        if not value.present:
+            return right(run)
+        return value.value if unwraps else value
 
     return choose
 
@@ -417,10 +397,10 @@ OPERATOR_CLOSURES: dict[str, Callable[[list[Closure]], Closure]] = {
     "_==_": lambda args: _equality(args, same=True),
     "_!=_": lambda args: _equality(args, same=False),
     "_[_]": _index_operator,
-    "_[?_]": _optional_index_operator,
-    "_?._": _optional_select_operator,
-    "or": _or_method,
-    "orValue": _or_value_method,
+    "_[?_]": lambda args: _optional_access(args, _get_optional_element),
+    "_?._": lambda args: _optional_access(args, get_optional_field),
+    "or": lambda args: _or_method(args, unwraps=False),
+    "orValue": lambda args: _or_method(args, unwraps=True),
 }
 
 

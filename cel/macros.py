@@ -7,6 +7,7 @@ ext/bindings.go.
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 from kubeloop.cel.syntax import (
@@ -44,8 +45,8 @@ def expand(offset: int, name: str, args: list[Node], target: Node | None, *, bin
         if not isinstance(args[0], Ident):
             raise MacroError(args[0].offset, "cel.bind() variable names must be simple identifiers")
         return _bind(offset, args[0].name, args[1], args[2])
-    expander = _MACROS.get((name, len(args)))
-    expansion: Node | None = None if expander is None else expander(offset, target, args)
+    expander, argument_counts = _MACROS.get(name, (None, ()))
+    expansion: Node | None = expander(offset, target, args) if len(args) in argument_counts else None
     return expansion
 
 
@@ -78,22 +79,14 @@ def _names(args: list[Node], count: int) -> tuple[str, str]:
     return first, second
 
 
-def _all(offset: int, target: Node, args: list[Node]) -> Node:
-    condition = Call(offset, "@not_strictly_false", [_accumulator(offset)])
-    step = Call(offset, "_&&_", [_accumulator(offset), args[-1]])
-    names = _names(args, len(args) - 1)
-    return Comprehension(
-        offset, target, names, ACCUMULATOR, (Literal(offset, True), condition, step, _accumulator(offset))
-    )
-
-
-def _exists(offset: int, target: Node, args: list[Node]) -> Node:
-    condition = Call(offset, "@not_strictly_false", [Call(offset, "!_", [_accumulator(offset)])])
-    step = Call(offset, "_||_", [_accumulator(offset), args[-1]])
-    names = _names(args, len(args) - 1)
-    return Comprehension(
-        offset, target, names, ACCUMULATOR, (Literal(offset, False), condition, step, _accumulator(offset))
-    )
+def _quantifier(operator: str, offset: int, target: Node, args: list[Node]) -> Node:
+    """Return all(), whose operator is &&, or exists(), whose operator is ||."""
+    is_all, accumulator = operator == "_&&_", _accumulator(offset)
+    undecided = accumulator if is_all else Call(offset, "!_", [accumulator])
+    condition = Call(offset, "@not_strictly_false", [undecided])
+    step = Call(offset, operator, [_accumulator(offset), args[-1]])
+    parts = (Literal(offset, is_all), condition, step, _accumulator(offset))
+    return Comprehension(offset, target, _names(args, len(args) - 1), ACCUMULATOR, parts)
 
 
 def _exists_one(offset: int, target: Node, args: list[Node]) -> Node:
@@ -172,25 +165,18 @@ def _sort_by(offset: int, target: Node, args: list[Node]) -> Node:
     return _bind(offset, _SORTED, target, Call(offset, "@sortByAssociatedKeys", [keys], Ident(offset, _SORTED)))
 
 
-_MACROS: dict[tuple[str, int], Any] = {
-    ("all", 2): _all,
-    ("all", 3): _all,
-    ("exists", 2): _exists,
-    ("exists", 3): _exists,
-    ("exists_one", 2): _exists_one,
-    ("exists_one", 3): _exists_one,
-    ("existsOne", 3): _exists_one,
-    ("map", 2): _map,
-    ("map", 3): _map,
-    ("filter", 2): _filter,
-    ("transformList", 3): _transform_list,
-    ("transformList", 4): _transform_list,
-    ("transformMap", 3): _transform_map,
-    ("transformMap", 4): _transform_map,
-    ("transformMapEntry", 3): _transform_map_entry,
-    ("transformMapEntry", 4): _transform_map_entry,
-    ("optMap", 2): _opt_map,
-    ("optFlatMap", 2): _opt_flat_map,
-    ("sortBy", 2): _sort_by,
+_MACROS: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "all": (partial(_quantifier, "_&&_"), (2, 3)),
+    "exists": (partial(_quantifier, "_||_"), (2, 3)),
+    "exists_one": (_exists_one, (2, 3)),
+    "existsOne": (_exists_one, (3,)),
+    "map": (_map, (2, 3)),
+    "filter": (_filter, (2,)),
+    "transformList": (_transform_list, (3, 4)),
+    "transformMap": (_transform_map, (3, 4)),
+    "transformMapEntry": (_transform_map_entry, (3, 4)),
+    "optMap": (_opt_map, (2,)),
+    "optFlatMap": (_opt_flat_map, (2,)),
+    "sortBy": (_sort_by, (2,)),
 }
-"""Macro expanders by name and number of arguments."""
+"""Macro expanders by name, with their numbers of arguments."""

@@ -316,18 +316,10 @@ class _Compiler:
 
         def make_some(run: EvaluationRun) -> Any:
             run.cost += runtime_costs.LIST_CREATE_COST
-            result = []
+            result: list[Any] = []
             for index, element in enumerate(elements):
                 value = element(run)
-                if index in optional:
-                    if type(value) is not Optional:
-                        raise CelError(
-                            f"cannot initialize optional list element from non-optional value {display(value)}"
-                        )
-                    if not value.present:
-                        continue
-                    value = value.value
-                result.append(value)
+                result += _optional_part(value, "list element") if index in optional else (value,)
             return result
 
         return make_some
@@ -342,14 +334,8 @@ class _Compiler:
                 key, value = key_of(run), value_of(run)
                 if type(key) not in (str, int, Uint, bool, float, type(None)):
                     raise CelError(f"unsupported key type: {type_name(key)}")
-                if optional:
-                    if type(value) is not Optional:
-                        message = "cannot initialize optional entry"
-                        raise CelError(f"{message} '{display(key)}' from non-optional value {display(value)}")
-                    if not value.present:
-                        continue
-                    value = value.value
-                result[key] = value
+                for part in _optional_part(value, f"entry '{display(key)}'") if optional else (value,):
+                    result[key] = part
             return result
 
         return create_struct
@@ -364,14 +350,8 @@ class _Compiler:
             values: dict[str, Any] = {}
             for key, value_of, optional in fields:
                 value = value_of(run)
-                if optional:
-                    if type(value) is not Optional:
-                        message = f"cannot initialize optional entry '{key}' from non-optional value {display(value)}"
-                        raise CelError(message)
-                    if not value.present:
-                        continue
-                    value = value.value
-                values[key] = value
+                for part in _optional_part(value, f"entry '{key}'") if optional else (value,):
+                    values[key] = part
             return create(name, values)
 
         return create_struct
@@ -430,6 +410,13 @@ class _Compiler:
 def _literal(node: Node) -> Any:
     assert isinstance(node, Literal), node
     return node.value
+
+
+def _optional_part(value: Any, where: str) -> tuple[Any, ...]:
+    """Return the value of an optional entry of a list, map or struct; () if it is absent. Raises CelError."""
+    if type(value) is not Optional:
+        raise CelError(f"cannot initialize optional {where} from non-optional value {display(value)}")
+    return (value.value,) if value.present else ()
 
 
 def _is_index(node: Node) -> bool:
