@@ -163,28 +163,24 @@ def _int_or_string(data: Any) -> Any:
     raise CelError("invalid data, expected XIntOrString value to be either a string or integer")
 
 
-def _string(data: Any) -> str:
-    if type(data) is not str:
-        raise CelError(f"invalid data, expected string, got {_go_type(data)}")
-    return data
+def _of_type(kind: type, name: str) -> Callable[[Any], Any]:
+    """Return the converter of data that is of one Python type."""
+
+    def checked(data: Any) -> Any:
+        if type(data) is not kind:
+            raise CelError(f"invalid data, expected {name}, got {_go_type(data)}")
+        return data
+
+    return checked
+
+
+_string, _integer, _boolean = _of_type(str, "string"), _of_type(int, "int"), _of_type(bool, "bool")
 
 
 def _number(data: Any) -> float:
     if type(data) not in (int, float):
         raise CelError(f"invalid data, expected float, got {_go_type(data)}")
     return float(data)
-
-
-def _integer(data: Any) -> int:
-    if type(data) is not int:
-        raise CelError(f"invalid data, expected int, got {_go_type(data)}")
-    return data
-
-
-def _boolean(data: Any) -> bool:
-    if type(data) is not bool:
-        raise CelError(f"invalid data, expected bool, got {_go_type(data)}")
-    return data
 
 
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}

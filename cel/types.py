@@ -27,14 +27,10 @@ class Type:
     fields: Mapping[str, Type] | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
+        if self.kind in ("null", "timestamp", "duration"):
+            return self.kind
         if self.kind == "error":
             return "!error!"
-        if self.kind == "null":
-            return "null"
-        if self.kind == "timestamp":
-            return "timestamp"
-        if self.kind == "duration":
-            return "duration"
         inner = f"({', '.join(map(str, self.parameters))})" if self.parameters else ""
         return self.name + inner
 
@@ -194,6 +190,7 @@ def substitute(substitution: Substitution, type_: Type, *, to_dyn: bool = False)
 # --- types from schemas -----------------------------------------------------------------------------------------------
 
 MAX_REQUEST_BYTES = 3 * 1024 * 1024
+_MAX_STRING_BYTES = MAX_REQUEST_BYTES - 2
 _MAX_TIME_BYTES, _DATE_BYTES, _MIN_TIME_BYTES, _MIN_DURATION_BYTES = 32, 12, 21, 3
 
 
@@ -219,9 +216,7 @@ def schema_decl_type(schema: Schema, *, root: bool, name: str = "object") -> Dec
     it.
     """
     if schema.get("x-kubernetes-int-or-string"):
-        return DeclType(
-            DYN, 1, _max_string_bytes(schema) if "maxLength" not in schema else _utf8_bytes(schema["maxLength"])
-        )
+        return DeclType(DYN, 1, _utf8_bytes(schema["maxLength"]) if "maxLength" in schema else _MAX_STRING_BYTES)
     if root or schema.get("x-kubernetes-embedded-resource"):
         schema = with_object_meta(schema)
     match schema.get("type"):
@@ -281,7 +276,7 @@ def _string_decl_type(schema: Schema) -> DeclType:
     length = schema.get("maxLength")
     match schema.get("format"):
         case "byte":
-            return DeclType(BYTES, 2, max(0, int(length)) if length is not None else _max_string_bytes(schema))
+            return DeclType(BYTES, 2, max(0, int(length)) if length is not None else _MAX_STRING_BYTES)
         case "duration":
             return DeclType(DURATION, _MIN_DURATION_BYTES, _MAX_TIME_BYTES)
         case "date":
@@ -293,11 +288,7 @@ def _string_decl_type(schema: Schema) -> DeclType:
     if schema.get("enum"):
         longest = max((len(value.encode()) for value in schema["enum"] if isinstance(value, str)), default=0)
         return DeclType(STRING, 2, longest)
-    return DeclType(STRING, 2, _max_string_bytes(schema))
-
-
-def _max_string_bytes(_schema: Schema) -> int:
-    return MAX_REQUEST_BYTES - 2
+    return DeclType(STRING, 2, _MAX_STRING_BYTES)
 
 
 def _utf8_bytes(length: Any) -> int:

@@ -222,31 +222,17 @@ def _timestamp_getter(read: Callable[[datetime, int], int]) -> Callable[..., int
     return get
 
 
-def _hours(value: Any, *zone: Any) -> int:
-    return _duration_in(value, 3600 * 10**9) if type(value) is Duration else _HOUR(value, *zone)
+def _time_getter(unit: int, read: Callable[[datetime, int], int]) -> Callable[..., int]:
+    """Return the getter of a duration's number of `unit` nanoseconds, or of a timestamp's field."""
+    of_timestamp = _timestamp_getter(read)
 
+    def get(value: Any, *zone: Any) -> int:
+        if type(value) is not Duration:
+            return of_timestamp(value, *zone)
+        units = abs(value.nanoseconds) // unit
+        return units if value.nanoseconds >= 0 else -units
 
-def _minutes(value: Any, *zone: Any) -> int:
-    return _duration_in(value, 60 * 10**9) if type(value) is Duration else _MINUTE(value, *zone)
-
-
-def _seconds(value: Any, *zone: Any) -> int:
-    return _duration_in(value, 10**9) if type(value) is Duration else _SECOND(value, *zone)
-
-
-def _milliseconds(value: Any, *zone: Any) -> int:
-    return _duration_in(value, 10**6) if type(value) is Duration else _MILLISECOND(value, *zone)
-
-
-def _duration_in(value: Duration, unit: int) -> int:
-    units = abs(value.nanoseconds) // unit
-    return units if value.nanoseconds >= 0 else -units
-
-
-_HOUR = _timestamp_getter(lambda date, _years: date.hour)
-_MINUTE = _timestamp_getter(lambda date, _years: date.minute)
-_SECOND = _timestamp_getter(lambda date, _years: date.second)
-_MILLISECOND = _timestamp_getter(lambda date, _years: date.microsecond // 1000)
+    return get
 
 
 # --- optionals --------------------------------------------------------------------------------------------------------
@@ -324,10 +310,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "getDayOfMonth": _timestamp_getter(lambda date, _years: date.day - 1),
     "getDate": _timestamp_getter(lambda date, _years: date.day),
     "getDayOfWeek": _timestamp_getter(lambda date, _years: date.isoweekday() % 7),
-    "getHours": _hours,
-    "getMinutes": _minutes,
-    "getSeconds": _seconds,
-    "getMilliseconds": _milliseconds,
+    "getHours": _time_getter(3600 * 10**9, lambda date, _years: date.hour),
+    "getMinutes": _time_getter(60 * 10**9, lambda date, _years: date.minute),
+    "getSeconds": _time_getter(10**9, lambda date, _years: date.second),
+    "getMilliseconds": _time_getter(10**6, lambda date, _years: date.microsecond // 1000),
     "optional.of": Optional,
     "optional.ofNonZeroValue": _of_non_zero,
     "optional.none": lambda: NONE,

@@ -189,13 +189,15 @@ def quote(text: Any) -> str:
 
 # --- format() ---------------------------------------------------------------------------------------------------------
 
+_DEFAULT_PRECISION = 6
+
 
 @dataclass(frozen=True, slots=True)
 class FormatClause:
-    """A formatting clause such as %.2f: its letter and precision, -1 if unset."""
+    """A formatting clause such as %.2f."""
 
     letter: str
-    precision: int = -1
+    precision: int = _DEFAULT_PRECISION
 
 
 _ANY = ("list", "map", "int", "uint", "double", "bool", "string", "timestamp", "bytes", "duration", "type", "null")
@@ -215,7 +217,6 @@ CLAUSE_TYPES: dict[str, tuple[tuple[str, ...], str]] = {
 """Kinds of types that a clause accepts, and the error message for others."""
 
 _CLAUSE = re.compile(r"%(?:%|(\.\d*)?(.?))", re.S)
-_DEFAULT_PRECISION = 6
 
 
 def clauses(text: str) -> Iterator[str | FormatClause]:
@@ -232,23 +233,18 @@ def clauses(text: str) -> Iterator[str | FormatClause]:
             if match[1]:
                 raise CelError(f"{prefix}error while parsing precision: could not find end of precision specifier")
             raise CelError("unexpected end of string")
-        if match[1] == ".":
-            problem = (
-                'error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing ""'
-            )
-            raise CelError(f"{prefix}{problem}: invalid syntax")
+        precision = _DEFAULT_PRECISION
+        if match[1]:
+            digits = match[1][1:]
+            precision = parse_integer(digits or "0")
+            if not digits or precision > MAX_INT:
+                problem = "error while parsing precision: error while converting precision to integer"
+                reason = "value out of range" if digits else "invalid syntax"
+                raise CelError(f"{prefix}{problem}: strconv.Atoi: parsing {quoted(digits)}: {reason}")
         if match[2] not in "sdfebxXo":
             raise CelError(f'{prefix}unrecognized formatting clause "{match[2]}"')
-        yield FormatClause(match[2], _precision(match[1][1:]) if match[1] else -1)
+        yield FormatClause(match[2], precision)
     yield text[at:]
-
-
-def _precision(digits: str) -> int:
-    precision = parse_integer(digits)
-    if precision > MAX_INT:
-        problem = "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing "
-        raise CelError(f"could not parse formatting clause: {problem}{quoted(digits)}: value out of range")
-    return precision
 
 
 _MAX_PRECISION = 100_000  # see _MAX_REPLACED_LENGTH
@@ -323,46 +319,26 @@ def _nested_string(value: Any) -> str:
     raise CelError(f"no formatting function for {type_name(value)}")
 
 
-def _decimal(value: Any, clause: FormatClause) -> str:
-    if type(value) not in (int, Uint):
-        raise _clause_error("d", value)
-    return str(int(value))
+def _integer(value: Any, clause: FormatClause) -> str:
+    """Format the clauses %b, %d and %o."""
+    if type(value) not in (int, Uint) and not (clause.letter == "b" and type(value) is bool):
+        raise _clause_error(clause.letter, value)
+    return f"{int(value):{clause.letter}}"
 
 
-def _float(value: Any, letter: str) -> float:
-    if value in ("NaN", "Infinity", "-Infinity") and type(value) is str:
-        return float(value)
+def _float(value: Any, clause: FormatClause) -> str:
+    """Format the clauses %e and %f."""
+    if type(value) is str and value in ("NaN", "Infinity", "-Infinity"):
+        value = float(value)
     if type(value) is not float:
-        raise _clause_error(letter, value)
-    return value
-
-
-def _fixed(value: Any, clause: FormatClause) -> str:
-    number = _float(value, "f")
-    if not math.isfinite(number):
-        return _special(number)
-    return f"{number:,.{clause.precision if clause.precision >= 0 else _DEFAULT_PRECISION}f}"
-
-
-def _scientific(value: Any, clause: FormatClause) -> str:
-    number = _float(value, "e")
-    if not math.isfinite(number):
-        return _special(number)
-    mantissa, _, power = f"{number:.{clause.precision if clause.precision >= 0 else _DEFAULT_PRECISION}e}".partition(
-        "e"
-    )
+        raise _clause_error(clause.letter, value)
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("∞" if value > 0 else "-∞")
+    if clause.letter == "f":
+        return f"{value:,.{clause.precision}f}"
+    mantissa, _, power = f"{value:.{clause.precision}e}".partition("e")
     raised = "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] if digit.isdigit() else "⁻" for digit in power.lstrip("+"))
     return f"{mantissa}\u00d710{raised}"
-
-
-def _special(number: float) -> str:
-    return "NaN" if math.isnan(number) else ("∞" if number > 0 else "-∞")
-
-
-def _binary(value: Any, clause: FormatClause) -> str:
-    if type(value) not in (int, Uint, bool):
-        raise _clause_error("b", value)
-    return f"{int(value):b}"
 
 
 def _hexadecimal(value: Any, clause: FormatClause) -> str:
@@ -376,21 +352,11 @@ def _hexadecimal(value: Any, clause: FormatClause) -> str:
     return str(digits.upper() if clause.letter == "X" else digits)
 
 
-def _octal(value: Any, clause: FormatClause) -> str:
-    if type(value) not in (int, Uint):
-        raise _clause_error("o", value)
-    return f"{int(value):o}"
-
-
 _CLAUSES: dict[str, Callable[[Any, FormatClause], str]] = {
     "s": lambda value, _clause: format_string(value),
-    "d": _decimal,
-    "f": _fixed,
-    "e": _scientific,
-    "b": _binary,
-    "x": _hexadecimal,
-    "X": _hexadecimal,
-    "o": _octal,
+    **dict.fromkeys("bdo", _integer),
+    **dict.fromkeys("ef", _float),
+    **dict.fromkeys("xX", _hexadecimal),
 }
 
 STRING_FUNCTIONS: dict[str, Callable[..., Any]] = {
