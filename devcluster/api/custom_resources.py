@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Protocol
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.slow_work import SlowWorkContext
-from kubeloop.devcluster.api.writer import ApplyOptions, Writer
+from kubeloop.devcluster.api.value_types import ValueType
 from kubeloop.kube.json_object import JSON
-
-
-class FieldOwnership(Protocol):
-    """Field ownership and server-side apply; see apiextensions.managed_fields.SchemaOwnership."""
-
-    def track_create(self, obj: JSON, writer: Writer, now: Callable[[], str]) -> None: ...
-    def track_update(self, obj: JSON, old: JSON, writer: Writer, now: Callable[[], str], subresource: str) -> None: ...
-    def apply(self, current: JSON | None, config: JSON, options: ApplyOptions) -> JSON: ...
-    def merge(self, current: JSON, config: JSON) -> JSON: ...
-    def atomic_paths(self, config: JSON) -> list[str]: ...
-    def type_error(self, config: JSON) -> str: ...
 
 
 class CustomScale(Protocol):
@@ -35,7 +24,12 @@ class CustomScale(Protocol):
 class CustomResourceVersion(Protocol):
     """Forms and conversion of the objects of one version; see apiextensions.served_version.ServedVersion."""
 
-    ownership: FieldOwnership
+    value_type: ValueType
+    """Type of whole objects."""
+
+    @property
+    def api_versions(self) -> Set[str]:
+        """All versions of the definition."""
 
     @property
     def scale(self) -> CustomScale: ...

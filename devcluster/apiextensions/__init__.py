@@ -13,7 +13,7 @@ Kubernetes v1.36.
     value_validation.py       validation of values by OpenAPI v3 schemas, with ratcheting
     cel_rules.py              x-kubernetes-validations: CEL rules, compiled and evaluated
     rule_field_path.py        the fieldPath of a rule
-    managed_fields.py         managedFields and server-side apply by schema
+    value_types.py            granular and atomic values of a schema, for managedFields and server-side apply
     custom_scale.py           the subresource scale
     openapi_documents.py      discovery and OpenAPI documents
     definition_validation.py  validation of definitions, on create and on update

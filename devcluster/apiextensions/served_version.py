@@ -6,7 +6,7 @@ other version does not have, or is done by a webhook. Source: apiextensions-apis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from copy import deepcopy
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from kubeloop.devcluster.api.served_resources import ALL_VERBS, ServedResource
 from kubeloop.devcluster.api.slow_work import Outdated, SlowWorkContext
 from kubeloop.devcluster.api.strategy import CustomResource, Strategy, Write
 from kubeloop.devcluster.apiextensions.custom_scale import PathScale, replicas_paths
-from kubeloop.devcluster.apiextensions.managed_fields import SchemaOwnership
 from kubeloop.devcluster.apiextensions.structural_schema import (
     RULES,
     MetadataError,
@@ -28,6 +27,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     pruned_object,
     walk,
 )
+from kubeloop.devcluster.apiextensions.value_types import object_type
 from kubeloop.devcluster.apiextensions.value_validation import validate
 from kubeloop.devcluster.languages import jsonpath
 from kubeloop.devcluster.printers.formatting import human_duration
@@ -97,7 +97,7 @@ class ServedVersion:
             rules=self,
             strategy=self._strategy(),
         )
-        self.api_versions = {f"{resource.group}/{entry['name']}" for entry in definition["spec"]["versions"]}
+        self.api_versions: Set[str] = {f"{resource.group}/{entry['name']}" for entry in definition["spec"]["versions"]}
         self.served = ServedResource(
             resource=resource,
             verbs=ALL_VERBS,
@@ -106,7 +106,7 @@ class ServedVersion:
             own_list_kind=names.get("listKind") or "",
             deprecated=_deprecation(definition, spec, resource),
         )
-        self.ownership = SchemaOwnership(self.served, self.schema, self.api_versions)
+        self.value_type = object_type(self.schema)
         self._has_rules = any(schema.get(RULES) for _, schema in walk(self.schema))
         self._rules: RuleTree | None = None
 

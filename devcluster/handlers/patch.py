@@ -13,6 +13,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_PATCHES, ServedResource
 from kubeloop.devcluster.api.strategy import CustomResource
+from kubeloop.devcluster.managedfields.go_types import value_type_of
 from kubeloop.devcluster.managedfields.typed_validation import conversion_error, truncate_numbers, type_error
 from kubeloop.devcluster.serializer import decoding, patches
 from kubeloop.devcluster.serializer.controller_revision_data import record_patched_text
@@ -166,10 +167,7 @@ def read_configuration(body: bytes, resource: Resource[Any]) -> tuple[JSON, list
     named = metadata if isinstance(metadata, dict) else {}
     space, name = (text if isinstance(text := named.get(field), str) else "" for field in ("namespace", "name"))
     description = f"({space}/{name}; {_go_kind(configuration)})"
-    type_message = type_error(struct, configuration) if struct is not None else ""
-    if isinstance(resource, CustomResource):
-        type_message = resource.rules.ownership.type_error(configuration)
-    if type_message:
+    if type_message := type_error(value_type_of(resource), configuration):
         raise errors.internal(f"failed to create typed patch object {description}: {type_message}")
     if struct is not None:
         ref = schema.TypeRef(struct.name, "struct", named=struct.name)

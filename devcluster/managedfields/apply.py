@@ -15,48 +15,36 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.field_access import without_managed_fields
 from kubeloop.devcluster.api.served_resources import ServedResource
+from kubeloop.devcluster.api.value_types import ValueType
 from kubeloop.devcluster.api.writer import ApplyOptions
 from kubeloop.devcluster.managedfields.field_sets import (
     Fields,
-    configuration_fields,
+    all_fields,
     deduplicate_entries,
     initial_fields,
     intersect,
-    is_atomic,
     is_entry_of,
+    is_equal,
     item_key,
+    items_by_key,
     new_entry,
     owned_fields,
-    set_key,
     sorted_entries,
     subtract,
     union,
 )
+from kubeloop.devcluster.managedfields.go_types import value_type_of
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 
 
-class TypeFunctions(msgspec.Struct, frozen=True):
-    """Functions of the type of an applied configuration and its object.
-
-    merge(base): the object with the applied values. remove(obj, fields): without these fields. compare(old, new,
-    fields): those of `fields` whose values differ. initial(obj): the fields of an object without owners.
-    read_fields(config): the fields of a configuration.
-    """
-
-    merge: Callable[[JSON], JSON]
-    remove: Callable[[JSON, Fields], JSON]
-    compare: Callable[[JSON, JSON, Fields], Fields]
-    initial: Callable[[JSON], Fields]
-    read_fields: Callable[[JSON], Fields]
-
-
 def apply_configuration(served: ServedResource, current: JSON | None, config: JSON, options: ApplyOptions) -> JSON:
     """Return `current` (None: a new object) with `config` applied, and its managedFields.
 
-    Raises StatusError: 400 without a manager or for a config with managedFields; 409 with one cause per field that
-    other managers own and the config would change.
+    Values are compared as written: applying "1000m" where the object has "1" conflicts with its owner. Raises
+    StatusError: 400 without a manager or for a config with managedFields; 409 with one cause per field that other
+    managers own and the config would change.
     """
     if not options.manager:
         raise errors.bad_request(
@@ -64,40 +52,14 @@ def apply_configuration(served: ServedResource, current: JSON | None, config: JS
         )
     if config.get("metadata", {}).get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
-    if served.crd_version is not None:
-        return served.crd_version.ownership.apply(current, config, options)
-    resource, subresource = served.resource, options.subresource
-    struct = schema.type_for(resource.group, resource.version, resource.kind)
-    if struct is None:
-        raise errors.bad_request(f"server-side apply is not supported for {resource.kind}")
-
-    def read_fields(configuration: JSON) -> Fields:
-        decoding.decode_struct(struct, configuration)
-        return owned_fields(served, configuration_fields(struct, configuration), subresource=subresource)
-
-    functions = TypeFunctions(
-        merge=lambda base: _merge_struct(struct, base, config),
-        remove=lambda obj, dropped: _remove_fields(struct, obj, dropped),
-        compare=lambda base, result, applied_fields: _changed(struct, base, result, applied_fields),
-        initial=lambda base: initial_fields(served, without_managed_fields(base), subresource=subresource),
-        read_fields=read_fields,
-    )
-    return merge_applied(served, current if current is not None else {"metadata": {}}, config, options, functions)
-
-
-def merge_applied(
-    served: ServedResource, base: JSON, config: JSON, options: ApplyOptions, functions: TypeFunctions
-) -> JSON:
-    """Return `base` with the applied fields and without those the manager no longer applies, and its managedFields.
-
-    Values are compared as written: applying "1000m" where the object has "1" conflicts with its owner. Raises
-    StatusError: see apply_configuration().
-    """
+    value_type = value_type_of(served.resource)
+    base = current if current is not None else {"metadata": {}}
     manager, subresource, now = options.manager, options.subresource, options.now
-    applied_fields = functions.read_fields(config)
+    applied_fields = _configuration_fields(served, config, subresource)
     entries = deduplicate_entries(base["metadata"].get("managedFields", []))
-    if not entries and "uid" in base["metadata"] and (unowned := functions.initial(base)):
-        entries = [new_entry(served, _BEFORE_FIRST_APPLY, "Update", subresource, unowned, now)]
+    if not entries and "uid" in base["metadata"]:
+        unowned = initial_fields(served, without_managed_fields(base), subresource=subresource)
+        entries = [new_entry(served, _BEFORE_FIRST_APPLY, "Update", subresource, unowned, now)] if unowned else []
     own_entry = next((entry for entry in entries if is_entry_of(entry, manager, "Apply", subresource)), None)
     others = [entry for entry in entries if entry is not own_entry]
     dropped = subtract(own_entry.get("fieldsV1", {}) if own_entry is not None else {}, applied_fields)
@@ -108,14 +70,15 @@ def merge_applied(
         dropped = _keep_applied_children(dropped, fields)
         owned = union(owned, fields)
     dropped = _with_parents(dropped, owned)
-    result = functions.remove(functions.merge(base), dropped)
+    result = _remove(value_type, merge(value_type, base, config), dropped)
     if dropped:
-        result = functions.merge(result)  # an applied empty map stays, although all its former fields are removed
-    overwritten = functions.compare(base, result, applied_fields)
+        # an applied empty map stays, although all its former fields are removed
+        result = merge(value_type, result, config)
+    overwritten = _overwritten(value_type, base, result, applied_fields) or {}
 
     conflicts = [(entry, both) for entry in others if (both := intersect(entry.get("fieldsV1", {}), overwritten))]
     if conflicts and not options.force:
-        allowed = _unchanged_since_client_side_apply(served, base, functions) if manager == _KUBECTL else {}
+        allowed = _unchanged_since_client_side_apply(served, base, subresource) if manager == _KUBECTL else {}
         conflicts = [(entry, both) for entry, fields in conflicts if (both := subtract(fields, allowed))]
         if conflicts:
             raise _conflict(conflicts)
@@ -139,6 +102,14 @@ def merge_applied(
     if manager == _KUBECTL and metadata.get("annotations", {}).get(_LAST_APPLIED):
         metadata["annotations"] = _with_last_applied(metadata["annotations"], config)
     return {**result, "metadata": metadata}
+
+
+def _configuration_fields(served: ServedResource, config: JSON, subresource: str) -> Fields:
+    """Return the fields of a configuration. Raises DecodeError if it does not fit its Go type."""
+    resource = served.resource
+    if (struct := schema.type_for(resource.group, resource.version, resource.kind)) is not None:
+        decoding.decode_struct(struct, config)
+    return owned_fields(served, all_fields(value_type_of(resource), config), subresource=subresource)
 
 
 def _keep_applied_children(dropped: Fields, applied_fields: Fields) -> Fields:
@@ -171,20 +142,16 @@ _MAX_ANNOTATIONS_BYTES = 256 * 1024
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
-def _unchanged_since_client_side_apply(
-    served: ServedResource,
-    current: JSON,
-    functions: TypeFunctions,
-) -> Fields:
+def _unchanged_since_client_side_apply(served: ServedResource, current: JSON, subresource: str) -> Fields:
     """Return unchanged fields of kubectl's client-side apply; kubectl may take them from any owner."""
     try:
         last_applied = msgspec.json.decode(current["metadata"].get("annotations", {}).get(_LAST_APPLIED, ""))
         if not isinstance(last_applied, dict) or last_applied.get("apiVersion") != served.resource.api_version:
             return {}
-        fields = functions.read_fields(last_applied)
+        fields = _configuration_fields(served, last_applied, subresource)
     except (msgspec.DecodeError, decoding.DecodeError):
         return {}  # the annotation is invalid: all fields are conflicts
-    return subtract(fields, functions.compare(current, last_applied, fields))
+    return subtract(fields, _overwritten(value_type_of(served.resource), current, last_applied, fields) or {})
 
 
 def _with_last_applied(annotations: JSON, config: JSON) -> JSON:
@@ -210,78 +177,40 @@ _BEFORE_FIRST_APPLY = "before-first-apply"
 
 def merge_configuration(served: ServedResource, current: JSON, config: JSON) -> JSON:
     """Return `current` with the values of a valid configuration, regardless of field ownership."""
-    if served.crd_version is not None:
-        return served.crd_version.ownership.merge(current, config)
-    struct = schema.type_for(served.resource.group, served.resource.version, served.resource.kind)
-    assert struct is not None, served.resource
-    return _merge_struct(struct, current, config)
+    result: JSON = merge(value_type_of(served.resource), current, config)
+    return result
 
 
 def atomic_paths(served: ServedResource, config: JSON) -> list[str]:
     """Return the paths (.spec.args) of values in a configuration that are replaced as a whole, such as atomic lists."""
-    if served.crd_version is not None:
-        return served.crd_version.ownership.atomic_paths(config)
-    struct = schema.type_for(served.resource.group, served.resource.version, served.resource.kind)
-    assert struct is not None, served.resource
-    return list(_atomic_values(struct, config, ""))
+    return list(atomic_paths_in(value_type_of(served.resource), config))
 
 
-def _atomic_values(struct: schema.StructType, value: JSON, path: str) -> Iterator[str]:
-    for name, member in value.items():
-        field, inner_path = struct.json.get(name), f"{path}.{name}"
-        if field is None:
-            continue
-        inner = field.type.struct
-        if isinstance(member, dict) and field.type.kind in ("struct", "map"):
-            if is_atomic(field, field.type):
-                yield inner_path
-            if inner is not None:
-                yield from _atomic_values(inner, member, inner_path)
-        elif isinstance(member, list) and field.type.kind == "list":
-            if field.list_type not in ("map", "set"):
-                yield inner_path
-            element = field.type.element.struct if field.type.element is not None else None
-            for index, item in enumerate(member):
-                if element is not None and isinstance(item, dict):
-                    if element.atomic:
-                        yield f"{inner_path}[{index}]"
-                    yield from _atomic_values(element, item, f"{inner_path}[{index}]")
+def atomic_paths_in(value_type: ValueType, value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of the atomic maps and lists in a value."""
+    if isinstance(value, dict):
+        if value_type.is_atomic:
+            yield path
+        for name, member in value.items():
+            yield from atomic_paths_in(value_type.member(name), member, f"{path}.{name}")
+    elif isinstance(value, list):
+        if not value_type.list_type:
+            yield path
+        for index, item in enumerate(value):
+            yield from atomic_paths_in(value_type.items, item, f"{path}[{index}]")
 
 
-def _merge_struct(struct: schema.StructType, current: JSON, applied: JSON) -> JSON:
-    result = dict(current)
-    for name, value in applied.items():
-        field = struct.json.get(name)
-        result[name] = value if field is None else _merge_value(field, current.get(name), value)
-    return result
-
-
-def _merge_value(field: schema.Field, current: Any, applied: Any) -> Any:
-    inner = field.type.struct
-    if isinstance(current, dict) and not is_atomic(field, field.type):
-        if applied is None:
-            return current or None  # null applies none of its members
-        if isinstance(applied, dict):
-            return _merge_struct(inner, current, applied) if inner is not None else {**current, **applied}
-    if isinstance(current, list) and field.list_type in ("map", "set"):
-        if applied is None:
-            return current or None
-        element = field.type.element
-        struct = element.struct if field.list_type == "map" and element is not None else None
-        if isinstance(applied, list) and struct is not None:
-            return _merge_keyed(field, struct, current, applied)
-        if isinstance(applied, list) and field.list_type == "set":
-            return merge_items(set_key, current, applied, lambda _, new: new)
+def merge(value_type: ValueType, current: Any, applied: Any) -> Any:
+    """Return `current` with the applied values; null applies none of the members of a map or list."""
+    is_map = isinstance(current, dict) and not value_type.is_atomic
+    if applied is None and (is_map or (isinstance(current, list) and value_type.list_type)):
+        return current or None
+    if is_map and isinstance(applied, dict):
+        members = {name: merge(value_type.member(name), current.get(name), value) for name, value in applied.items()}
+        return {**current, **members}
+    if isinstance(current, list) and isinstance(applied, list) and value_type.list_type:
+        return merge_items(partial(item_key, value_type), current, applied, partial(merge, value_type.items))
     return applied
-
-
-def _merge_keyed(
-    field: schema.Field, struct: schema.StructType, current: list[JSON], applied: list[JSON]
-) -> list[JSON]:
-    def merge(old: JSON, new: JSON) -> JSON:
-        return new if struct.atomic else _merge_struct(struct, old, new)
-
-    return merge_items(partial(item_key, field), current, applied, merge)
 
 
 def merge_items(
@@ -328,108 +257,75 @@ def merge_items(
     return result
 
 
-def _remove_fields(struct: schema.StructType, obj: JSON, removed: Fields) -> JSON:
-    """Return `obj` without the fields of `removed`, which the manager applied before and no longer applies."""
-    result = dict(obj)
-    for path, removed_below in removed.items():
-        name = path.removeprefix("f:")
-        if not path.startswith("f:") or name not in result:
-            continue
-        field = struct.json.get(name)
-        remaining = _remove_from_value(field, result[name], removed_below) if removed_below else None
-        if remaining in (None, {}, []):
-            result.pop(name)
-        else:
-            result[name] = remaining
-    return result
-
-
-def _remove_from_value(field: schema.Field | None, value: Any, removed: Fields) -> Any:
-    if field is None:
-        return None
-    inner = field.type.struct
+def _remove(value_type: ValueType, value: Any, removed: Fields) -> Any:
+    """Return `value` without the fields of `removed`, which the manager applied before and no longer applies."""
     if isinstance(value, dict):
-        if inner is not None:
-            return _remove_fields(inner, value, removed)
-        return {name: member for name, member in value.items() if f"f:{name}" not in removed}
-    if isinstance(value, list):
-        element = field.type.element
-        if field.list_type == "set":
-            return [item for item in value if set_key(item) not in removed]
-        if field.list_type == "map" and element is not None and element.struct is not None:
-            result = []
-            for item in value:
-                removed_below = removed.get(item_key(field, item))
-                if removed_below is None:
-                    result.append(item)
-                elif removed_below and "." not in removed_below:
-                    result.append(_remove_fields(element.struct, item, removed_below))
-            return result
+        result = dict(value)
+        for path, below in removed.items():
+            name = path.removeprefix("f:")
+            if not path.startswith("f:") or name not in result:
+                continue
+            remaining = _remove(value_type.member(name), result[name], below) if below else None
+            if remaining in (None, {}, []):
+                result.pop(name)
+            else:
+                result[name] = remaining
+        return result
+    if isinstance(value, list) and value_type.list_type:
+        items = []
+        for item in value:
+            below = removed.get(item_key(value_type, item))
+            if below is None:
+                items.append(item)
+            elif below and "." not in below:
+                items.append(_remove(value_type.items, item, below))
+        return items
     return None
 
 
 # --- conflicts --------------------------------------------------------------------------------------------------------
 
 
-def _changed(struct: schema.StructType, current: JSON, merged: JSON, applied_fields: Fields) -> Fields:
-    """Return those of `applied_fields` that are new in the object or change their value."""
+def _overwritten(value_type: ValueType, before: Any, after: Any, applied: Fields) -> Fields | None:
+    """Return those of `applied` that are new or change their value, None if there are none.
+
+    Removals alone do not change a map or a list with keys.
+    """
     result: Fields = {}
-    for path, fields_below in applied_fields.items():
-        name = path.removeprefix("f:")
-        if not path.startswith("f:") or name not in merged:
-            continue
-        after = merged[name]
-        if name not in current:
-            result[path] = _whole_field(fields_below)
-        elif (before := current[name]) != after:
-            field = struct.json.get(name)
-            changed = {} if field is None else _value_changed(field, before, after, fields_below)
-            if changed is not None:
-                result[path] = changed
-    return result
+    if isinstance(after, dict) and not value_type.is_atomic:
+        if not isinstance(before, dict):
+            return _whole_field(applied)
+        for path, below in applied.items():
+            name = path.removeprefix("f:")
+            if not path.startswith("f:") or name not in after:
+                continue
+            if name not in before:
+                result[path] = _whole_field(below)
+            elif not is_equal(before[name], after[name]):
+                overwritten = _overwritten(value_type.member(name), before[name], after[name], below)
+                if overwritten is not None:
+                    result[path] = overwritten
+        return result or None
+    if isinstance(after, list) and value_type.list_type:
+        if not isinstance(before, list):
+            return _whole_field(applied)
+        old_items, items, same = items_by_key(value_type, before, after)
+        for key, item in items.items():
+            if key not in applied:
+                continue
+            if key not in old_items or key in same.before:
+                result[key] = applied[key]
+            elif not is_equal(old_items[key], item):
+                overwritten = _overwritten(value_type.items, old_items[key], item, applied[key])
+                if overwritten is not None:
+                    result[key] = overwritten
+        return result or None
+    return {}
 
 
 def _whole_field(fields: Fields) -> Fields:
     """Return a field and all fields below it, each of which is new."""
     return {".": {}, **{name: _whole_field(inner) for name, inner in fields.items()}} if fields else {}
-
-
-def _value_changed(field: schema.Field, before: Any, after: Any, applied_fields: Fields) -> Fields | None:
-    """Return the changed fields, or None. Removals alone do not change a map or a list with keys."""
-    if isinstance(after, dict) and not is_atomic(field, field.type):
-        if not isinstance(before, dict):
-            return _whole_field(applied_fields)
-        inner = field.type.struct
-        if inner is not None:
-            return _changed(inner, before, after, applied_fields) or None
-        return {path: {} for path in applied_fields if before.get(path[2:]) != after.get(path[2:])} or None
-    if isinstance(after, list) and field.list_type in ("map", "set"):
-        if not isinstance(before, list):
-            return _whole_field(applied_fields)
-        return _items_changed(field, before, after, applied_fields) or None
-    return {}
-
-
-def _items_changed(field: schema.Field, before: list[Any], after: list[Any], applied_fields: Fields) -> Fields:
-    element = field.type.element
-    if field.list_type == "set" or element is None or element.struct is None:
-        present = {set_key(item) for item in before}
-        return {path: {} for path in applied_fields if path not in present}
-    old_items: dict[str, JSON | None] = {}
-    for item in before:
-        key = item_key(field, item)
-        old_items[key] = None if key in old_items else item
-    result: Fields = {}
-    for item in after:
-        key = item_key(field, item)
-        if key not in applied_fields:
-            continue
-        old_item = old_items.get(key)
-        if old_item is None or (element.struct.atomic and old_item != item):
-            result[key] = applied_fields[key]
-        elif changed := _changed(element.struct, old_item, item, applied_fields[key]):
-            result[key] = changed
-    return result
 
 
 def _conflict(conflicts: list[tuple[JSON, Fields]]) -> errors.StatusError:

@@ -17,7 +17,9 @@ import msgspec
 from kubeloop.devcluster.api.field_access import without_managed_fields
 from kubeloop.devcluster.api.served_resources import ServedResource, get_served_resource
 from kubeloop.devcluster.api.strategy import strategy_of
+from kubeloop.devcluster.api.value_types import ValueType
 from kubeloop.devcluster.api.writer import Writer
+from kubeloop.devcluster.managedfields.go_types import value_type_of
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
@@ -39,12 +41,9 @@ def track_create(
     """Make the writer the owner of all fields of a new object, in place, after defaulting and before admission."""
     if writer.applied:
         return
-    if served.crd_version is not None:
-        served.crd_version.ownership.track_create(obj, writer, now)
-        return
     metadata = obj["metadata"]
-    entries = entries_of_known_versions(served.resource, initial_entries(metadata.pop("managedFields", None), []))
-    if _struct(served) is None or entries is None:
+    entries = entries_of_known_versions(served, initial_entries(metadata.pop("managedFields", None), []))
+    if entries is None:
         return
     if served.resource is PODS and not entries and not subresource:
         fields = _fields_of_new_pod(obj)
@@ -77,10 +76,10 @@ def _fields_of_encoded_pod(encoded: bytes) -> Fields:
 
 
 def initial_fields(served: ServedResource, obj: JSON, *, subresource: str) -> Fields:
-    """Return the fields of an object of a built-in kind in which it differs from an empty object."""
-    struct = _struct(served)
-    assert struct is not None, served.resource.kind
-    return owned_fields(served, _changed_fields(struct, _empty_object(served.resource), obj), subresource=subresource)
+    """Return the fields in which an object differs from an empty one of its kind."""
+    empty = _empty_object(served.resource) if served.crd_version is None else {"metadata": {}}
+    fields = changed_fields(value_type_of(served.resource), empty, obj) or {}
+    return owned_fields(served, fields, subresource=subresource)
 
 
 def track_update(
@@ -89,16 +88,12 @@ def track_update(
     """Update managedFields of `obj`, in place, by its differences from `old`."""
     if writer.applied:
         return
-    if served.crd_version is not None:
-        served.crd_version.ownership.track_update(obj, old, writer, now, subresource)
-        return
     metadata = obj["metadata"]
     entries = old["metadata"].get("managedFields", [])
-    struct = _struct(served)
     if not subresource:
         entries = initial_entries(metadata.get("managedFields"), entries)
-    known_entries = entries_of_known_versions(served.resource, entries)
-    if struct is None or not entries or known_entries is None:
+    known_entries = entries_of_known_versions(served, entries)
+    if not entries or known_entries is None:
         # an object without entries (its creator owned nothing, or the entries were reset) stays untracked
         metadata.pop("managedFields", None)
         return
@@ -107,8 +102,9 @@ def track_update(
     if before == after:
         store_entries(metadata, [entry for entry in entries if entry.get("fieldsV1")])
         return
-    changed = owned_fields(served, _changed_fields(struct, before, after), subresource=subresource)
-    removed = owned_fields(served, _removed_fields(struct, before, after), subresource=subresource)
+    value_type = value_type_of(served.resource)
+    changed = owned_fields(served, changed_fields(value_type, before, after) or {}, subresource=subresource)
+    removed = owned_fields(served, removed_fields(value_type, before, after), subresource=subresource)
     store_entries(metadata, merge_entries(served, entries, writer.manager, subresource, changed, removed, now()))
 
 
@@ -142,18 +138,22 @@ def deduplicate_entries(entries: list[JSON]) -> list[JSON]:
     return entries if len(owners) == len(entries) else list(owners.values())
 
 
-def entries_of_known_versions(resource: Resource[Any], entries: list[JSON]) -> list[JSON] | None:
+def entries_of_known_versions(served: ServedResource, entries: list[JSON]) -> list[JSON] | None:
     """Return the entries whose version has this kind; None if an entry has no valid version, which drops all entries.
+
+    An unknown version of a custom resource drops all entries, too.
 
     Source: structured-merge-diff merge/update.go reconcileManagedFieldsWithSchemaChanges.
     """
-    own_version = resource.api_version
+    own_version = served.resource.api_version
     entries = deduplicate_entries(entries)
+    if served.crd_version is not None:
+        return entries if {entry["apiVersion"] for entry in entries} <= served.crd_version.api_versions else None
     if all(entry["apiVersion"] == own_version for entry in entries):
         return entries
     if any(entry["apiVersion"].count("/") > 1 for entry in entries):
         return None
-    return [entry for entry in entries if _is_convertible(entry["apiVersion"], resource)]
+    return [entry for entry in entries if _is_convertible(entry["apiVersion"], served.resource)]
 
 
 def _is_convertible(api_version: str, resource: Resource[Any]) -> bool:
@@ -385,11 +385,6 @@ def _empty_object(resource: Resource[Any]) -> JSON:
     return decode(resource, {})[0]
 
 
-def _struct(served: ServedResource) -> schema.StructType | None:
-    resource = served.resource
-    return schema.type_for(resource.group, resource.version, resource.kind)
-
-
 def owned_fields(served: ServedResource, fields: Fields, *, subresource: str) -> Fields:
     """Return `fields` without those that no manager owns: identity, and fields that the endpoint resets."""
     strategy, is_status = strategy_of(served.resource), subresource == "status"
@@ -408,144 +403,100 @@ def owned_fields(served: ServedResource, fields: Fields, *, subresource: str) ->
 # --- sets from objects ------------------------------------------------------------------------------------------------
 
 
-def configuration_fields(struct: schema.StructType, obj: JSON) -> Fields:
-    """Return every field of an applied configuration."""
-    result: Fields = {}
-    for name, value in obj.items():
-        field = struct.json.get(name)
-        if value == [] and field is not None and field.list_type in ("map", "set"):
-            continue  # owned by items, of which there are none
-        inner = {} if field is None else _value_set(field, field.type, value)
-        if not inner and value and field is not None and _has_fields(field, value):
-            continue  # not empty, but none of its fields can be owned
-        result[f"f:{name}"] = inner
-    return result
-
-
-def _has_fields(field: schema.Field, value: Any) -> bool:
-    """Return True if the value is owned by its fields and not as a whole."""
-    return isinstance(value, dict) and field.type.struct is not None and not is_atomic(field, field.type)
-
-
-def _value_set(field: schema.Field | None, ref: schema.TypeRef, value: Any) -> Fields:
-    inner = ref.struct
-    if isinstance(value, dict):
-        if is_atomic(field, ref) or not value:
-            return {}
-        if inner is not None:
-            return configuration_fields(inner, value)
-        return {f"f:{name}": {} for name in value}
-    if isinstance(value, list) and field is not None and value:
-        return _list_set(field, value)
+def all_fields(value_type: ValueType, value: Any) -> Fields:
+    """Return every field that an applied configuration sets; maps and lists by their members."""
+    if isinstance(value, dict) and not value_type.is_atomic:
+        declared, fields = value_type.fields, {}
+        for name, child in value.items():
+            child_type = value_type.member(name)
+            if child == [] and child_type.list_type:
+                continue  # owned by items, of which there are none
+            below = all_fields(child_type, child)
+            if not below and child and isinstance(child, dict) and not child_type.is_atomic:
+                continue  # not empty, but none of its fields can be owned
+            fields[f"f:{name}"] = below if name in declared else _member(below)
+        return fields
+    if isinstance(value, list) and value_type.list_type:
+        return {item_key(value_type, item): _member(all_fields(value_type.items, item)) for item in value}
     return {}
 
 
-def _list_set(field: schema.Field, items: list[Any]) -> Fields:
-    element = field.type.element
-    if field.list_type == "map" and element is not None and element.struct is not None:
-        result: Fields = {}
-        for item in items:
-            inner = {} if element.struct.atomic else {".": {}, **configuration_fields(element.struct, item)}
-            result[item_key(field, item)] = inner
-        return result
-    if field.list_type == "set":
-        return {set_key(item): {} for item in items}
-    return {}
+def _member(fields: Fields) -> Fields:
+    """Return the fields of a member of a map or list, which is owned itself, too."""
+    return {".": {}, **fields} if fields else fields
 
 
-def item_key(field: schema.Field, item: JSON) -> str:
-    """Return the path element of an item of a list with keys: k:{"containerPort":80,"protocol":"TCP"}."""
-    names = field.list_map_keys
+def item_key(value_type: ValueType, item: Any) -> str:
+    """Return the path element of an item: k:{"containerPort":80,"protocol":"TCP"} in a list map, v:"a" in a set."""
+    if value_type.list_type == "set":
+        return f"v:{msgspec.json.encode(item).decode()}"
+    return f"k:{msgspec.json.encode(keys_of(value_type, item)).decode()}"
+
+
+def keys_of(value_type: ValueType, item: Any) -> JSON:
+    """Return the keys of an item of a list map, with the defaults of those that are not set."""
     keys = {}
-    for name in names if len(names) == 1 else sorted(names):
-        value = item.get(name)
+    for name in value_type.list_keys:
+        value = item.get(name) if isinstance(item, dict) else None
         if value is None:
-            element = field.type.element
-            struct = element.struct if element is not None else None
-            if struct is not None and name in struct.json:
-                value = struct.json[name].default
+            value = value_type.items.member(name).default
         if value is not None:
             keys[name] = value
-    return f"k:{msgspec.json.encode(keys).decode()}"
-
-
-def set_key(item: Any) -> str:
-    """Return the path element of a set's member: v:"a"."""
-    return f"v:{msgspec.json.encode(item).decode()}"
-
-
-def is_atomic(field: schema.Field | None, ref: schema.TypeRef) -> bool:
-    """Return True if a value is owned as a whole; the field's declaration overrides that of its type."""
-    if field is not None and (declared := field.struct_type or field.map_type):
-        return declared == "atomic"
-    inner = ref.struct
-    if inner is not None:
-        return inner.atomic
-    return ref.kind not in ("map", "struct")
+    return keys
 
 
 # --- differences ------------------------------------------------------------------------------------------------------
 
 
-def _changed_fields(struct: schema.StructType, old: JSON, new: JSON) -> Fields:
-    """Return the fields of `new` that are missing in `old` or have another value."""
-    result: Fields = {}
-    for name, value in new.items():
-        before = old.get(name, _MISSING)
-        if before is not _MISSING and (before is value or before == value):
-            continue
-        field = struct.json.get(name)
-        changed = {} if field is None else _value_difference(field, field.type, before, value)
-        if changed is not None:
-            result[f"f:{name}"] = changed
-    return result
+def is_equal(old: Any, new: Any) -> bool:
+    """Compare as JSON does: a boolean is no number."""
+    return bool(old == new) and isinstance(old, bool) is isinstance(new, bool)
 
 
-def _value_difference(field: schema.Field, ref: schema.TypeRef, old: Any, new: Any) -> Fields | None:
-    """Return the changed fields of a value, or None."""
+def changed_fields(value_type: ValueType, old: Any, new: Any) -> Fields | None:
+    """Return the fields of `new` that are missing or different in `old`, None if there are none."""
+    if is_equal(old, new):
+        return None
     is_new = old is _MISSING
-    inner = ref.struct
-    if isinstance(new, dict) and not is_atomic(field, ref):
-        before = old if isinstance(old, dict) else {}
-        if inner is not None:
-            result = _changed_fields(inner, before, new)
-        else:
-            result = {f"f:{name}": {} for name, value in new.items() if before.get(name, _MISSING) != value}
-        if not new:
-            return {} if is_new else None
-        if is_new:
-            return {".": {}, **result}
-        return result or None
-    if isinstance(new, list) and field.list_type in ("map", "set"):
-        if not new:
-            return {} if is_new else None
-        result = _list_difference(field, old if isinstance(old, list) else [], new)
-        if is_new:
-            return {".": {}, **result}
-        return result or None
-    return {}
+    result: Fields = {}
+    if isinstance(new, dict) and not value_type.is_atomic and (is_new or isinstance(old, dict)):
+        before = {} if is_new else old
+        for name, child in new.items():
+            below = changed_fields(value_type.member(name), before.get(name, _MISSING), child)
+            if below is not None:
+                result[f"f:{name}"] = below
+    elif isinstance(new, list) and value_type.list_type:
+        before, after, same = items_by_key(value_type, old if isinstance(old, list) else [], new)
+        result = {key: {} for key in same.changed}
+        for key, item in after.items():
+            if key not in same.after:
+                old_item = before.get(key, _MISSING) if key not in same.before else _MISSING
+                below = changed_fields(value_type.items, old_item, item)
+                if below is not None:
+                    result[key] = below
+    else:
+        return {}
+    return _member(result) if is_new else result or None
 
 
-def _list_difference(field: schema.Field, old: list[Any], new: list[Any]) -> Fields:
-    element = field.type.element
-    if field.list_type == "set" or element is None or element.struct is None:
-        return {set_key(item): {} for item in new if item not in old}
-    before, after, same = items_by_key(partial(item_key, field), old, new)
-    result: Fields = {key: {} for key in same.changed}
-    for key, item in after.items():
-        if key in same.after:
-            continue
-        old_item = before.get(key) if key not in same.before else None
-        if old_item == item:
-            continue
-        if element.struct.atomic:
-            result[key] = {}
-            continue
-        changed = _changed_fields(element.struct, old_item or {}, item)
-        if old_item is None:
-            result[key] = {".": {}, **changed}
-        elif changed:
-            result[key] = changed
+def removed_fields(value_type: ValueType, old: Any, new: Any) -> Fields:
+    """Return the fields of `old` that are missing in `new`, as leaves that stand for all fields below."""
+    result: Fields = {}
+    if isinstance(old, dict) and isinstance(new, dict) and not value_type.is_atomic:
+        for name, child in old.items():
+            if name not in new:
+                result[f"f:{name}"] = {}
+            elif child is not new[name] and (below := removed_fields(value_type.member(name), child, new[name])):
+                result[f"f:{name}"] = below
+    elif isinstance(old, list) and isinstance(new, list) and value_type.list_type:
+        before, after, same = items_by_key(value_type, old, new)
+        for key, item in before.items():
+            if key in same.before and key in after:
+                continue
+            if key not in after or key in same.after:
+                result[key] = {}
+            elif below := removed_fields(value_type.items, item, after[key]):
+                result[key] = below
     return result
 
 
@@ -579,55 +530,13 @@ _NO_DUPLICATES = DuplicateKeys(frozenset(), frozenset(), frozenset())
 
 
 def items_by_key(
-    key_of: Callable[[Any], str], old: list[Any], new: list[Any]
+    value_type: ValueType, old: list[Any], new: list[Any]
 ) -> tuple[dict[str, Any], dict[str, Any], DuplicateKeys]:
     """Return the items of two lists by key, of duplicates the last one, and the duplicate keys."""
+    key_of = partial(item_key, value_type)
     before, after = {key_of(item): item for item in old}, {key_of(item): item for item in new}
     is_unique = len(before) == len(old) and len(after) == len(new)
     return before, after, _NO_DUPLICATES if is_unique else DuplicateKeys.of(key_of, old, new)
-
-
-def _removed_fields(struct: schema.StructType, old: JSON, new: JSON) -> Fields:
-    """Return the fields of `old` that `new` lacks, as leaves that stand for all fields below."""
-    result: Fields = {}
-    for name, value in old.items():
-        field = struct.json.get(name)
-        if name not in new:
-            result[f"f:{name}"] = {}
-            continue
-        if (
-            field is None
-            or new[name] is value
-            or (is_atomic(field, field.type) and field.list_type not in ("map", "set"))
-        ):
-            continue
-        removed = _value_removed(field, value, new[name])
-        if removed:
-            result[f"f:{name}"] = removed
-    return result
-
-
-def _value_removed(field: schema.Field, old: Any, new: Any) -> Fields:
-    inner = field.type.struct
-    if isinstance(old, dict) and isinstance(new, dict):
-        if inner is not None:
-            return _removed_fields(inner, old, new)
-        return {f"f:{name}": {} for name in old if name not in new}
-    if isinstance(old, list) and isinstance(new, list) and field.list_type in ("map", "set"):
-        element = field.type.element
-        if field.list_type == "set" or element is None or element.struct is None:
-            return {set_key(item): {} for item in old if item not in new}
-        before, after, same = items_by_key(partial(item_key, field), old, new)
-        result: Fields = {}
-        for key, item in before.items():
-            if key in same.before and key in after:
-                continue
-            if key not in after or key in same.after:
-                result[key] = {}
-            elif not element.struct.atomic and (removed_below := _removed_fields(element.struct, item, after[key])):
-                result[key] = removed_below
-        return result
-    return {}
 
 
 # --- algebra ----------------------------------------------------------------------------------------------------------

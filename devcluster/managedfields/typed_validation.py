@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.api.value_types import ValueType
+from kubeloop.devcluster.managedfields.field_sets import keys_of
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode_base64, go_type_name
 from kubeloop.devcluster.serializer.patches import format_go_syntax, format_go_value
 from kubeloop.kube import schema
@@ -18,12 +20,13 @@ from kubeloop.kube import schema
 _STRING_KINDS = frozenset({"string", "bytes"})
 _NUMBER_KINDS = frozenset({"int32", "int64", "float64", "byte"})
 _UNTYPED_SCALAR_KINDS = frozenset({"quantity", "intOrString", "time", "microTime", "duration"})
+_CONTAINERS = {"map": dict, "list": list}
 _GO_TYPES = {str: "string", bool: "bool", list: "[]interface {}", dict: "map[string]interface {}"}
 
 
-def type_error(struct: schema.StructType, configuration: Any) -> str:
+def type_error(value_type: ValueType, configuration: Any) -> str:
     """Return all errors of a configuration, one per line if there are several; "" if there are none."""
-    errors = list(struct_errors(struct, configuration, ""))
+    errors = list(_value_errors(value_type, configuration, ""))
     return errors[0] if len(errors) == 1 else "".join(f"\n  {error}" for error in errors).replace("\n", "errors:\n", 1)
 
 
@@ -31,112 +34,68 @@ def _with_path(path: str, error: str) -> str:
     return f"{path}: {error}" if path else error
 
 
-def struct_errors(struct: schema.StructType, value: Any, path: str) -> Iterator[str]:
-    """Yield the errors of a value of a Go type at `path` (".metadata")."""
+def _value_errors(value_type: ValueType, value: Any, path: str) -> Iterator[str]:
+    """Yield the errors of a value at `path` (".metadata")."""
+    kind = value_type.kind
     if value is None:
         return
-    if type(value) is not dict:
-        yield _with_path(path, f"expected map, got &{{{format_go_value(value)}}}")
-        return
-    for name, member in value.items():
-        field = struct.json.get(name)
-        if field is None:
-            yield _with_path(f"{path}.{name}", "field not declared in schema")
+    if kind in _CONTAINERS:
+        if type(value) is not _CONTAINERS[kind]:
+            yield _with_path(path, f"expected {kind}, got &{{{format_go_value(value)}}}")
             return
-        yield from _value_errors(field.type, field, member, f"{path}.{name}")
-
-
-def _value_errors(ref: schema.TypeRef, field: schema.Field | None, value: Any, path: str) -> Iterator[str]:
-    if value is None:
-        return
-    kind = ref.kind
-    if kind == "struct":
-        assert ref.struct is not None
-        yield from struct_errors(ref.struct, value, path)
-    elif kind == "map":
-        assert ref.element is not None
-        if type(value) is not dict:
-            yield _with_path(path, f"expected map, got &{{{format_go_value(value)}}}")
-            return
-        for key, member in value.items():
-            yield from _value_errors(ref.element, None, member, f"{path}.{key}")
-    elif kind == "list":
-        assert ref.element is not None
-        if type(value) is not list:
-            yield _with_path(path, f"expected list, got &{{{format_go_value(value)}}}")
-            return
-        yield from _list_errors(ref.element, field, value, path)
-    elif error := scalar_error(kind, value):
+    elif error := _scalar_type_error(kind, value):
         yield _with_path(path, error)
+        return
+    if type(value) is dict:
+        for name, member in value.items():
+            if not value_type.is_open and name not in value_type.fields:
+                yield _with_path(f"{path}.{name}", "field not declared in schema")
+                return
+            yield from _value_errors(value_type.member(name), member, f"{path}.{name}")
+    elif type(value) is list:
+        yield from _list_errors(value_type, value, path)
 
 
-def _list_errors(element: schema.TypeRef, field: schema.Field | None, items: list[Any], path: str) -> Iterator[str]:
-    list_type = field.list_type if field is not None else ""
+def _list_errors(value_type: ValueType, items: list[Any], path: str) -> Iterator[str]:
     elements = set()
     for index, item in enumerate(items):
         path_element = f"[{index}]"
-        if field is not None and list_type in ("map", "set"):
-            error = _set_item_error(item) if list_type == "set" else _keyed_item_error(element, field, item)
-            if error:
+        if value_type.list_type:
+            if error := _item_error(value_type, item):
                 yield _with_path(path, f"element {index}: {error}")
                 return
-            path_element = _value_element(item) if list_type == "set" else _key_element(element, field, item)
+            path_element = _path_element(value_type, item)
             if path_element in elements:
                 yield _with_path(path, f"duplicate entries for key {path_element}")
             elements.add(path_element)
-        yield from _value_errors(element, None, item, f"{path}{path_element}")
+        yield from _value_errors(value_type.items, item, f"{path}{path_element}")
 
 
-def _value_element(value: Any) -> str:
-    return f"[={msgspec.json.encode(value).decode()}]"
-
-
-def _set_item_error(value: Any) -> str:
-    if value is None:
-        return "associative list without keys has an element that's an explicit null"
-    if type(value) is dict:
-        return "associative list without keys has an element that's a map type"
-    return "not supported: associative list with lists as elements" if type(value) is list else ""
-
-
-def _keys(element: schema.TypeRef, field: schema.Field, item: dict[str, Any]) -> dict[str, Any]:
-    struct = element.struct
-    keys = {}
-    for name in sorted(field.list_map_keys):
-        if name in item:
-            keys[name] = item[name]
-        elif struct is not None and name in struct.json:
-            default = _default(struct.json[name])
-            if default is not None:
-                keys[name] = default
-    return keys
-
-
-def _default(field: schema.Field) -> Any:
-    """Return the default in the published schema: Go's zero value for fields that are always encoded."""
-    if field.default is not None or field.omit_empty or field.type.pointer:
-        return field.default
-    return {"string": "", "int32": 0, "int64": 0}.get(field.type.kind)
-
-
-def _keyed_item_error(element: schema.TypeRef, field: schema.Field, item: Any) -> str:
+def _item_error(value_type: ValueType, item: Any) -> str:
+    if value_type.list_type == "set":
+        if item is None:
+            return "associative list without keys has an element that's an explicit null"
+        if type(item) is dict:
+            return "associative list without keys has an element that's a map type"
+        return "not supported: associative list with lists as elements" if type(item) is list else ""
     if item is None:
         return "associative list with keys may not have a null element"
     if type(item) is not dict:
         return "associative list with keys may not have non-map elements"
-    if not _keys(element, field, item):
-        names = " ".join(f'"{name}"' for name in field.list_map_keys)
+    if not keys_of(value_type, item):
+        names = " ".join(f'"{name}"' for name in value_type.list_keys)
         reason = "(and doesn't have default values for any key fields)"
         return f"associative list with keys has an element that omits all key fields [{names}] {reason}"
     return ""
 
 
-def _key_element(element: schema.TypeRef, field: schema.Field, item: dict[str, Any]) -> str:
-    pairs = _keys(element, field, item).items()
+def _path_element(value_type: ValueType, item: Any) -> str:
+    """Return an item as errors name it: [name="a"] in a list map, [="a"] in a set."""
+    pairs = keys_of(value_type, item).items() if value_type.list_type == "map" else [("", item)]
     return f"[{','.join(f'{name}={msgspec.json.encode(value).decode()}' for name, value in pairs)}]"
 
 
-def scalar_error(kind: str, value: Any) -> str:
+def _scalar_type_error(kind: str, value: Any) -> str:
     """Return the error of a value of a scalar kind ("string", "int64", "bool", ...), or ""."""
     type_ = type(value)
     if kind in _STRING_KINDS:

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api.served_resources import get_served_resource
-from kubeloop.devcluster.managedfields.field_sets import configuration_fields, initial_fields, new_entry
-from kubeloop.kube import schema
+from kubeloop.devcluster.managedfields.field_sets import all_fields, initial_fields, new_entry
+from kubeloop.devcluster.managedfields.go_types import value_type_of
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
@@ -44,9 +44,7 @@ def object_template(resource: Resource[Any], server_object: ServerObject) -> JSO
     entries = []
     if server_object.status_applier:
         conditions = [{**condition, "lastTransitionTime": "-"} for condition in server_object.status["conditions"]]
-        struct = schema.type_for(resource.group, resource.version, resource.kind)
-        assert struct is not None, resource.kind
-        owned = configuration_fields(struct, {"status": {"conditions": conditions}})
+        owned = all_fields(value_type_of(resource), {"status": {"conditions": conditions}})
         entries.append(new_entry(target, server_object.status_applier, "Apply", "status", owned, ""))
         conditions = [{"reason": "", **condition} for condition in server_object.status["conditions"]]
         status: JSON = {"status": {"conditions": conditions}}

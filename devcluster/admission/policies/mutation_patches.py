@@ -5,11 +5,11 @@ from __future__ import annotations
 from kubeloop.devcluster.api.served_resources import BY_KIND, ServedResource
 from kubeloop.devcluster.languages.mutation_objects import CreatedObject, to_json
 from kubeloop.devcluster.managedfields.apply import atomic_paths, merge_configuration
+from kubeloop.devcluster.managedfields.go_types import value_type_of
 from kubeloop.devcluster.managedfields.typed_validation import type_error
 from kubeloop.devcluster.serializer import decoding, patches
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.devcluster.serializer.request_bodies import format_strict_errors
-from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 
 
@@ -36,13 +36,11 @@ def apply_configuration(served: ServedResource, obj: JSON, configuration: Create
 
 
 def _type_error(served: ServedResource, config: JSON) -> str:
-    if served.crd_version is not None:
-        return served.crd_version.ownership.type_error(config)
     resource = served.resource
-    if (resource.api_version, resource.kind) not in BY_KIND:  # the kind of a subresource alone
+    is_known = served.crd_version is not None or (resource.api_version, resource.kind) in BY_KIND
+    if not is_known:  # the kind of a subresource alone
         return f"no corresponding type for {resource.api_version}, Kind={resource.kind}"
-    struct = schema.type_for(resource.group, resource.version, resource.kind)
-    return type_error(struct, config) if struct is not None else ""
+    return type_error(value_type_of(resource), config)
 
 
 def apply_json_patch(served: ServedResource, obj: JSON, operations: list[CreatedObject]) -> JSON:

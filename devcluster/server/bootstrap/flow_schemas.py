@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 
 from kubeloop.devcluster.api.served_resources import FLOW_SCHEMAS, PRIORITY_LEVEL_CONFIGURATIONS, get_served_resource
-from kubeloop.devcluster.managedfields.field_sets import configuration_fields, new_entry, sorted_entries
+from kubeloop.devcluster.managedfields.field_sets import all_fields, new_entry, sorted_entries
+from kubeloop.devcluster.managedfields.go_types import value_type_of
 from kubeloop.devcluster.server.bootstrap.contents import CONSUMER, dangling
 from kubeloop.devcluster.storage.store import Change, ObjectStore
-from kubeloop.kube import schema
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 
@@ -69,9 +69,7 @@ class FlowSchemas:
         changed = current.get("status") != desired["status"]
         condition = {**desired, "lastTransitionTime": now if changed else current["lastTransitionTime"]}
         others = [other for other in conditions if other["type"] != "Dangling"]
-        struct = schema.type_for(FLOW_SCHEMAS.group, FLOW_SCHEMAS.version, FLOW_SCHEMAS.kind)
-        assert struct is not None
-        owned = configuration_fields(struct, {"status": {"conditions": [condition]}})
+        owned = all_fields(value_type_of(FLOW_SCHEMAS), {"status": {"conditions": [condition]}})
         entries = [entry for entry in obj["metadata"].get("managedFields", ()) if entry["manager"] != CONSUMER]
         entries.append(new_entry(get_served_resource(FLOW_SCHEMAS), CONSUMER, "Apply", "status", owned, now))
         metadata = {**obj["metadata"], "managedFields": sorted_entries(entries)}

@@ -10,7 +10,7 @@ import pytest
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.api.writer import ApplyOptions
-from kubeloop.devcluster.managedfields.apply import apply_configuration, atomic_paths, merge_items, set_key
+from kubeloop.devcluster.managedfields.apply import apply_configuration, atomic_paths, merge_items
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects import resources
 from support.apiserver.api_requests import InProcessApi
@@ -183,7 +183,7 @@ def test_apply_is_refused(metadata: JSON, manager: str, message: str):
     ],
 )
 def test_items_are_merged_in_the_applied_order(applied: list[str], merged: list[str]):
-    assert merge_items(set_key, ["a", "b", "c"], applied, lambda _old, new: new) == merged
+    assert merge_items(str, ["a", "b", "c"], applied, lambda _old, new: new) == merged
 
 
 def test_atomic_paths_of_a_configuration():

@@ -304,7 +304,7 @@ def test_entries_of_applies_come_first_then_by_time():
     ids=["known version", "version without the kind", "core group", "malformed version drops all entries"],
 )
 def test_entries_of_other_versions_are_dropped(api_version: str, entries: int | None):
-    known = entries_of_known_versions(DEPLOYMENTS, [entry(apiVersion=api_version)])
+    known = entries_of_known_versions(get_served_resource(DEPLOYMENTS), [entry(apiVersion=api_version)])
     assert (None if known is None else len(known)) == entries
 
 

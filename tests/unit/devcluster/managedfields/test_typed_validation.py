@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.managedfields.go_types import value_type_of
 from kubeloop.devcluster.managedfields.typed_validation import conversion_error, type_error
 from kubeloop.kube import schema
+from kubeloop.kube.objects.resources import DEPLOYMENTS
 
 DEPLOYMENT = schema.type_for("apps", "v1", "Deployment")
 IN = '.spec.template.spec.containers[name="c"]'
@@ -32,8 +34,7 @@ def container(**fields: Any) -> dict[str, Any]:
      "errors:\n  .metadata.labels: expected map, got &{[]}\n  .spec: expected map, got &{[]}"),
 ])  # fmt: skip
 def test_type_errors_of_a_configuration(configuration: dict[str, Any], message: str):
-    assert DEPLOYMENT is not None
-    assert type_error(DEPLOYMENT, configuration) == message
+    assert type_error(value_type_of(DEPLOYMENTS), configuration) == message
 
 
 @pytest.mark.parametrize(("patched", "message"), [
