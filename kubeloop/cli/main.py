@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -167,30 +166,43 @@ def nodes() -> None:
     """
 
 
+_NODE_NAMES = click.argument("names", nargs=-1, metavar="[NAME]...")
+_NODE_SELECTOR = click.option("-l", "--selector", default="", help="Label selector of the nodes.")
+_FAILURE_MODE = click.option(
+    "--mode",
+    type=click.Choice(
+        ["unreachable", "not-ready", "memory-pressure", "disk-pressure", "pid-pressure", "network-unavailable"]
+    ),
+    default="unreachable",
+    show_default=True,
+    help="Failure mode. unreachable: no contact with the node; not-ready: the kubelet cannot start pods.",
+)
+
+
 def _node_options(command: Any) -> Any:
     """Add the options that all `nodes` commands share."""
     kubeconfig = click.option("--kubeconfig", type=FILE, help="Kubeconfig file of the development cluster.")
     return kubeconfig(click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(command))
 
 
-def _node_selection_options(command: Any) -> Any:
-    """Add NAME, --selector and --all, which the command receives as one argument."""
+def _node_change(action: str, **arguments: Any) -> Callable[..., int]:
+    """Return the command that passes the nodes of NAME, --selector and --all to the function `action` of cli.nodes."""
 
-    @functools.wraps(command)
-    def called(names: tuple[str, ...], selector: str, all_nodes: bool, **options: Any) -> int:
-        from kubeloop.cli.nodes import NodeSelection
+    def change(names: tuple[str, ...], selector: str, all_nodes: bool, **options: Any) -> int:
+        from kubeloop.cli import nodes as module
 
-        result: int = command(selection=NodeSelection(names, selector, all_nodes), **options)
-        return result
+        selection = module.NodeSelection(names, selector, all_nodes)
+        exit_code: int = getattr(module, action)(selection, **arguments, **options)
+        return exit_code
 
     all_nodes = click.option("--all", "all_nodes", is_flag=True, help="Select all nodes.")
-    selector = click.option("-l", "--selector", default="", help="Label selector of the nodes.")
-    return click.argument("names", nargs=-1, metavar="[NAME]...")(selector(all_nodes(_node_options(called))))
+    command: Callable[..., int] = _NODE_NAMES(_NODE_SELECTOR(all_nodes(_node_options(change))))
+    return command
 
 
 @nodes.command("list")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("-l", "--selector", default="", help="Label selector of the nodes.")
+@_NODE_NAMES
+@_NODE_SELECTOR
 @_node_options
 def nodes_list(names: tuple[str, ...], selector: str, **options: Any) -> int:
     """List nodes with status, failure mode and pods."""
@@ -201,7 +213,7 @@ def nodes_list(names: tuple[str, ...], selector: str, **options: Any) -> int:
 
 @nodes.command("add")
 @with_options(NewNodes)
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@_NODE_NAMES
 @_node_options
 def nodes_add(new: NewNodes, names: tuple[str, ...], **options: Any) -> int:
     """Create simulated nodes and wait until they are ready."""
@@ -210,61 +222,18 @@ def nodes_add(new: NewNodes, names: tuple[str, ...], **options: Any) -> int:
     return add(names, new, **options)
 
 
-@nodes.command("remove")
-@_node_selection_options
-def nodes_remove(**options: Any) -> int:
-    """Delete nodes.
-
-    Their pods are deleted 40 s later; controllers replace them.
-    """
-    from kubeloop.cli.nodes import remove
-
-    return remove(**options)
-
-
-@nodes.command("cordon")
-@_node_selection_options
-def nodes_cordon(**options: Any) -> int:
-    """Mark nodes as unschedulable."""
-    from kubeloop.cli.nodes import cordon
-
-    return cordon(unschedulable=True, **options)
-
-
-@nodes.command("uncordon")
-@_node_selection_options
-def nodes_uncordon(**options: Any) -> int:
-    """Mark nodes as schedulable."""
-    from kubeloop.cli.nodes import cordon
-
-    return cordon(unschedulable=False, **options)
-
-
-@nodes.command("fail")
-@click.option(
-    "--mode",
-    type=click.Choice(
-        ["unreachable", "not-ready", "memory-pressure", "disk-pressure", "pid-pressure", "network-unavailable"]
+for _name, _change, _help in (
+    (
+        "remove",
+        _node_change("remove"),
+        "Delete nodes.\n\nTheir pods are deleted 40 s later; controllers replace them.",
     ),
-    default="unreachable",
-    show_default=True,
-    help="Failure mode. unreachable: no contact with the node; not-ready: the kubelet cannot start pods.",
-)
-@_node_selection_options
-def nodes_fail(**options: Any) -> int:
-    """Simulate failures of nodes."""
-    from kubeloop.cli.nodes import fail
-
-    return fail(**options)
-
-
-@nodes.command("recover")
-@_node_selection_options
-def nodes_recover(**options: Any) -> int:
-    """End simulated failures of nodes."""
-    from kubeloop.cli.nodes import fail
-
-    return fail(mode="", **options)
+    ("cordon", _node_change("cordon", unschedulable=True), "Mark nodes as unschedulable."),
+    ("uncordon", _node_change("cordon", unschedulable=False), "Mark nodes as schedulable."),
+    ("fail", _FAILURE_MODE(_node_change("fail")), "Simulate failures of nodes."),
+    ("recover", _node_change("fail", mode=""), "End simulated failures of nodes."),
+):
+    nodes.command(_name, help=_help)(_change)
 
 
 @commands.command()

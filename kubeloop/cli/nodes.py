@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import functools
 import json
 import random
 import re
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -54,86 +56,84 @@ class NodeSelection:
 # --- commands -------------------------------------------------------------------------------------
 
 
+def _with_client(command: Callable[..., Awaitable[int]]) -> Callable[..., int]:
+    """Return the command as a function with the keyword `kubeconfig`: the cluster to connect to."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, kubeconfig: Path | None, **options: Any) -> int:
+        return _run_with_client(lambda client: command(client, *arguments, **options), kubeconfig)
+
+    return run
+
+
 def add(named: Sequence[str], new: NewNodes, *, kubeconfig: Path | None, as_json: bool) -> int:
     """Create Nodes and wait until they are ready. Raises UserError for invalid input."""
-    template = _template(new)
-
-    async def act(client: Client) -> int:
-        present = {node["metadata"]["name"]: node for node in await _nodes(client)}
-        names = _new_names(named, new, present)
-        zones = Counter(
-            (labels.get(_REGION, ""), labels[_ZONE])
-            for labels in (node["metadata"].get("labels") or {} for node in present.values())
-            if _ZONE in labels
-        )
-        for name in names:
-            place = _choose_zone(new.zone, zones)
-            zones[place] += 1
-            await client.create_raw(NODES, _with_name(template, name, place))
-        if not as_json:
-            print("\n".join(f"node/{name} created" for name in names))
-        await _wait_until_ready(client, names)
-        return await _show(client, names, as_json=as_json, title=False)
-
-    return _run_with_client(act, kubeconfig)
+    return _add(named, new, _template(new), kubeconfig=kubeconfig, as_json=as_json)
 
 
-def remove(selection: NodeSelection, *, kubeconfig: Path | None, as_json: bool) -> int:
+@_with_client
+async def _add(client: Client, named: Sequence[str], new: NewNodes, template: JSON, *, as_json: bool) -> int:
+    present = {node["metadata"]["name"]: node for node in await _nodes(client)}
+    names = _new_names(named, new, present)
+    zones = Counter(
+        (labels.get(_REGION, ""), labels[_ZONE])
+        for labels in (node["metadata"].get("labels") or {} for node in present.values())
+        if _ZONE in labels
+    )
+    for name in names:
+        place = _choose_zone(new.zone, zones)
+        zones[place] += 1
+        await client.create_raw(NODES, _with_name(template, name, place))
+    if not as_json:
+        print("\n".join(f"node/{name} created" for name in names))
+    await _wait_until_ready(client, names)
+    return await _show(client, names, as_json=as_json, title=False)
+
+
+@_with_client
+async def remove(client: Client, selection: NodeSelection, *, as_json: bool) -> int:
     """Delete Nodes; the pod garbage collector deletes their pods after 40 s."""
-
-    async def act(client: Client) -> int:
-        nodes = await _selected_nodes(client, selection)
-        for node in nodes:
-            metadata = node["metadata"]
-            await client.delete(NODES, metadata["name"], precondition_uid=metadata["uid"])
-        return _print_outcome(nodes, "deleted", as_json=as_json)
-
-    return _run_with_client(act, kubeconfig)
+    nodes = await _selected_nodes(client, selection)
+    for node in nodes:
+        metadata = node["metadata"]
+        await client.delete(NODES, metadata["name"], precondition_uid=metadata["uid"])
+    return _print_outcome(nodes, "deleted", as_json=as_json)
 
 
-def cordon(selection: NodeSelection, *, unschedulable: bool, kubeconfig: Path | None, as_json: bool) -> int:
+@_with_client
+async def cordon(client: Client, selection: NodeSelection, *, unschedulable: bool, as_json: bool) -> int:
     """Mark the nodes as unschedulable, or as schedulable."""
-
-    async def act(client: Client) -> int:
-        nodes = await _selected_nodes(client, selection)
-        for node in nodes:
-            await _patch(client, node, {"spec": {"unschedulable": unschedulable or None}})
-        return _print_outcome(nodes, "cordoned" if unschedulable else "uncordoned", as_json=as_json)
-
-    return _run_with_client(act, kubeconfig)
+    nodes = await _selected_nodes(client, selection)
+    for node in nodes:
+        await _patch(client, node, {"spec": {"unschedulable": unschedulable or None}})
+    return _print_outcome(nodes, "cordoned" if unschedulable else "uncordoned", as_json=as_json)
 
 
-def fail(selection: NodeSelection, mode: str, *, kubeconfig: Path | None, as_json: bool) -> int:
+@_with_client
+async def fail(client: Client, selection: NodeSelection, mode: str, *, as_json: bool) -> int:
     """Set the failure mode of the nodes (node_objects.FAILURE_MODES); "" ends the failure."""
-
-    async def act(client: Client) -> int:
-        nodes = await _selected_nodes(client, selection)
-        if not mode and selection.all_nodes:
-            nodes = [node for node in nodes if ANNOTATION_FAIL in (node["metadata"].get("annotations") or {})]
-        for node in nodes:
-            if not is_simulated(node):
-                name = node["metadata"]["name"]
-                raise UserError(
-                    f"node {name!r} is not simulated by kubeloop",
-                    hint=f"annotate it {ANNOTATION_NODE}=simulated to have it simulated",
-                )
-        for node in nodes:
-            await _patch(client, node, {"metadata": {"annotations": {ANNOTATION_FAIL: mode or None}}})
-        return _print_outcome(nodes, f"fails: {mode}" if mode else "recovers", as_json=as_json)
-
-    return _run_with_client(act, kubeconfig)
+    nodes = await _selected_nodes(client, selection)
+    if not mode and selection.all_nodes:
+        nodes = [node for node in nodes if ANNOTATION_FAIL in (node["metadata"].get("annotations") or {})]
+    for node in nodes:
+        if not is_simulated(node):
+            name = node["metadata"]["name"]
+            raise UserError(
+                f"node {name!r} is not simulated by kubeloop",
+                hint=f"annotate it {ANNOTATION_NODE}=simulated to have it simulated",
+            )
+    for node in nodes:
+        await _patch(client, node, {"metadata": {"annotations": {ANNOTATION_FAIL: mode or None}}})
+    return _print_outcome(nodes, f"fails: {mode}" if mode else "recovers", as_json=as_json)
 
 
-def show(selection: NodeSelection, *, kubeconfig: Path | None, as_json: bool) -> int:
+@_with_client
+async def show(client: Client, selection: NodeSelection, *, as_json: bool) -> int:
     """Print a table of nodes."""
-
-    async def act(client: Client) -> int:
-        if not selection.names and not selection.selector:
-            return await _show(client, None, as_json=as_json)
-        nodes = await _selected_nodes(client, selection)
-        return await _show(client, [node["metadata"]["name"] for node in nodes], as_json=as_json)
-
-    return _run_with_client(act, kubeconfig)
+    if not selection.names and not selection.selector:
+        return await _show(client, None, as_json=as_json)
+    nodes = await _selected_nodes(client, selection)
+    return await _show(client, [node["metadata"]["name"] for node in nodes], as_json=as_json)
 
 
 # --- the cluster ----------------------------------------------------------------------------------
