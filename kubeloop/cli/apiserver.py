@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from kubeloop.cli.options.gate_warnings import log_gate_warnings
 from kubeloop.cli.options.options import DevClusterOptions, FeatureGateOptions, ServeOptions
 from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
-from kubeloop.devcluster.kinds.core.cluster_ip_allocation import SERVICE_CIDR
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.private_files import SERVICE_ACCOUNT_KEY, read_or_create_token
+from kubeloop.process.control_plane.service_range import parse_service_range
 from kubeloop.process.development_cluster.development_cluster import ApiServerSettings, serve_cluster
 from kubeloop.process.development_cluster.node_options import node_capacity, read_device_pools, zone_names
 from kubeloop.process.logs import configure_logging
@@ -49,7 +49,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
         faults=faults,
         data_directory=data_directory,
         compaction_seconds=options.compaction_interval,
-        service_range=cluster.service_cluster_ip_range or SERVICE_CIDR,
+        service_range=parse_service_range(cluster.service_cluster_ip_range, "--service-cluster-ip-range"),
         supervised=options.supervised,
         feature_gates=gates,
         container_answers=answers,

@@ -127,7 +127,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def service_range(self) -> IPv4Network:
         """Return the address range of Services. Raises UserError."""
-        return parse_service_range(self.service_cluster_ip_range)
+        return parse_service_range(self.service_cluster_ip_range, "service_cluster_ip_range")
 
     def settings(self) -> Settings:
         """Return the settings of the control plane. Imports the scheduler's plugins. Raises UserError."""

@@ -13,17 +13,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, dataclass_transform
 
 import click
 import msgspec
 
-from kubeloop.kube.user_error import UserError
 from kubeloop.kube.values.durations import duration_seconds, duration_text
 from kubeloop.process.control_plane.controller_table import CONTROLLERS, ControllerOption, controller_options
-from kubeloop.process.control_plane.service_range import parse_service_range
 
 if TYPE_CHECKING:
     from kubeloop.kube.feature_gates import FeatureGates
@@ -227,14 +224,6 @@ def _trace_until(default: str) -> Any:
     return option("State of a pod at which its trace ends.", default=default, type=click.Choice(["bound", "ready"]))
 
 
-def _service_range(text: str | IPv4Network) -> IPv4Network:
-    """Raises click.BadParameter."""
-    try:
-        return parse_service_range(str(text))
-    except UserError as error:
-        raise click.BadParameter(f"{error}; use {error.hint}") from None
-
-
 class DevClusterOptions(CommandOptions):
     """Options of the development cluster."""
 
@@ -278,9 +267,7 @@ class DevClusterOptions(CommandOptions):
     devices: Path | None = option(
         "File of the devices that nodes publish as ResourceSlices (docs/devices.md).", default=None, type=FILE
     )
-    service_cluster_ip_range: IPv4Network | None = option(
-        "Address range of Services (default: 10.0.0.0/24).", default=None, type=_service_range, metavar="RANGE"
-    )
+    service_cluster_ip_range: str = option("Address range of Services.", default="10.0.0.0/24", metavar="RANGE")
     disable_admission_plugins: tuple[str, ...] = option(
         "Comma-separated list of admission plugins that do not run, such as ServiceAccount. May be repeated.",
         default=(),

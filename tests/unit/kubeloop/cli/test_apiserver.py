@@ -12,10 +12,11 @@ from kubeloop.kube.user_error import UserError
     [
         (DevClusterOptions(node_cpu="0"), "--node-cpu 0: must be more than 0"),
         (DevClusterOptions(node_memory="much"), "--node-memory much"),
+        (DevClusterOptions(service_cluster_ip_range="x"), "--service-cluster-ip-range: Expected 4 octets in 'x'"),
     ],
 )
-def test_invalid_capacity_is_rejected_before_the_start(options, problem):
-    with pytest.raises(UserError, match=problem):
+def test_error_of_an_option_names_it_once(options, problem):
+    with pytest.raises(UserError, match=f"^{problem}"):
         serve(options, ServeOptions(), FeatureGateOptions())
 
 
