@@ -9,7 +9,7 @@ from copy import deepcopy
 from typing import Any
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.handlers.scale import ReplicasPaths
+from kubeloop.devcluster.handlers.subresources.scale import ReplicasPaths
 from kubeloop.devcluster.languages import jsonpath
 from kubeloop.devcluster.registry.scale import scale_document
 from kubeloop.devcluster.validation.common.error_list import ErrorList

@@ -17,7 +17,7 @@ from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, ServedResource, get_served_resource
 from kubeloop.devcluster.api.writer import Writer
-from kubeloop.devcluster.handlers.delete import ObjectDeleter
+from kubeloop.devcluster.handlers.writing.delete import ObjectDeleter
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.registry.custom_resource_definitions import (
     CLEANUP_FINALIZER,

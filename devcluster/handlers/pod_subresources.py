@@ -15,11 +15,11 @@ from kubeloop.devcluster.api.request import Response
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import OTHER_NAMESPACE
 from kubeloop.devcluster.api.served_resources import get_served_resource
-from kubeloop.devcluster.handlers.binding import PodBinder
 from kubeloop.devcluster.handlers.containers.streams import ContainerStreams, requested_ports
-from kubeloop.devcluster.handlers.delete import ObjectDeleter
-from kubeloop.devcluster.handlers.eviction import PodEvictor
-from kubeloop.devcluster.handlers.write_options import read_dry_run
+from kubeloop.devcluster.handlers.subresources.binding import PodBinder
+from kubeloop.devcluster.handlers.subresources.eviction import PodEvictor
+from kubeloop.devcluster.handlers.writing.delete import ObjectDeleter
+from kubeloop.devcluster.handlers.writing.write_options import read_dry_run
 from kubeloop.devcluster.serializer.negotiation import negotiate_output
 from kubeloop.devcluster.serializer.request_bodies import (
     Body,

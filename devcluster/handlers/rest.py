@@ -29,12 +29,16 @@ from kubeloop.devcluster.authentication.service_account_token_requests import (
     create_token,
     default_token_duration,
 )
-from kubeloop.devcluster.handlers.create_update import ObjectWriter, check_version, set_namespace
-from kubeloop.devcluster.handlers.delete import ObjectDeleter, deletion_warnings
-from kubeloop.devcluster.handlers.delete_options import read_delete_options
-from kubeloop.devcluster.handlers.list import list_page
-from kubeloop.devcluster.handlers.object_responses import list_response, object_response
-from kubeloop.devcluster.handlers.patch import (
+from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
+from kubeloop.devcluster.handlers.reading.list import list_page
+from kubeloop.devcluster.handlers.reading.object_responses import list_response, object_response
+from kubeloop.devcluster.handlers.reading.reads import ObjectReader
+from kubeloop.devcluster.handlers.reading.watch import WatchSettings
+from kubeloop.devcluster.handlers.subresources.scale import patch_scale, read_scale, update_scale
+from kubeloop.devcluster.handlers.writing.create_update import ObjectWriter, check_version, set_namespace
+from kubeloop.devcluster.handlers.writing.delete import ObjectDeleter, deletion_warnings
+from kubeloop.devcluster.handlers.writing.delete_options import read_delete_options
+from kubeloop.devcluster.handlers.writing.patch import (
     APPLY,
     check_patch_type,
     patch_option_causes,
@@ -43,11 +47,7 @@ from kubeloop.devcluster.handlers.patch import (
     read_configuration,
     repeated_key_warnings,
 )
-from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
-from kubeloop.devcluster.handlers.reads import ObjectReader
-from kubeloop.devcluster.handlers.scale import patch_scale, read_scale, update_scale
-from kubeloop.devcluster.handlers.watch import WatchSettings
-from kubeloop.devcluster.handlers.write_options import apply_options, read_dry_run, writer_of
+from kubeloop.devcluster.handlers.writing.write_options import apply_options, read_dry_run, writer_of
 from kubeloop.devcluster.managedfields.apply import apply_configuration
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
 from kubeloop.devcluster.serializer import decoding

@@ -50,10 +50,10 @@ from kubeloop.devcluster.authentication.impersonation import impersonated_user
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
 from kubeloop.devcluster.handlers.containers.streams import ContainerStreams
-from kubeloop.devcluster.handlers.create_update import ObjectWriter
 from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
+from kubeloop.devcluster.handlers.reading.watch import WatchSettings
 from kubeloop.devcluster.handlers.rest import Rest
-from kubeloop.devcluster.handlers.watch import WatchSettings
+from kubeloop.devcluster.handlers.writing.create_update import ObjectWriter
 from kubeloop.devcluster.kinds.core.cluster_ip_allocation import SERVICE_CIDR
 from kubeloop.devcluster.kinds.core.node_port_allocation import NODE_PORT_RANGE
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers

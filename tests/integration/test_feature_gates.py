@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import BY_KIND
-from kubeloop.devcluster.handlers.list_options import parse_list_options
+from kubeloop.devcluster.handlers.reading.list_options import parse_list_options
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.testing.in_memory import memory_cluster

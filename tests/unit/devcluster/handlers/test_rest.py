@@ -18,10 +18,10 @@ from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.handlers.containers.streams import ContainerStreams
-from kubeloop.devcluster.handlers.create_update import ObjectWriter
 from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
+from kubeloop.devcluster.handlers.reading.watch import WatchSettings
 from kubeloop.devcluster.handlers.rest import Rest
-from kubeloop.devcluster.handlers.watch import WatchSettings
+from kubeloop.devcluster.handlers.writing.create_update import ObjectWriter
 from kubeloop.devcluster.kinds.core.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.storage.store import ObjectStore

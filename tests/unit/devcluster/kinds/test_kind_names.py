@@ -26,7 +26,7 @@ EXCEPTIONS = {
     "admission/policies/compiled_policies.py": "a Namespace is in the namespace that it names",
     "api/request_info.py": "paths of namespaces contain other paths",
     "apiextensions/definitions.py": "the controller of definitions",
-    "handlers/binding.py": "the target of a Binding is a field",
+    "handlers/subresources/binding.py": "the target of a Binding is a field",
     "handlers/containers/streams.py": "each proxy is a subresource with a handler of its own",
     "handlers/rest.py": "Bindings and reviews are answered and not stored",
     "managedfields/field_sets.py": "only of pods, many new ones have the same fields",

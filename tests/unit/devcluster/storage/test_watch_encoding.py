@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request
-from kubeloop.devcluster.handlers import list as list_module
-from kubeloop.devcluster.handlers import object_responses
+from kubeloop.devcluster.handlers.reading import list as list_module
+from kubeloop.devcluster.handlers.reading import object_responses
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.storage import store, watch_encoding

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import EVENTS_V1, JOBS, get_served_resource
-from kubeloop.devcluster.handlers.selectors import selected_name, selection
+from kubeloop.devcluster.handlers.reading.selectors import selected_name, selection
 from kubeloop.kube.objects.resources import CONFIG_MAPS, EVENTS, NODES, PODS, Resource
 
 JSON = dict[str, Any]

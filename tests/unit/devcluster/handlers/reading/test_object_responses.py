@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from kubeloop.devcluster.handlers.object_responses import list_response, object_response
+from kubeloop.devcluster.handlers.reading.object_responses import list_response, object_response
 from kubeloop.devcluster.serializer.negotiation import negotiate_output
 from support.apiserver.api_requests import InProcessApi
 from support.apiserver.request_contexts import request_context

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import get_served_resource
-from kubeloop.devcluster.handlers.create_update import check_version, is_finished_deletion
+from kubeloop.devcluster.handlers.writing.create_update import check_version, is_finished_deletion
 from kubeloop.kube.objects.resources import NAMESPACES
 from support.apiserver.api_requests import InProcessApi
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kubeloop.devcluster.api.served_resources import ServedResource
-from kubeloop.devcluster.handlers.list import Page
+from kubeloop.devcluster.handlers.reading.list import Page
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.devcluster.storage.store import Change, StoredObject

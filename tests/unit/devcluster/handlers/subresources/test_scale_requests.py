@@ -11,7 +11,7 @@ import yaml
 from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
-SCALED_SETS = Path(__file__).parents[3] / "support" / "comparison" / "scaled_sets.yaml"
+SCALED_SETS = Path(__file__).parents[4] / "support" / "comparison" / "scaled_sets.yaml"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 DEPLOYMENT: JSON = {

@@ -9,12 +9,12 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import ServedResource
-from kubeloop.devcluster.handlers.continue_token import (
+from kubeloop.devcluster.handlers.reading.continue_token import (
     decode_continue_token,
     encode_continue_token,
     expired_continue_token,
 )
-from kubeloop.devcluster.handlers.list_options import ListOptions
+from kubeloop.devcluster.handlers.reading.list_options import ListOptions
 from kubeloop.devcluster.storage.store import StoredObject, Table
 from kubeloop.kube.allocator import keep_large_blocks
 from kubeloop.kube.json_object import JSON

@@ -10,8 +10,8 @@ import pytest
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import get_served_resource
-from kubeloop.devcluster.handlers.list_options import parse_list_options
-from kubeloop.devcluster.handlers.watch import WatchSettings, open_watch
+from kubeloop.devcluster.handlers.reading.list_options import parse_list_options
+from kubeloop.devcluster.handlers.reading.watch import WatchSettings, open_watch
 from kubeloop.devcluster.storage.watch import WatchStream
 from kubeloop.devcluster.storage.watch_encoding import JSON_WATCH_ENCODER
 from kubeloop.kube.objects.resources import CONFIG_MAPS

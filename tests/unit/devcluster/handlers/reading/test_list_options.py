@@ -7,7 +7,7 @@ import pytest
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import get_served_resource
-from kubeloop.devcluster.handlers.list_options import ListOptions, parse_list_options, parse_resource_version
+from kubeloop.devcluster.handlers.reading.list_options import ListOptions, parse_list_options, parse_resource_version
 from kubeloop.kube.objects.resources import PODS
 
 FORBIDDEN_MATCH = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.served_resources import get_served_resource
-from kubeloop.devcluster.handlers.list import Page
-from kubeloop.devcluster.handlers.protobuf_responses import MetadataFrames, ObjectFrames, ProtobufWriter
+from kubeloop.devcluster.handlers.reading.list import Page
+from kubeloop.devcluster.handlers.reading.protobuf_responses import MetadataFrames, ObjectFrames, ProtobufWriter
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.devcluster.storage.store import Change
 from kubeloop.kube.objects.resources import CONFIG_MAPS

@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.handlers.write_options import read_dry_run, writer_of
+from kubeloop.devcluster.handlers.writing.write_options import read_dry_run, writer_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.handlers.patch import (
+from kubeloop.devcluster.handlers.writing.patch import (
     APPLY,
     patch_option_causes,
     patch_type,

@@ -15,8 +15,8 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import is_true, set_condition
 from kubeloop.devcluster.api.served_resources import ServedResource, get_served_resource
 from kubeloop.devcluster.api.writer import Writer
-from kubeloop.devcluster.handlers.delete import ObjectDeleter
-from kubeloop.devcluster.handlers.delete_options import check_delete_options, unchecked_options
+from kubeloop.devcluster.handlers.writing.delete import ObjectDeleter
+from kubeloop.devcluster.handlers.writing.delete_options import check_delete_options, unchecked_options
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.storage.store import ObjectStore, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339

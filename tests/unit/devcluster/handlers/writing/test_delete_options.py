@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.handlers.delete_options import read_delete_options
+from kubeloop.devcluster.handlers.writing.delete_options import read_delete_options
 from support.apiserver.api_requests import request
 
 JSON = dict[str, Any]

@@ -16,7 +16,7 @@ from kubeloop.devcluster.storage.store import StoredObject, encode_object
 from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:
-    from kubeloop.devcluster.handlers.protobuf_responses import ProtobufWriter
+    from kubeloop.devcluster.handlers.reading.protobuf_responses import ProtobufWriter
 
 
 def object_response(
@@ -88,7 +88,7 @@ def table_content(context: RequestContext, objects: list[JSON], metadata: JSON, 
 @cache
 def protobuf_writer(target: ServedResource) -> ProtobufWriter:
     """Return the protobuf encoder of a resource; imported with the first protobuf request."""
-    from kubeloop.devcluster.handlers.protobuf_responses import ProtobufWriter
+    from kubeloop.devcluster.handlers.reading.protobuf_responses import ProtobufWriter
 
     return ProtobufWriter(target)
 

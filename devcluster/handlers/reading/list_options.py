@@ -11,8 +11,8 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import ServedResource
-from kubeloop.devcluster.handlers.continue_token import decode_continue_token
-from kubeloop.devcluster.handlers.selectors import Selection, selected_name, selection
+from kubeloop.devcluster.handlers.reading.continue_token import decode_continue_token
+from kubeloop.devcluster.handlers.reading.selectors import Selection, selected_name, selection
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.values.integers import parse_integer
 
@@ -133,7 +133,7 @@ def parse_list_options(
 
 def _within_shards(text: str, select: Selection | None) -> tuple[str, Selection]:
     """Return a shard selector in canonical form, and the objects that both select. Raises StatusError 500."""
-    from kubeloop.devcluster.handlers.shard_selector import ShardSelectorError, parse_shard_selector
+    from kubeloop.devcluster.handlers.reading.shard_selector import ShardSelectorError, parse_shard_selector
 
     try:
         shards = parse_shard_selector(text)

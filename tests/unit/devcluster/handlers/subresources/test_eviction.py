@@ -9,8 +9,8 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import get_served_resource
-from kubeloop.devcluster.handlers.delete import ObjectDeleter
-from kubeloop.devcluster.handlers.eviction import PodEvictor
+from kubeloop.devcluster.handlers.subresources.eviction import PodEvictor
+from kubeloop.devcluster.handlers.writing.delete import ObjectDeleter
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import POD_DISRUPTION_BUDGETS, PODS
 from support.simulation.set_clock import SetClock

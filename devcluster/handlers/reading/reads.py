@@ -16,16 +16,16 @@ from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.slow_work import Handling
-from kubeloop.devcluster.handlers.list import Page, list_json, list_page
-from kubeloop.devcluster.handlers.list_options import ListOptions, parse_list_options, parse_resource_version
-from kubeloop.devcluster.handlers.object_responses import (
+from kubeloop.devcluster.handlers.reading.list import Page, list_json, list_page
+from kubeloop.devcluster.handlers.reading.list_options import ListOptions, parse_list_options, parse_resource_version
+from kubeloop.devcluster.handlers.reading.object_responses import (
     list_response,
     metadata_of,
     object_response,
     protobuf_writer,
     table_content,
 )
-from kubeloop.devcluster.handlers.watch import WatchSettings, open_watch
+from kubeloop.devcluster.handlers.reading.watch import WatchSettings, open_watch
 from kubeloop.devcluster.printers.table import check_include_object
 from kubeloop.devcluster.serializer.conversion import all_from_stored, from_stored, prepare_conversions
 from kubeloop.devcluster.serializer.negotiation import OutputFormat, negotiate_output
@@ -155,7 +155,7 @@ class ObjectReader:
         target = context.info.served
         if output.form == "objects":
             if output.protobuf and target.crd_version is None:
-                from kubeloop.devcluster.handlers.protobuf_responses import ObjectFrames
+                from kubeloop.devcluster.handlers.reading.protobuf_responses import ObjectFrames
 
                 return ObjectFrames(protobuf_writer(target))
             if not target.is_storage_version:
@@ -167,7 +167,7 @@ class ObjectReader:
             if output.is_list_metadata:
                 return TransformingWatchEncoder(lambda type_, obj: b"")  # lists of metadata have no form for events
             if output.protobuf:
-                from kubeloop.devcluster.handlers.protobuf_responses import MetadataFrames
+                from kubeloop.devcluster.handlers.reading.protobuf_responses import MetadataFrames
 
                 return MetadataFrames(lambda obj: metadata_of(obj, output))
             return TransformingWatchEncoder(lambda type_, obj: encode_json_event(type_, metadata_of(obj, output)))

@@ -7,7 +7,7 @@ from base64 import urlsafe_b64encode
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.handlers.continue_token import decode_continue_token, encode_continue_token
+from kubeloop.devcluster.handlers.reading.continue_token import decode_continue_token, encode_continue_token
 
 
 def token(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.devcluster.handlers.shard_selector import ShardSelectorError, hash_of, parse_shard_selector
+from kubeloop.devcluster.handlers.reading.shard_selector import ShardSelectorError, hash_of, parse_shard_selector
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.kube.feature_gates import FeatureGates
 from support.apiserver.api_requests import InProcessApi

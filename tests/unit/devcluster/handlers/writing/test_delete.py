@@ -10,7 +10,7 @@ import pytest
 from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import JOBS, get_served_resource
-from kubeloop.devcluster.handlers.delete import ObjectDeleter, deletion_warnings
+from kubeloop.devcluster.handlers.writing.delete import ObjectDeleter, deletion_warnings
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES, PODS, Resource
 from support.simulation.set_clock import SetClock

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import msgspec
 
 from kubeloop.devcluster.api.served_resources import ServedResource
-from kubeloop.devcluster.handlers.list import check_not_in_the_future, current_objects
-from kubeloop.devcluster.handlers.list_options import ListOptions
+from kubeloop.devcluster.handlers.reading.list import check_not_in_the_future, current_objects
+from kubeloop.devcluster.handlers.reading.list_options import ListOptions
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.devcluster.storage.store import Table
 from kubeloop.devcluster.storage.watch import BOOKMARK_SECONDS, INITIAL_EVENTS_END, Watcher, WatchStream

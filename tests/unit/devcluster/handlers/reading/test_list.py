@@ -8,9 +8,9 @@ import pytest
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import get_served_resource
-from kubeloop.devcluster.handlers.continue_token import decode_continue_token, encode_continue_token
-from kubeloop.devcluster.handlers.list import Page, list_json, list_page
-from kubeloop.devcluster.handlers.list_options import parse_list_options
+from kubeloop.devcluster.handlers.reading.continue_token import decode_continue_token, encode_continue_token
+from kubeloop.devcluster.handlers.reading.list import Page, list_json, list_page
+from kubeloop.devcluster.handlers.reading.list_options import parse_list_options
 from kubeloop.kube.objects.resources import CONFIG_MAPS
 from support.apiserver.config_map_store import ConfigMapStore
 

@@ -10,8 +10,8 @@ import pytest
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Response
 from kubeloop.devcluster.api.request_info import route
-from kubeloop.devcluster.handlers.reads import ObjectReader
-from kubeloop.devcluster.handlers.watch import WatchSettings
+from kubeloop.devcluster.handlers.reading.reads import ObjectReader
+from kubeloop.devcluster.handlers.reading.watch import WatchSettings
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.storage.watch import WatchStream
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES

@@ -8,7 +8,13 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import get_served_resource
-from kubeloop.devcluster.handlers.scale import REPLICAS, owners_of_object, owners_of_scale, replicas_paths, scaled
+from kubeloop.devcluster.handlers.subresources.scale import (
+    REPLICAS,
+    owners_of_object,
+    owners_of_scale,
+    replicas_paths,
+    scaled,
+)
 from kubeloop.kube.objects.resources import DEPLOYMENTS
 
 JSON = dict[str, Any]

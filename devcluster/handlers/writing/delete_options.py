@@ -12,7 +12,7 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import META_VERSION, DeleteOptions
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.handlers.list_options import query_integer
+from kubeloop.devcluster.handlers.reading.list_options import query_integer
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.request_bodies import (
     TYPE_META_ERROR,

@@ -19,8 +19,8 @@ from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import RequestInfo, check_names
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.writer import Writer
-from kubeloop.devcluster.handlers.create_update import ObjectWriter
-from kubeloop.devcluster.handlers.patch import (
+from kubeloop.devcluster.handlers.writing.create_update import ObjectWriter
+from kubeloop.devcluster.handlers.writing.patch import (
     APPLY,
     check_patch_type,
     patch_option_causes,
@@ -29,7 +29,7 @@ from kubeloop.devcluster.handlers.patch import (
     read_configuration,
     repeated_key_warnings,
 )
-from kubeloop.devcluster.handlers.write_options import apply_options, read_dry_run, writer_of
+from kubeloop.devcluster.handlers.writing.write_options import apply_options, read_dry_run, writer_of
 from kubeloop.devcluster.managedfields.apply import apply_configuration
 from kubeloop.devcluster.managedfields.field_sets import Fields, sorted_entries, subtract, track_update
 from kubeloop.devcluster.registry.scale import SCALE, scale_of
