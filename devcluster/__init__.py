@@ -18,6 +18,7 @@ is below them; what is below finds a strategy by the kind's name (api.strategy) 
     openapi          OpenAPI and discovery
     validation       validation and warnings, except those of one kind
     managedfields    field ownership, server-side apply
+    outgoing         calls of webhooks and other API servers
     storage          versioned store, watch, SQLite
     serializer       JSON, YAML, protobuf, defaults, conversion
     languages        Go templates, jq, JSONPath, values of mutation expressions

@@ -8,9 +8,7 @@ pkg/apiserver/conversion/webhook_converter.go.
 
 from __future__ import annotations
 
-import ssl
 import uuid
-from base64 import b64decode
 from collections.abc import Container, Sequence
 from functools import partial
 from hashlib import blake2b
@@ -20,6 +18,7 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.slow_work import SlowWork
+from kubeloop.devcluster.outgoing.webhook_client import CallFailed, WebhookClient
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.validation.field_errors import quoted
 
@@ -39,13 +38,12 @@ class _WebhookError(Exception):
 class ConversionWebhook:
     """The webhook of one definition."""
 
-    def __init__(self, definition: JSON) -> None:
+    def __init__(self, definition: JSON, client: WebhookClient) -> None:
         webhook = definition["spec"]["conversion"]["webhook"]
         supported = [version for version in webhook["conversionReviewVersions"] if version in ("v1", "v1beta1")]
         self._api_version = f"apiextensions.k8s.io/{supported[0]}"
-        client = webhook["clientConfig"]
-        self._url = f"{client.get('url') or _service_url(client['service'])}?timeout={_SECONDS}s"
-        self._trusted = b64decode(client.get("caBundle") or "").decode(errors="replace")
+        self._config: JSON = webhook["clientConfig"]
+        self._client = client
         self._name: str = definition["metadata"]["name"]
         self._calls = 0
         self._cache: dict[tuple[str, bytes], JSON] = {}  # by version and content hash, oldest first
@@ -94,24 +92,10 @@ class ConversionWebhook:
             raise errors.internal(message) from failure
 
     async def _post(self, body: bytes) -> Any:
-        import aiohttp  # imported here, since few definitions have a webhook
-
-        error_prefix = f"failed: Post {quoted(self._url)}"
         try:
-            context = ssl.create_default_context(cadata=self._trusted or None)
-            # Python 3.13 and later require certificate extensions that Go, and so kube-apiserver, does not.
-            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-            async with (
-                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(_SECONDS)) as session,
-                session.post(self._url, data=body, headers={"content-type": "application/json"}, ssl=context) as answer,
-            ):
-                content = await answer.read()
-                if answer.status != 200:
-                    raise _WebhookError(f"failed: {_status_message(answer.status, content)}")
-        except TimeoutError:
-            raise _WebhookError(f"{error_prefix}: context deadline exceeded") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise _WebhookError(f"{error_prefix}: {_go_message(error)}") from None
+            content = await self._client.post(self._config, body, _SECONDS)
+        except CallFailed as error:
+            raise _WebhookError(f"failed: {error}") from None
         try:
             return msgspec.json.decode(content)
         except msgspec.DecodeError as error:
@@ -141,11 +125,6 @@ class ConversionWebhook:
             status = f"response.result.status was '{result.get('status', '')}', not 'Success'"
             raise _WebhookError(f"failed: {result.get('message') or status}")
         return list(response.get("convertedObjects") or ())
-
-
-def _service_url(service: JSON) -> str:
-    path = (service.get("path") or "").removeprefix("/")
-    return f"https://{service['name']}.{service['namespace']}.svc:{service.get('port') or 443}/{path}"
 
 
 def _kind(obj: JSON) -> str:
@@ -181,22 +160,3 @@ def _changed_metadata_only(before: JSON, after: Any, api_version: str) -> JSON:
         if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
             raise _WebhookError(f"returned invalid metadata: invalid metadata.{name} in converted object")
     return {**after, "metadata": changed}
-
-
-def _status_message(status: int, content: bytes) -> str:
-    if status == 404:
-        return "the server could not find the requested resource"
-    text = content.decode(errors="replace").strip()
-    return f"an error on the server ({quoted(text or 'unknown')}) has prevented the request from succeeding"
-
-
-def _go_message(error: Exception) -> str:
-    import aiohttp
-
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return "tls: failed to verify certificate: x509: certificate signed by unknown authority"
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return f"dial tcp: lookup {error.host}: no such host"
-    if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionRefusedError):
-        return f"dial tcp {error.host}:{error.port}: connect: connection refused"
-    return str(error) or "EOF"

@@ -19,6 +19,7 @@ from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.handlers.writing.delete import ObjectDeleter
 from kubeloop.devcluster.managedfields.field_sets import track_update
+from kubeloop.devcluster.outgoing.webhook_client import WebhookClient
 from kubeloop.devcluster.registry.custom_resource_definitions import (
     CLEANUP_FINALIZER,
     approval_condition,
@@ -49,8 +50,15 @@ class Definitions:
     end.
     """
 
-    def __init__(self, store: ObjectStore, clock: Clock, on_served_change: Callable[[ServedResource], None]) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        clock: Clock,
+        on_served_change: Callable[[ServedResource], None],
+        webhook_client: WebhookClient,
+    ) -> None:
         self._store = store
+        self._webhook_client = webhook_client
         self._deleter = ObjectDeleter(store, clock)
         self._clock = clock
         self._on_served_change = on_served_change
@@ -216,7 +224,7 @@ class Definitions:
             return None
         from kubeloop.devcluster.apiextensions.conversion_webhook import ConversionWebhook  # few definitions have one
 
-        return ConversionWebhook(definition)
+        return ConversionWebhook(definition, self._webhook_client)
 
     def _convert_stored_objects(self, storage_version: ServedVersion) -> dict[str, str]:
         """Convert stored objects to the current storage version and schema, as if they were read from etcd again.

@@ -57,6 +57,8 @@ from kubeloop.devcluster.handlers.writing.create_update import ObjectWriter
 from kubeloop.devcluster.kinds.core.cluster_ip_allocation import SERVICE_CIDR
 from kubeloop.devcluster.kinds.core.node_port_allocation import NODE_PORT_RANGE
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
+from kubeloop.devcluster.outgoing.service_addresses import ServiceAddresses
+from kubeloop.devcluster.outgoing.webhook_client import WebhookClient
 from kubeloop.devcluster.serializer.negotiation import check_custom_resource_is_acceptable
 from kubeloop.devcluster.serializer.responses import error_response
 from kubeloop.devcluster.server import health_paths, zpages
@@ -117,7 +119,8 @@ class ServingSettings(msgspec.Struct, frozen=True):
     every namespace has them in a ConfigMap, and a ServiceAccount that pods use by default; None: like kube-apiserver
     without kube-controller-manager. disabled_plugins: admission plugins that do not run. service_account_key: file of
     the key that signs service account tokens, created on first use; None: in the data directory, else in memory.
-    serves_metrics: serve the metrics API for simulated pods.
+    serves_metrics: serve the metrics API for simulated pods. resolved_addresses: addresses of Services and other hosts
+    that the server calls, by host.
     """
 
     compaction_seconds: float = 300.0
@@ -131,6 +134,7 @@ class ServingSettings(msgspec.Struct, frozen=True):
     service_account_key: Path | None = None
     disabled_plugins: frozenset[str] = WITHOUT_ACCOUNTS
     serves_metrics: bool = False
+    resolved_addresses: dict[str, tuple[str, int]] = msgspec.field(default_factory=dict)
 
 
 class ApiServer:
@@ -194,7 +198,8 @@ class ApiServer:
             else replace(get_served_resource(SERVICE_CIDRS), resets_status=False)
         )
         self._compute_thread = ComputeThread()
-        self._definitions = Definitions(self.store, clock, self._end_watches)
+        self._webhook_client = WebhookClient(ServiceAddresses(self.store, settings.resolved_addresses))
+        self._definitions = Definitions(self.store, clock, self._end_watches, self._webhook_client)
         disabled = settings.disabled_plugins
         policies = PolicyPlugin(
             self.store,
@@ -244,6 +249,7 @@ class ApiServer:
                     group.create_task(self._maintain(self._data_directory), name="data directory")
         finally:
             self._rest.reader.cut_watches()
+            await self._webhook_client.close()
 
     async def handle(self, request: Request) -> Response:
         """Handle a request of any kind. Raises AnswerLost only, as an injected fault."""

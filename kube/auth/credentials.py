@@ -25,6 +25,7 @@ from kubeloop.kube.auth.authorization_header import (
 from kubeloop.kube.auth.impersonation import Headers, impersonation_headers
 from kubeloop.kube.auth.kubeconfig import KubeconfigEntry, read_kubeconfig
 from kubeloop.kube.client.endpoint import Endpoint, endpoint_from_url
+from kubeloop.kube.client.tls_verification import client_context
 from kubeloop.kube.client.transport import Transport
 from kubeloop.kube.user_error import UserError
 
@@ -230,15 +231,9 @@ def _library_transport(configuration: Any, impersonation: Headers) -> tuple[Any,
 
 def _tls(ca_pem: str | None, source: str, *, verify: bool) -> ssl.SSLContext:
     try:
-        tls = ssl.create_default_context(cadata=ca_pem)
+        return client_context(ca_pem, verify=verify)
     except ssl.SSLError as error:
         raise UserError(f"{source}: bad certificate authority: {error}", hint="it must be PEM") from error
-    # kubeadm and others issue certificates without extensions that newer Pythons require; Kubernetes does not.
-    tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if not verify:
-        tls.check_hostname = False
-        tls.verify_mode = ssl.CERT_NONE
-    return tls
 
 
 def _endpoint(

@@ -73,8 +73,8 @@ class _Deadlines:
 class AsyncioTransport:
     """A Transport to one endpoint. Use it inside one loop, and close it."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        """Raises ValueError for an endpoint behind a proxy: AiohttpTransport's."""
+    def __init__(self, endpoint: Endpoint, *, http2: bool = True) -> None:
+        """http2: False to use HTTP/1.1 only. Raises ValueError for an endpoint behind a proxy: AiohttpTransport's."""
         if endpoint.proxy:
             raise ValueError("AsyncioTransport does not speak to proxies")
         self._endpoint = endpoint
@@ -83,7 +83,7 @@ class AsyncioTransport:
         self._buffer = new_buffer()
         self._exchanges: set[Exchange] = set()  # open HTTP/1.1 connections, and exchanges of HTTP/2
         self._deadlines = _Deadlines(self._exchanges)
-        self._may_use_http2 = endpoint.tls is not None and not os.environ.get(_DISABLE_HTTP2)
+        self._may_use_http2 = http2 and endpoint.tls is not None and not os.environ.get(_DISABLE_HTTP2)
         if self._may_use_http2 and endpoint.tls is not None:
             endpoint.tls.set_alpn_protocols(["h2", "http/1.1"])
         # Until the first handshake, and with HTTP/2, one connection is opened at a time.
@@ -191,10 +191,11 @@ class AsyncioTransport:
 
     async def _connect(self) -> AnyConnection:
         endpoint, loop = self._endpoint, asyncio.get_running_loop()
+        host, port = endpoint.address or (endpoint.host, endpoint.port)
         transport, negotiated = await loop.create_connection(
             lambda: _Negotiation(partial(self._new_connection, loop)),
-            endpoint.host,
-            endpoint.port,
+            host,
+            port,
             ssl=endpoint.tls,
             server_hostname=(endpoint.tls_name or endpoint.host) if endpoint.tls else None,
         )

@@ -18,6 +18,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     path_prefix    prefix of all paths ("" for an API server; set for a proxy in front of several servers)
     proxy          URL of an HTTP proxy, "" for none
     headers        names and values added to every request; a name may occur more than once
+    address        host and port to connect to, if they are not `host` and `port`
     """
 
     host: str
@@ -27,6 +28,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     path_prefix: str = ""
     proxy: str = ""
     headers: tuple[tuple[str, str], ...] = ()
+    address: tuple[str, int] | None = None
 
     @property
     def authority(self) -> str:

@@ -11,6 +11,7 @@ from kubeloop.cli.options.gate_warnings import log_gate_warnings
 from kubeloop.cli.options.options import DevClusterOptions, FeatureGateOptions, ServeOptions
 from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
+from kubeloop.devcluster.outgoing.service_addresses import parse_addresses
 from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
@@ -55,6 +56,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
         container_answers=answers,
         service_account_key=temporary_key if cluster.data_dir is None else cluster.data_dir / SERVICE_ACCOUNT_KEY,
         disabled_plugins=parse_disabled_plugins(cluster.disable_admission_plugins),
+        resolved_addresses=parse_addresses(cluster.resolve),
     )
     try:
         return run_until_interrupted(serve_cluster(settings, stages, api), interrupted=0)

@@ -43,6 +43,7 @@ async def run_api_server(
         container_answers=options.parsed_container_answers(),
         root_ca=root_ca,
         disabled_plugins=options.parsed_disabled_plugins(),
+        resolved_addresses=options.resolved_addresses(),
         serves_metrics=nodes.every_node,
     )
     api = ApiServer(clock=clock, rng=random.Random(rng.getrandbits(64)), token=token, faults=faults, settings=settings)

@@ -15,6 +15,7 @@ import msgspec
 
 from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
+from kubeloop.devcluster.outgoing.service_addresses import parse_addresses
 from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.control_plane.service_range import parse_service_range
@@ -49,6 +50,8 @@ class Options(TypedDict, total=False):
     feature_gates: values of feature gates, as for `kubeloop up --feature-gates`, or as a mapping of names to booleans.
     disable_admission_plugins: comma-separated names or a sequence of names, as for `kubeloop up
       --disable-admission-plugins`.
+    resolve: local addresses of Services, "NAME.NAMESPACE.svc=HOST:PORT", comma-separated or a sequence, as for
+      `kubeloop up --resolve`.
     seed: of all random decisions (names, delays); None: a different one each time.
     """
 
@@ -72,6 +75,7 @@ class Options(TypedDict, total=False):
     gang_scheduling: bool
     feature_gates: str | Mapping[str, bool]
     disable_admission_plugins: str | Sequence[str]
+    resolve: str | Sequence[str]
     seed: int | None
 
 
@@ -98,6 +102,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     gang_scheduling: bool = False
     feature_gates: str = ""
     disable_admission_plugins: str = ""
+    resolve: str = ""
     seed: int | None = None
 
     @property
@@ -154,6 +159,10 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         """Return the admission plugins that do not run. Raises UserError."""
         return parse_disabled_plugins([self.disable_admission_plugins])
 
+    def resolved_addresses(self) -> dict[str, tuple[str, int]]:
+        """Return the local addresses of Services, by host. Raises UserError."""
+        return parse_addresses(filter(None, self.resolve.split(",")))
+
     def parsed_stages(self) -> list[Stage]:
         """Return the KWOK stages. Raises UserError."""
         if not self.stages:
@@ -188,7 +197,7 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
             raise UserError(f"a cluster has no option '{name}'", hint=hint)
     if "scheduler_config" in changes:
         changes["scheduler_config"] = _configuration_text(changes["scheduler_config"])
-    for name in ("controllers", "missing_images", "disable_admission_plugins"):
+    for name in ("controllers", "missing_images", "disable_admission_plugins", "resolve"):
         if not isinstance(changes.get(name, ""), str):
             changes[name] = ",".join(changes[name])
     if isinstance(faults := changes.get("faults"), Mapping):
@@ -215,6 +224,7 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
     options.parsed_feature_gates()  # raises UserError
     options.service_range()  # raises UserError
     options.parsed_disabled_plugins()
+    options.resolved_addresses()
     return options
 
 

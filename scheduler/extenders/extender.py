@@ -10,10 +10,12 @@ import os
 import ssl
 import tempfile
 from collections.abc import Awaitable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from kubeloop.kube.client.tls_verification import client_context, verification_message
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.user_error import UserError
@@ -190,6 +192,10 @@ class HTTPExtender:
         except TimeoutError as error:
             late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
             raise ExtenderError(f'Post "{url}": {late}') from error
+        except aiohttp.ClientConnectorCertificateError as error:
+            cause = error.certificate_error
+            message = verification_message(cause) if isinstance(cause, ssl.SSLCertVerificationError) else str(error)
+            raise ExtenderError(f'Post "{url}": tls: failed to verify certificate: {message}') from error
         except aiohttp.ClientSSLError as error:
             raise ExtenderError(f'Post "{url}": {error}') from error
         except aiohttp.ClientConnectorError as error:
@@ -214,9 +220,10 @@ def tls_context(config: ExtenderConfiguration) -> ssl.SSLContext | bool:
     if config.tls_config is None and not config.enable_https:
         return True
     try:
-        context = ssl.create_default_context(cafile=tls.ca_file or None, cadata=tls.ca_data.decode() or None)
-        # Python 3.13 and later require certificate extensions that Go, and so kube-scheduler, does not.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        ca = tls.ca_data or (Path(tls.ca_file).read_bytes() if tls.ca_file else b"")
+        # As in kube-scheduler: without a CA, the server's certificate is not verified.
+        verify = not tls.insecure and (bool(ca) or not config.enable_https)
+        context = client_context(ca.decode("latin-1"), verify=verify)
         if tls.cert_file or tls.cert_data:
             _load_certificate(context, tls)
     except (OSError, ValueError) as error:
@@ -224,10 +231,6 @@ def tls_context(config: ExtenderConfiguration) -> ssl.SSLContext | bool:
             f"the TLS configuration of extender {config.url_prefix} cannot be used: {error}",
             hint="look at the files and data under tlsConfig",
         ) from error
-    # As in kube-scheduler: without a CA, the server's certificate is not verified.
-    if tls.insecure or (config.enable_https and not tls.ca_file and not tls.ca_data):
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
     return context
 
 

@@ -19,7 +19,6 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.kube.objects.quota_usage": 6.4,
     },
     "devcluster": {
-        "aiohttp": 155.6,
         "cryptography": 42.4,
         "jwt": 14.8,
         "kubeloop.cel.types": 2.9,
@@ -42,6 +41,7 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.devcluster.languages.mutation_objects": 41.4,
         "kubeloop.devcluster.serializer.protobuf.codec": 3.9,
         "kubeloop.devcluster.server.metrics_page": 25.6,
+        "kubeloop.kube.client.asyncio_transport": 8.4,
         "kubeloop.kube.policy_cel.environment": 42.9,
         "kubeloop.kube.yaml": 27.8,
         "tempfile": 1.5,

@@ -274,6 +274,13 @@ class DevClusterOptions(CommandOptions):
         multiple=True,
         metavar="NAMES",
     )
+    resolve: tuple[str, ...] = option(
+        "Address at which webhooks and API servers behind a Service are reached, such as"
+        " 'webhook.default.svc=127.0.0.1:9443'. May be repeated.",
+        default=(),
+        multiple=True,
+        metavar="NAME.NAMESPACE.svc=HOST:PORT",
+    )
     port: int = option("Port of the API server; 0 selects a free port.", default=0, type=PORT)
     kubeconfig: Path | None = option(
         "File to write the kubeconfig to (default: a new file per run).", default=None, type=FILE

@@ -41,7 +41,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     journal: storage of objects over restarts, None for memory only. supervised: print a Ready message on stdout, and
     end at the end of stdin. container_answers: answers to logs, exec and the like for simulated containers.
     service_account_key: see ServingSettings.
-    disabled_plugins: admission plugins that do not run.
+    disabled_plugins: admission plugins that do not run. resolved_addresses: those of --resolve, by host.
     """
 
     port: int
@@ -56,6 +56,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     container_answers: ContainerAnswers
     service_account_key: Path
     disabled_plugins: frozenset[str]
+    resolved_addresses: dict[str, tuple[str, int]]
 
 
 async def serve_cluster(settings: NodeSettings, stages: Sequence[Stage], server: ApiServerSettings) -> int:
@@ -102,6 +103,7 @@ async def _serve_on(
             root_ca=certificate.certificate_pem.decode(),
             service_account_key=server.service_account_key,
             disabled_plugins=server.disabled_plugins,
+            resolved_addresses=server.resolved_addresses,
             serves_metrics=settings.every_node,
         ),
     )

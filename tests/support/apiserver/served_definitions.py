@@ -8,10 +8,17 @@ from typing import Any
 
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, ServedResource
 from kubeloop.devcluster.apiextensions.definitions import Definitions
+from kubeloop.devcluster.outgoing.service_addresses import ServiceAddresses
+from kubeloop.devcluster.outgoing.webhook_client import WebhookClient
 from kubeloop.devcluster.storage.store import ObjectStore
 from support.simulation.set_clock import SetClock
 
 JSON = dict[str, Any]
+
+
+def webhook_client(store: ObjectStore) -> WebhookClient:
+    """Return a client that reaches the Services of a store."""
+    return WebhookClient(ServiceAddresses(store, {}))
 
 
 class ServedDefinitions:
@@ -20,7 +27,7 @@ class ServedDefinitions:
     def __init__(self) -> None:
         self.store, self.changed = ObjectStore(seconds=lambda: 0.0), list[ServedResource]()
         clock = SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-        self.definitions = Definitions(self.store, clock, self.changed.append)
+        self.definitions = Definitions(self.store, clock, self.changed.append, webhook_client(self.store))
 
     def create(self, definition: JSON) -> JSON:
         """Store a definition with the status of a new one, serve it, and return it."""

@@ -13,7 +13,9 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.slow_work import Suspended, start
 from kubeloop.devcluster.apiextensions.conversion_webhook import ConversionWebhook
 from kubeloop.devcluster.server.faults import Faults
+from kubeloop.devcluster.storage.store import ObjectStore
 from support.apiserver.api_requests import InProcessApi, pending_of, request, response_of
+from support.apiserver.served_definitions import webhook_client
 from support.objects.conversion_webhook import CRDS, DEFINITION, V1, V2, Webhook, definition, host, running_webhook
 
 JSON = dict[str, Any]
@@ -184,7 +186,7 @@ async def test_scale_of_a_converted_version(webhook: Webhook):
 
 
 async def test_converted_object_is_cached_by_content(webhook: Webhook):
-    conversion = ConversionWebhook(definition(webhook))
+    conversion = ConversionWebhook(definition(webhook), webhook_client(ObjectStore(seconds=lambda: 0.0)))
     with pytest.raises(StatusError, match="has not converted the object"):
         conversion.converted(host("a"), "example.com/v2")
     suspended = start(conversion.convert_all([host("a")], "example.com/v2"))

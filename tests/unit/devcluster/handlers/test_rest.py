@@ -28,6 +28,7 @@ from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects.resources import NAMESPACES, SERVICES
 from support.apiserver.request_contexts import request_context
+from support.apiserver.served_definitions import webhook_client
 from support.simulation.set_clock import SetClock
 
 JSON = dict[str, Any]
@@ -41,7 +42,7 @@ class Api:
         clock, rng, keys = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), random.Random(1), TokenKey()
         store = ObjectStore(seconds=lambda: 0.0)
         store.create(NAMESPACES, {"metadata": {"name": "default", "uid": "u"}, "status": {"phase": "Active"}})
-        policies = PolicyPlugin(store, Definitions(store, clock, lambda served: None))
+        policies = PolicyPlugin(store, Definitions(store, clock, lambda served: None, webhook_client(store)))
         addresses = ServiceAllocator(store, clock, rng, ipaddress.IPv4Network("10.96.0.0/16"))
         gates = DEFAULT_FEATURE_GATES
         streams = ContainerStreams(store, ContainerAnswers(), gates)

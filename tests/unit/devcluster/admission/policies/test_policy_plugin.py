@@ -22,6 +22,7 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import NAMESPACES
 from support.apiserver.policy_cluster import ADMISSION, CONFIG_MAPS, EVERY_RESOURCE, PolicyCluster
 from support.apiserver.request_contexts import request_context
+from support.apiserver.served_definitions import webhook_client
 
 JSON = dict[str, Any]
 FORBID_A: JSON = {"validations": [{"expression": "object == null || object.metadata.name != 'a'", "message": "no a"}]}
@@ -136,7 +137,7 @@ def plugin() -> PolicyPlugin:
     store.create(VALIDATING_ADMISSION_POLICIES, {"metadata": {"name": "p", "uid": "p"}, "spec": spec})
     binding = {"policyName": "p", "validationActions": ["Deny"]}
     store.create(VALIDATING_ADMISSION_POLICY_BINDINGS, {"metadata": {"name": "p", "uid": "b"}, "spec": binding})
-    return PolicyPlugin(store, Definitions(store, SystemClock(), lambda served: None))
+    return PolicyPlugin(store, Definitions(store, SystemClock(), lambda served: None, webhook_client(store)))
 
 
 def config_map(name: str) -> JSON:
