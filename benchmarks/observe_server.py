@@ -396,7 +396,7 @@ async def load(cluster: Cluster, rate: float, ended: asyncio.Event) -> JSON:
 async def serve(options: argparse.Namespace) -> None:
     clock = SystemClock()
     certificate = create_certificate(clock)
-    settings = ServingSettings(compaction_seconds=COMPACTION_SECONDS, root_ca=certificate.certificate_pem.decode())
+    settings = ServingSettings(compaction_seconds=COMPACTION_SECONDS, root_ca=certificate.authority.certificate_pem)
     api = ApiServer(clock=clock, rng=random.Random(1), token="benchmark", settings=settings)
     cluster = Cluster(api.store, options.nodes)
     began = time.perf_counter()
@@ -409,11 +409,11 @@ async def serve(options: argparse.Namespace) -> None:
         path = Path(folder) / "kubeconfig"
         port = listener.getsockname()[1]
         url = f"https://127.0.0.1:{port}"
-        write_kubeconfig(path, server=url, token="benchmark", certificate_pem=certificate.certificate_pem)
+        write_kubeconfig(path, server=url, token="benchmark", certificate_pem=certificate.authority.certificate_pem)
         async with HttpServer(api, compress=api.compresses_responses) as http, asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(api.run(), name="api-server"),
-                group.create_task(listen(listener, http, certificate.context), name="listener"),
+                group.create_task(listen(listener, http, certificate.context()), name="listener"),
             ]
             reader = asyncio.StreamReader()
             await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

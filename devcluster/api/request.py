@@ -37,7 +37,8 @@ class Request:
     """A request. `path` is decoded; `query` has all values of a key; header names are lower-case.
 
     warnings: Warning headers of the response, in case of success and failure. user: the authenticated user as UserInfo,
-    once known. route: the requested resource, once known.
+    once known. route: the requested resource, once known. certificates: those of the client, in DER, its own first, not
+    yet verified; () without TLS.
     """
 
     method: str
@@ -48,6 +49,7 @@ class Request:
     warnings: list[str] = field(default_factory=list)
     user: dict[str, Any] = field(default_factory=dict)
     route: RequestInfo | None = None
+    certificates: tuple[bytes, ...] = ()
 
     @classmethod
     def of(cls, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Request:

@@ -1,4 +1,4 @@
-"""Authentication of requests: the administrator by the server's token, a service account by a signed one.
+"""Authentication of requests: the administrator by the server's token, service accounts by signed ones, certificates.
 
 Source: kubernetes pkg/serviceaccount/claims.go, apiserver pkg/authentication/serviceaccount/util.go of v1.36.
 """
@@ -6,6 +6,7 @@ Source: kubernetes pkg/serviceaccount/claims.go, apiserver pkg/authentication/se
 from __future__ import annotations
 
 import hmac
+import logging
 import re
 from base64 import urlsafe_b64decode
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.authentication.client_certificates import ClientCertificates, InvalidCertificate
 from kubeloop.devcluster.authentication.legacy_tokens import LEGACY_ISSUER, InvalidToken, check_legacy_token
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
@@ -22,7 +24,10 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
 from kubeloop.kube.validation.field_errors import quoted
 
+log = logging.getLogger(__name__)
+
 ADMINISTRATOR: JSON = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
+_AUTHENTICATED, _UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
 _LEEWAY_SECONDS = 60.0  # allowed clock difference; jwt.DefaultLeeway
 _BOUND_KINDS: tuple[tuple[str, Resource[Any]], ...] = (("secret", SECRETS), ("pod", PODS), ("node", NODES))
 _TOKEN_PROTOCOL = "base64url.bearer.authorization.k8s.io."
@@ -53,13 +58,21 @@ def take_websocket_token(request: Request) -> str:
 
 
 class Authenticator:
-    """Authenticates bearer tokens. `token` is the administrator's; None: every request is the administrator's.
+    """Authenticates certificates and bearer tokens. `token` is the administrator's; None: every request is.
 
     key: signs tokens of service accounts. checks_account_uid: the uid in a token request must be the account's.
+    certificates: verifies certificates of clients; None: they are ignored.
     """
 
     def __init__(
-        self, store: ObjectStore, clock: Clock, token: str | None, key: TokenKey, *, checks_account_uid: bool = True
+        self,
+        store: ObjectStore,
+        clock: Clock,
+        token: str | None,
+        key: TokenKey,
+        *,
+        checks_account_uid: bool = True,
+        certificates: ClientCertificates | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -67,12 +80,16 @@ class Authenticator:
         self._header = None if token is None else f"Bearer {token}".encode()
         self.key = key
         self.checks_account_uid = checks_account_uid
+        self._certificates = certificates
 
-    def user(self, authorization: str, warnings: list[str]) -> JSON:
-        """Return the user (username, uid, groups, extra) of an Authorization header. Raises StatusError 401.
+    def user(self, authorization: str, warnings: list[str], certificates: tuple[bytes, ...] = ()) -> JSON:
+        """Return the user (username, uid, groups, extra) of an Authorization header, or of the client's certificates.
 
+        Certificates come first; the header counts if they are invalid. Raises StatusError 401.
         warnings: the warning about the token is added to this list, if there is one.
         """
+        if certificates and (user := self._certificate_user(certificates)) is not None:
+            return user
         if self._header is None or hmac.compare_digest(authorization.encode(), self._header):
             return ADMINISTRATOR
         scheme, _, token = authorization.partition(" ")
@@ -82,7 +99,18 @@ class Authenticator:
             user, _ = self._service_account_user(token.strip(), (ISSUER,), warnings)
         except InvalidToken:
             raise errors.unauthorized() from None
-        return {**user, "groups": [*user["groups"], "system:authenticated"]}
+        return _authenticated(user)
+
+    def _certificate_user(self, certificates: tuple[bytes, ...]) -> JSON | None:
+        """Return the user of valid certificates with a common name, else None."""
+        if self._certificates is None:
+            return None
+        try:
+            user = self._certificates.user(certificates)
+        except InvalidCertificate as error:
+            log.debug("a certificate of a client is not accepted: %s", error)
+            return None
+        return user and _authenticated(user)
 
     def token_review_status(self, token: str, audiences: Sequence[str], warnings: list[str]) -> JSON:
         """Return the status of a TokenReview. warnings: see user()."""
@@ -95,7 +123,7 @@ class Authenticator:
             return {"user": {}, "error": f"[{message}, {error}]" if str(error) else message}
         return {
             "authenticated": True,
-            "user": {**user, "groups": [*user["groups"], "system:authenticated"]},
+            "user": _authenticated(user),
             "audiences": token_audiences,
         }
 
@@ -154,6 +182,14 @@ class Authenticator:
             raise InvalidToken(
                 f"{kind} UID ({uid}) does not match service account {kind} ref claim ({identity['uid']})"
             )
+
+
+def _authenticated(user: JSON) -> JSON:
+    """Return a user with the group of all authenticated users. Source: apiserver authentication/group of v1.36."""
+    groups = user["groups"]
+    if _AUTHENTICATED in groups or _UNAUTHENTICATED in groups:
+        return user
+    return {**user, "groups": [*groups, _AUTHENTICATED]}
 
 
 def _go_list(texts: Sequence[str]) -> str:

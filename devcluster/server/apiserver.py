@@ -46,6 +46,7 @@ from kubeloop.devcluster.api.served_resources import (
 from kubeloop.devcluster.api.slow_work import ComputeThread, Handling, Outdated, Suspended, start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.authentication.authenticator import Authenticator, take_websocket_token
+from kubeloop.devcluster.authentication.client_certificates import ClientCertificates
 from kubeloop.devcluster.authentication.impersonation import impersonated_user
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
@@ -117,10 +118,10 @@ class ServingSettings(msgspec.Struct, frozen=True):
     or the start. service_range: cluster IPs. identity: name and addresses. container_answers: answers to logs, exec and
     the like for simulated containers. root_ca: certificates in PEM by which clients verify the server, "" without TLS:
     every namespace has them in a ConfigMap, and a ServiceAccount that pods use by default; None: like kube-apiserver
-    without kube-controller-manager. disabled_plugins: admission plugins that do not run. service_account_key: file of
-    the key that signs service account tokens, created on first use; None: in the data directory, else in memory.
-    serves_metrics: serve the metrics API for simulated pods. resolved_addresses: addresses of Services and other hosts
-    that the server calls, by host.
+    without kube-controller-manager. client_ca: authorities whose client certificates are accepted, in PEM.
+    disabled_plugins: admission plugins that do not run. service_account_key: file of the key that signs service account
+    tokens, created on first use; None: in the data directory, else in memory. serves_metrics: serve the metrics API for
+    simulated pods. resolved_addresses: addresses of Services and other hosts that the server calls, by host.
     """
 
     compaction_seconds: float = 300.0
@@ -131,6 +132,7 @@ class ServingSettings(msgspec.Struct, frozen=True):
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     container_answers: ContainerAnswers = msgspec.field(default_factory=ContainerAnswers)
     root_ca: str | None = None
+    client_ca: str = ""
     service_account_key: Path | None = None
     disabled_plugins: frozenset[str] = WITHOUT_ACCOUNTS
     serves_metrics: bool = False
@@ -179,6 +181,9 @@ class ApiServer:
             token,
             self.token_key,
             checks_account_uid=gates.enabled("TokenRequestServiceAccountUIDValidation"),
+            certificates=ClientCertificates(
+                settings.client_ca, clock, reads_uid=gates.enabled("AllowParsingUserUIDFromCertAuth")
+            ),
         )
         self._faults = None if faults is None else FaultSource(faults)
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
@@ -364,10 +369,15 @@ class ApiServer:
     def _authenticate(self, request: Request) -> None:
         headers = request.headers
         authorization = headers.get("authorization", "") or take_websocket_token(request)
-        if not authorization and request.path.rstrip("/") in _OPEN_PATHS and "impersonate-user" not in headers:
+        certificates = request.certificates
+        if (
+            not (authorization or certificates)
+            and request.path.rstrip("/") in _OPEN_PATHS
+            and "impersonate-user" not in headers
+        ):
             request.user = _ANONYMOUS
             return
-        user = self._authentication.user(authorization, request.warnings)
+        user = self._authentication.user(authorization, request.warnings, certificates)
         request.user = impersonated_user(user, headers)
 
     def _non_resource(self, request: Request) -> Response:

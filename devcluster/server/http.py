@@ -16,12 +16,14 @@ import asyncio
 import gzip
 import logging
 import math
+import ssl
+import sys
 import weakref
 from collections import deque
 from email.utils import format_datetime
 from http import HTTPStatus
 from types import TracebackType
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import httptools
 
@@ -156,6 +158,7 @@ class _Connection(SharedBufferProtocol):
         self._loop = asyncio.get_running_loop()
         self._parser: httptools.HttpRequestParser | None = None  # while connected, because it refers to this object
         self._transport: asyncio.Transport | None = None
+        self._certificates: tuple[bytes, ...] = ()  # of the client
         self.deadline = self._loop.time() + _IDLE_SECONDS
         self.task: asyncio.Task[None] | None = None  # completes a response or writes a stream
         self._unread: deque[bytes] = deque()  # bytes of an upgraded connection
@@ -182,6 +185,8 @@ class _Connection(SharedBufferProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._parser = httptools.HttpRequestParser(self)
         self._transport = cast("asyncio.Transport", transport)  # uvloop's class does not derive from it
+        if (connection := transport.get_extra_info("ssl_object")) is not None:
+            self._certificates = _client_certificates(connection)
         self._server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -296,6 +301,7 @@ class _Connection(SharedBufferProtocol):
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
         request = Request.of(self._parser.get_method().decode(), self._url.decode("latin-1"), self._headers, body)
+        request.certificates = self._certificates
         # the parser stops behind a request to upgrade the protocol
         keep_alive = self._parser.should_keep_alive() and not self._parser.should_upgrade()
         self._waiting.append((request, keep_alive))
@@ -464,3 +470,13 @@ class _Connection(SharedBufferProtocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+
+
+def _client_certificates(connection: ssl.SSLObject) -> tuple[bytes, ...]:
+    """Return the certificates that the client has sent, in DER, its own first; () if it sent none."""
+    if not connection.getpeercert(binary_form=True):
+        return ()
+    if sys.version_info >= (3, 13):
+        return tuple(connection.get_unverified_chain())
+    inner: Any = connection._sslobj  # type: ignore[attr-defined]
+    return tuple(ssl.PEM_cert_to_DER_cert(entry.public_bytes()) for entry in inner.get_unverified_chain())

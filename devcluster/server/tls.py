@@ -1,103 +1,149 @@
-"""The development cluster's certificate: self-signed, valid for loopback, created at each start or stored.
+"""TLS of the development cluster: its certificate authority, its serving certificate, certificates of clients.
 
 kubectl and every client-go program send a bearer token over TLS only.
 """
 
 from __future__ import annotations
 
+import _ssl
+import ctypes
 import ipaddress
 import os
 import ssl
+import sys
 import tempfile
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kubeloop.devcluster.storage.private_files import read_or_create
+from kubeloop.kube.auth.certificate_authority import (
+    BACKDATE,
+    CertificateAuthority,
+    Extension,
+    key_usage,
+    private_key_pem,
+)
 from kubeloop.kube.clock import Clock
 
+_AUTHORITY, _SERVER = "ca.pem", "server.pem"  # files of a data directory: certificate and key
 _VALIDITY = timedelta(days=365)
 _MIN_REMAINING = timedelta(days=30)  # a stored certificate with less validity is replaced at a start
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCertificate:
-    """A self-signed certificate. `certificate_pem` is public; the key is only in `context`."""
+    """Certificate and key of the server, in PEM, and the authority of the cluster, which signed it."""
 
-    certificate_pem: bytes
-    context: ssl.SSLContext
+    authority: CertificateAuthority
+    pem: bytes
+
+    def context(self, client_ca: str = "") -> ssl.SSLContext:
+        """Return the context of connections to the server. client_ca: authorities of clients, "" for the cluster's.
+
+        It requests a certificate from each client. The handshake accepts every one, as kube-apiserver's: the server
+        verifies it with each request, and a request with an invalid one gets 401. Without session tickets, which would
+        not contain intermediate certificates.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # ssl reads keys from files only; this one is readable by its owner and deleted right away
+        descriptor, path = tempfile.mkstemp(prefix="kubeloop-")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(self.pem)
+            context.load_cert_chain(path)
+        finally:
+            Path(path).unlink()
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+        if not _accept_any_certificate(context):
+            context.load_verify_locations(cadata=client_ca or self.authority.certificate_pem)
+        return context
 
 
 def create_certificate(clock: Clock) -> ServerCertificate:
-    """Create a key and certificate for localhost, 127.0.0.1 and ::1."""
-    return _certificate_from(_new_pem(clock))
+    """Create an authority, and a key and certificate for localhost, 127.0.0.1 and ::1."""
+    authority = CertificateAuthority.create(clock.now())
+    return ServerCertificate(authority, _new_pem(authority, clock))
 
 
 def stored_certificate(folder: Path, clock: Clock) -> ServerCertificate:
-    """Return the certificate stored in `folder`, or create it if missing or about to expire. Raises UserError."""
+    """Return the authority and certificate stored in `folder`; create what is missing or about to expire.
+
+    Raises UserError.
+    """
+
+    def is_authority(pem: bytes) -> bool:
+        try:
+            stored = CertificateAuthority.from_pem(pem, pem)
+        except ValueError:
+            return False
+        return stored.certificate.not_valid_after_utc > clock.now() + _VALIDITY
 
     def is_usable(pem: bytes) -> bool:
         try:
             certificate = x509.load_pem_x509_certificate(pem)
             serialization.load_pem_private_key(pem, password=None)
-        except ValueError:
+            certificate.verify_directly_issued_by(authority.certificate)
+        except (ValueError, InvalidSignature):
             return False
         return certificate.not_valid_after_utc > clock.now() + _MIN_REMAINING
 
-    return _certificate_from(read_or_create(folder / "server.pem", lambda: _new_pem(clock), is_usable))
+    pem = read_or_create(folder / _AUTHORITY, lambda: CertificateAuthority.create(clock.now()).pem(), is_authority)
+    authority = CertificateAuthority.from_pem(pem, pem)
+    return ServerCertificate(authority, read_or_create(folder / _SERVER, lambda: _new_pem(authority, clock), is_usable))
 
 
-def _new_pem(clock: Clock) -> bytes:
-    """Return certificate and key."""
+def _new_pem(authority: CertificateAuthority, clock: Clock) -> bytes:
+    """Return a new certificate and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubeloop development cluster")])
-    now = clock.now()
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + _VALIDITY)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName(
-                [
-                    x509.DNSName("localhost"),
-                    x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-                    x509.IPAddress(ipaddress.ip_address("::1")),
-                ]
-            ),
-            critical=False,
-        )
-        .sign(key, hashes.SHA256())
+    addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", "::1")]
+    certificate = authority.sign(
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")]),
+        key.public_key(),
+        (clock.now() - BACKDATE, clock.now() + _VALIDITY),
+        [
+            Extension(x509.SubjectAlternativeName([x509.DNSName("localhost"), *addresses])),
+            Extension(key_usage("digital_signature", "key_encipherment"), critical=True),
+            Extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])),
+        ],
     )
-    certificate_pem = certificate.public_bytes(serialization.Encoding.PEM)
-    key_pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return certificate_pem + key_pem
+    return certificate.public_bytes(serialization.Encoding.PEM) + private_key_pem(key)
 
 
-def _certificate_from(pem: bytes) -> ServerCertificate:
-    certificate = x509.load_pem_x509_certificate(pem)
-    return ServerCertificate(certificate.public_bytes(serialization.Encoding.PEM), _server_context(pem))
+def _accept_any_certificate(context: ssl.SSLContext) -> bool:
+    """Let handshakes with `context` succeed with any certificate of the client; return False where that is impossible.
+
+    Python has no option for this: CERT_OPTIONAL fails the handshake if OpenSSL cannot verify the certificate, and
+    CERT_NONE requests none.
+    """
+    set_callback = _openssl_function("SSL_CTX_set_cert_verify_callback")
+    if set_callback is None:
+        return False
+    # the first field of the object behind its header (PySSLContext in CPython's Modules/_ssl.c)
+    native_context = ctypes.c_void_p.from_address(id(context) + object.__basicsize__)
+    set_callback(native_context, _accept, None)
+    return True
 
 
-def _server_context(pem: bytes) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # ssl reads keys from files only; this one is readable by its owner and deleted right away
-    descriptor, path = tempfile.mkstemp(prefix="kubeloop-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(pem)
-        context.load_cert_chain(path)
-    finally:
-        Path(path).unlink()
-    return context
+_accept = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(lambda _store_context, _argument: 1)
+
+
+@cache
+def _openssl_function(name: str) -> Any:
+    """Return a function of the OpenSSL that the module ssl uses; None if it cannot be determined."""
+    if sys.implementation.name != "cpython":
+        return None
+    function = getattr(ctypes.CDLL(getattr(_ssl, "__file__", None)), name, None)
+    if function is not None:
+        function.restype = None
+    return function

@@ -16,6 +16,8 @@ from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.private_files import SERVICE_ACCOUNT_KEY, read_or_create_token
+from kubeloop.kube.client.tls_verification import load_certificates
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.control_plane.service_range import parse_service_range
 from kubeloop.process.development_cluster.development_cluster import ApiServerSettings, serve_cluster
 from kubeloop.process.development_cluster.node_options import node_capacity, read_device_pools, zone_names
@@ -55,6 +57,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
         feature_gates=gates,
         container_answers=answers,
         service_account_key=temporary_key if cluster.data_dir is None else cluster.data_dir / SERVICE_ACCOUNT_KEY,
+        client_ca=_read_certificates(cluster.client_ca_file),
         disabled_plugins=parse_disabled_plugins(cluster.disable_admission_plugins),
         resolved_addresses=parse_addresses(cluster.resolve),
     )
@@ -66,6 +69,21 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
         if temporary_kubeconfig:
             path.unlink(missing_ok=True)
         temporary_key.unlink(missing_ok=True)
+
+
+def _read_certificates(path: Path | None) -> str:
+    """Return the certificates of a PEM file, "" without a file. Raises UserError."""
+    if path is None:
+        return ""
+    try:
+        text = path.read_text()
+        if not load_certificates(text):
+            raise ValueError
+    except (OSError, ValueError):
+        raise UserError(
+            f"{path} contains no certificate that can be read", hint="--client-ca-file takes a file in PEM"
+        ) from None
+    return text
 
 
 def node_settings(cluster: DevClusterOptions, grace_seconds: float) -> NodeSettings:

@@ -33,8 +33,8 @@ async def run_api_server(
 ) -> AsyncIterator[ApiServer]:
     """Run an API server with its nodes for the length of the context. token: see ApiServer.
 
-    root_ca: certificate of the server, if it has TLS. A crash inside raises out of the context, in an ExceptionGroup.
-    Raises UserError for invalid options, before anything runs.
+    root_ca: certificate authority of the server and its clients, if it has TLS. A crash inside raises out of the
+    context, in an ExceptionGroup. Raises UserError for invalid options, before anything runs.
     """
     nodes, faults, stages = options.node_settings(), options.parsed_faults(), options.parsed_stages()
     settings = ServingSettings(
@@ -42,6 +42,7 @@ async def run_api_server(
         feature_gates=options.parsed_feature_gates(),
         container_answers=options.parsed_container_answers(),
         root_ca=root_ca,
+        client_ca=root_ca,
         disabled_plugins=options.parsed_disabled_plugins(),
         resolved_addresses=options.resolved_addresses(),
         serves_metrics=nodes.every_node,

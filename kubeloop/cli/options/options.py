@@ -281,6 +281,12 @@ class DevClusterOptions(CommandOptions):
         multiple=True,
         metavar="NAME.NAMESPACE.svc=HOST:PORT",
     )
+    client_ca_file: Path | None = option(
+        "File with the certificate authorities, in PEM, whose client certificates the API server accepts (default:"
+        " the cluster's own).",
+        default=None,
+        type=FILE,
+    )
     port: int = option("Port of the API server; 0 selects a free port.", default=0, type=PORT)
     kubeconfig: Path | None = option(
         "File to write the kubeconfig to (default: a new file per run).", default=None, type=FILE

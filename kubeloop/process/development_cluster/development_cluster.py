@@ -40,7 +40,8 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
 
     journal: storage of objects over restarts, None for memory only. supervised: print a Ready message on stdout, and
     end at the end of stdin. container_answers: answers to logs, exec and the like for simulated containers.
-    service_account_key: see ServingSettings.
+    service_account_key: see ServingSettings. client_ca: authorities whose client certificates are accepted, in PEM;
+    "" for that of the cluster.
     disabled_plugins: admission plugins that do not run. resolved_addresses: those of --resolve, by host.
     """
 
@@ -55,6 +56,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     feature_gates: FeatureGates
     container_answers: ContainerAnswers
     service_account_key: Path
+    client_ca: str
     disabled_plugins: frozenset[str]
     resolved_addresses: dict[str, tuple[str, int]]
 
@@ -88,6 +90,7 @@ async def _serve_on(
     certificate = (
         create_certificate(clock) if data_directory is None else stored_certificate(data_directory.folder, clock)
     )
+    client_ca = server.client_ca or certificate.authority.certificate_pem
     api = ApiServer(
         clock=clock,
         rng=rng,
@@ -100,7 +103,8 @@ async def _serve_on(
             identity=machine_identity(port),
             feature_gates=server.feature_gates,
             container_answers=server.container_answers,
-            root_ca=certificate.certificate_pem.decode(),
+            root_ca=certificate.authority.certificate_pem,
+            client_ca=client_ca,
             service_account_key=server.service_account_key,
             disabled_plugins=server.disabled_plugins,
             resolved_addresses=server.resolved_addresses,
@@ -111,17 +115,19 @@ async def _serve_on(
         server=f"https://127.0.0.1:{port}",
         plain_server=f"http://127.0.0.1:{port}",
         kubeconfig=str(path.absolute()),
-        root_ca=certificate.certificate_pem.decode(),
+        root_ca=certificate.authority.certificate_pem,
         service_account_key=str(server.service_account_key.absolute()),
     )
-    write_kubeconfig(path, server=ready.server, token=server.token, certificate_pem=certificate.certificate_pem)
+    write_kubeconfig(
+        path, server=ready.server, token=server.token, certificate_pem=certificate.authority.certificate_pem
+    )
     async with (
         HttpServer(api, compress=api.compresses_responses) as http,
         running_cluster(api, settings, stages, token=server.token, clock=clock, rng=rng),
         asyncio.TaskGroup() as group,
     ):
         _warn_about_removed_nodes(api, settings)
-        listener_task = group.create_task(listen(listener, http, certificate.context), name="listener")
+        listener_task = group.create_task(listen(listener, http, certificate.context(client_ca)), name="listener")
         if server.supervised:
             print(msgspec.json.encode(ready).decode(), flush=True)
             await _wait_for_stdin_eof()

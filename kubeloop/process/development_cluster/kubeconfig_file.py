@@ -35,13 +35,13 @@ current-context: {_NAME}
 """
 
 
-def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: bytes) -> None:
+def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: str) -> None:
     """Write `path`, or the file that it links to, with mode 0600, replacing the file atomically.
 
     Other clusters, users and contexts in the file are preserved; the current context becomes kubeloop's, as with kind.
     Raises UserError if the file is not a kubeconfig or cannot be written.
     """
-    certificate = base64.b64encode(certificate_pem).decode()
+    certificate = base64.b64encode(certificate_pem.encode()).decode()
     target = Path(os.path.realpath(path))
     if os.path.exists(path):
         text = _extended(path, {"server": server, "certificate-authority-data": certificate}, token)

@@ -20,6 +20,7 @@ import secrets
 import shutil
 import signal
 import socket
+import ssl
 import sys
 import tempfile
 import traceback
@@ -34,7 +35,7 @@ from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.server.faults import SPARED_USER_AGENT
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import listen, loopback_socket
-from kubeloop.devcluster.server.tls import ServerCertificate, create_certificate
+from kubeloop.devcluster.server.tls import create_certificate
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.control_plane.controller_table import CONTROLLERS
@@ -100,7 +101,8 @@ class Host:
         self._responses = responses
         self._parent = parent
         self._clock = SystemClock()
-        self._certificate = create_certificate(self._clock)
+        certificate = create_certificate(self._clock)
+        self._root_ca, self._tls = certificate.authority.certificate_pem, certificate.context()
         self._imported = asyncio.Event()
         self._clusters: dict[int, HostedCluster] = {}
         self._started = 0
@@ -213,13 +215,13 @@ class Host:
         pages = loopback_socket(0)  # requests before the endpoint serves wait in the backlog
         try:
             async with (
-                _listener(self._certificate) as listener,
+                _listener(self._tls) as listener,
                 run_api_server(
                     start.options,
                     clock=self._clock,
                     rng=rng,
                     token=token,
-                    root_ca=self._certificate.certificate_pem.decode(),
+                    root_ca=self._root_ca,
                 ) as api,
             ):
                 port = await listener(HttpServer(api, compress=api.compresses_responses))
@@ -232,7 +234,7 @@ class Host:
                     endpoint=f"http://127.0.0.1:{pages.getsockname()[1]}",
                     directory=str(directory),
                 )
-                address.certificate.write_bytes(self._certificate.certificate_pem)
+                address.certificate.write_text(self._root_ca)
                 address.write_kubeconfig_of("default")
                 async with asyncio.TaskGroup() as group:
                     ready = asyncio.Event()
@@ -277,7 +279,7 @@ class Host:
 
 
 @contextlib.asynccontextmanager
-async def _listener(certificate: ServerCertificate) -> AsyncIterator[Callable[[HttpServer], Awaitable[int]]]:
+async def _listener(tls: ssl.SSLContext) -> AsyncIterator[Callable[[HttpServer], Awaitable[int]]]:
     """Yield a function that serves on a new loopback port until the end of the context, and returns the port.
 
     Enter it before the API server runs: the server's end also ends watches, which open connections wait for.
@@ -289,9 +291,7 @@ async def _listener(certificate: ServerCertificate) -> AsyncIterator[Callable[[H
 
         async def serve(server: HttpServer) -> int:
             await stack.enter_async_context(server)
-            listen_tasks.append(
-                group.create_task(listen(listener_socket, server, certificate.context), name="listener")
-            )
+            listen_tasks.append(group.create_task(listen(listener_socket, server, tls), name="listener"))
             return int(listener_socket.getsockname()[1])
 
         listen_tasks: list[asyncio.Task[None]] = []

@@ -32,13 +32,20 @@ async def main(folder: Path, gates: FeatureGates) -> None:
     port = listener.getsockname()[1]
     certificate = create_certificate(clock)
     url = f"https://127.0.0.1:{port}"
-    write_kubeconfig(folder / "kubeconfig", server=url, token=token, certificate_pem=certificate.certificate_pem)
-    settings = ServingSettings(identity=machine_identity(port), feature_gates=gates, disabled_plugins=frozenset())
+    write_kubeconfig(
+        folder / "kubeconfig", server=url, token=token, certificate_pem=certificate.authority.certificate_pem
+    )
+    settings = ServingSettings(
+        identity=machine_identity(port),
+        feature_gates=gates,
+        disabled_plugins=frozenset(),
+        client_ca=certificate.authority.certificate_pem,
+    )
     api = ApiServer(clock=clock, rng=random.Random(), token=token, settings=settings)
     create_accounts(api)
     async with HttpServer(api) as http, asyncio.TaskGroup() as group:
         group.create_task(api.run())
-        group.create_task(listen(listener, http, certificate.context))
+        group.create_task(listen(listener, http, certificate.context()))
         print(url, flush=True)
 
 

@@ -53,10 +53,10 @@ async def running_webhook() -> AsyncIterator[Webhook]:
     runner = web.AppRunner(application)
     await runner.setup()
     certificate = create_certificate(SystemClock())
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate.context)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate.context())
     await site.start()
     webhook.url = f"https://127.0.0.1:{runner.addresses[0][1]}/convert"
-    webhook.ca = b64encode(certificate.certificate_pem).decode()
+    webhook.ca = b64encode(certificate.authority.certificate_pem.encode()).decode()
     try:
         yield webhook
     finally:

@@ -27,6 +27,7 @@ async def test_port_in_use_is_an_error_with_a_hint(tmp_path):
             feature_gates=DEFAULT_FEATURE_GATES,
             disabled_plugins=frozenset(),
             resolved_addresses={},
+            client_ca="",
             service_account_key=tmp_path / "service-account.key",
         )
         with pytest.raises(UserError) as raised:

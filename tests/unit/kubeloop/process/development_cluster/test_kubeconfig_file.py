@@ -8,7 +8,7 @@ from kubeloop.kube.user_error import UserError
 from kubeloop.kube.yaml import read_first
 from kubeloop.process.development_cluster.kubeconfig_file import write_kubeconfig
 
-CLUSTER = {"server": "https://127.0.0.1:1", "token": "secret", "certificate_pem": b"PEM"}
+CLUSTER = {"server": "https://127.0.0.1:1", "token": "secret", "certificate_pem": "PEM"}
 
 
 def test_kubeconfig_is_complete_and_private(tmp_path):
