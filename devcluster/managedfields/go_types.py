@@ -36,7 +36,7 @@ class GoValueType(ValueType):
     def members(self) -> ValueType:
         return _go_type(self._ref.element) if self._ref.element is not None else UNTYPED
 
-    @property
+    @cached_property
     def items(self) -> ValueType:
         return self.members
 
