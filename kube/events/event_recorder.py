@@ -13,7 +13,7 @@ import random
 import zlib
 from collections import deque
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock, rfc3339
@@ -218,48 +218,26 @@ class EventRecorder:
     async def _write_once(self, event: PendingEvent) -> None:
         if event.count > 1:
             try:
-                await self._client.patch(
-                    EVENTS,
-                    event.name,
-                    event.patch(),
-                    PatchType.STRATEGIC,
-                    event.namespace,
-                )
-            except NotFound:  # it has expired
-                pass
-            else:
+                await self._client.patch(EVENTS, event.name, event.patch(), PatchType.STRATEGIC, event.namespace)
                 return
+            except NotFound:
+                pass  # it has expired
         await self._client.create_raw(EVENTS, event.body(), event.namespace)
 
     def _reject(self, event: PendingEvent, error: Exception) -> None:
         self.rejected += 1
         if is_namespace_terminating(error):
             return  # expected: the event would be deleted with the namespace
-        log.warning(
-            "event not written",
-            extra={
-                "object": f"{event.namespace}/{event.involved_object.name}",
-                "reason": event.reason,
-                "error": str(error),
-            },
-        )
+        key = f"{event.namespace}/{event.involved_object.name}"
+        log.warning("event not written", extra={"object": key, "reason": event.reason, "error": str(error)})
 
 
-class ComponentEvents:
+class ComponentEvents(EventSink):
     """The EventSink of one component."""
 
     def __init__(self, recorder: EventRecorder, component: str) -> None:
         self._recorder = recorder
         self._component = component
 
-    def event(
-        self,
-        involved_object: Object | ObjectReference,
-        type_: EventType,
-        reason: str,
-        message: str,
-        *,
-        action: str = "",
-        related: Object | ObjectReference | None = None,
-    ) -> None:
-        self._recorder.record(self._component, involved_object, type_, reason, message, action, related)
+    def event(self, *arguments: Any, **options: Any) -> None:
+        self._recorder.record(self._component, *arguments, **options)

@@ -114,11 +114,19 @@ class Progress(msgspec.Struct, frozen=True):
         return f"{workloads}; {pods}" + (f" ({phases})" if phases else "")
 
 
+def _progress(
+    resource: Resource[Any], workload: Object, replicas: int, available: int, complete: bool, **states: Any
+) -> WorkloadProgress:
+    """Return the progress of a workload. states: the fields from `suspended` on."""
+    group, metadata = f".{resource.group}" if resource.group else "", workload.metadata
+    title = f"{resource.singular}{group}/{metadata.name}"
+    return WorkloadProgress(title, metadata.namespace, metadata.name, replicas, available, complete, **states)
+
+
 def deployment_progress(deployment: Deployment) -> WorkloadProgress:
     """Complete and failed as in `kubectl rollout status` (kubectl/pkg/polymorphichelpers/rollout_status.go)."""
-    metadata, status = deployment.metadata, deployment.status
-    replicas = replicas_of(deployment)
-    is_observed = status.observed_generation >= metadata.generation
+    status, replicas = deployment.status, replicas_of(deployment)
+    is_observed = status.observed_generation >= deployment.metadata.generation
     progressing = next((condition for condition in status.conditions if condition.type == "Progressing"), None)
     is_late = is_observed and progressing is not None and progressing.reason == "ProgressDeadlineExceeded"
     complete = (
@@ -128,28 +136,16 @@ def deployment_progress(deployment: Deployment) -> WorkloadProgress:
         and status.replicas <= status.updated_replicas
         and status.available_replicas >= status.updated_replicas
     )
-    return WorkloadProgress(
-        f"deployment.apps/{metadata.name}",
-        metadata.namespace,
-        metadata.name,
-        replicas,
-        status.available_replicas,
-        complete,
-        failure=f"{progressing.reason}: {progressing.message}" if is_late and progressing is not None else "",
-    )
+    failure = f"{progressing.reason}: {progressing.message}" if is_late and progressing is not None else ""
+    return _progress(DEPLOYMENTS, deployment, replicas, status.available_replicas, complete, failure=failure)
 
 
 def controller_progress(controller: ReplicationController) -> WorkloadProgress:
     """Complete if all desired replicas are available and no others exist."""
-    metadata, status = controller.metadata, controller.status
-    replicas = replicas_of(controller)
-    complete = (
-        status.observed_generation >= metadata.generation
-        and status.replicas == replicas
-        and status.available_replicas == replicas
-    )
-    title = f"replicationcontroller/{metadata.name}"
-    return WorkloadProgress(title, metadata.namespace, metadata.name, replicas, status.available_replicas, complete)
+    status, replicas = controller.status, replicas_of(controller)
+    is_observed = status.observed_generation >= controller.metadata.generation
+    complete = is_observed and status.replicas == replicas == status.available_replicas
+    return _progress(REPLICATION_CONTROLLERS, controller, replicas, status.available_replicas, complete)
 
 
 def stateful_set_progress(sts: StatefulSet) -> WorkloadProgress:
@@ -157,33 +153,24 @@ def stateful_set_progress(sts: StatefulSet) -> WorkloadProgress:
 
     Pods below the partition of a rolling update, and all with OnDelete, may have any revision.
     """
-    metadata, status, strategy = sts.metadata, sts.status, sts.spec.update_strategy
+    status, strategy = sts.status, sts.spec.update_strategy
     replicas = replicas_of(sts)
     partition = strategy.rolling_update.partition or 0 if strategy.rolling_update is not None else 0
     complete = (
-        status.observed_generation >= metadata.generation
+        status.observed_generation >= sts.metadata.generation
         and status.replicas == replicas == status.available_replicas
         and (strategy.type == "OnDelete" or status.updated_replicas >= replicas - partition)
     )
-    title = f"statefulset.apps/{metadata.name}"
-    return WorkloadProgress(title, metadata.namespace, metadata.name, replicas, status.available_replicas, complete)
+    return _progress(STATEFUL_SETS, sts, replicas, status.available_replicas, complete)
 
 
 def job_progress(job: Job) -> WorkloadProgress:
     """Complete when the Job has succeeded."""
-    metadata, spec, status = job.metadata, job.spec, job.status
-    finished = job_finished_condition(job)
+    finished, completions = job_finished_condition(job), 1 if job.spec.completions is None else job.spec.completions
     complete = finished is not None and finished.type == "Complete"
-    return WorkloadProgress(
-        f"job.batch/{metadata.name}",
-        metadata.namespace,
-        metadata.name,
-        replicas=1 if spec.completions is None else spec.completions,
-        available=status.succeeded,
-        complete=complete,
-        suspended=bool(spec.suspend) and finished is None,
-        failure=f"{finished.reason}: {finished.message}" if finished is not None and not complete else "",
-    )
+    suspended = bool(job.spec.suspend) and finished is None
+    failure = f"{finished.reason}: {finished.message}" if finished is not None and not complete else ""
+    return _progress(JOBS, job, completions, job.status.succeeded, complete, suspended=suspended, failure=failure)
 
 
 def is_run_of_cron_job(workload: Object) -> bool:
@@ -194,33 +181,24 @@ def is_run_of_cron_job(workload: Object) -> bool:
 
 def daemon_set_progress(daemon_set: DaemonSet) -> WorkloadProgress:
     """Complete by the rules of `kubectl rollout status`; with OnDelete, pods of old revisions count, too."""
-    metadata, status = daemon_set.metadata, daemon_set.status
-    desired = status.desired_number_scheduled
+    status, desired = daemon_set.status, daemon_set.status.desired_number_scheduled
     complete = (
-        status.observed_generation >= metadata.generation
+        status.observed_generation >= daemon_set.metadata.generation
         and (status.updated_number_scheduled >= desired or daemon_set.spec.update_strategy.type == "OnDelete")
         and status.number_available >= desired
     )
-    title = f"daemonset.apps/{metadata.name}"
-    return WorkloadProgress(title, metadata.namespace, metadata.name, desired, status.number_available, complete)
+    return _progress(DAEMON_SETS, daemon_set, desired, status.number_available, complete)
 
 
 def pod_group_progress(pod_group: PodGroup) -> WorkloadProgress:
     """Complete when the scheduler has found nodes for a gang. Pods of any other group do not wait for each other."""
-    metadata, gang = pod_group.metadata, pod_group.spec.scheduling_policy.gang
+    gang = pod_group.spec.scheduling_policy.gang
     condition = next((entry for entry in pod_group.status.conditions if entry.type == "PodGroupScheduled"), None)
     is_scheduled = condition is not None and condition.status == "True"
     min_count = gang.min_count if gang is not None else 0
     reason = "" if condition is None or is_scheduled else ": ".join(filter(None, (condition.reason, condition.message)))
-    return WorkloadProgress(
-        f"podgroup.scheduling.k8s.io/{metadata.name}",
-        metadata.namespace,
-        metadata.name,
-        replicas=min_count,
-        available=min_count if is_scheduled else 0,
-        complete=is_scheduled or gang is None,
-        reason=reason,
-    )
+    available, complete = min_count if is_scheduled else 0, is_scheduled or gang is None
+    return _progress(POD_GROUPS, pod_group, min_count, available, complete, reason=reason)
 
 
 WORKLOAD_PROGRESS: Mapping[Resource[Any], Callable[[Any], WorkloadProgress]] = {

@@ -85,20 +85,17 @@ class _SpanBuilder:
     def _root(self) -> Span:
         record = self._record
         owner = record.owner_kind, record.owner_name
+        top_owner = record.top_owner_kind, record.top_owner_name
+        owners = (owner, ("Deployment", record.deployment_name), top_owner)
         attributes: Attributes = {
             "k8s.namespace.name": record.namespace,
             "k8s.pod.name": record.name,
             "k8s.pod.uid": record.uid,
+            **{_OWNER_ATTRIBUTES[kind]: name for kind, name in owners if kind in _OWNER_ATTRIBUTES},
+            "kubeloop.pod_group.name": record.group_name,
+            "k8s.node.name": record.node,
+            "kubeloop.outcome": record.outcome or "open",
         }
-        top_owner = record.top_owner_kind, record.top_owner_name
-        for kind, name in (owner, ("Deployment", record.deployment_name), top_owner):
-            if kind in _OWNER_ATTRIBUTES:
-                attributes[_OWNER_ATTRIBUTES[kind]] = name
-        if record.group_name:
-            attributes["kubeloop.pod_group.name"] = record.group_name
-        if record.node:
-            attributes["k8s.node.name"] = record.node
-        attributes["kubeloop.outcome"] = record.outcome or "open"
         if record.top_owner_kind or owner[0] not in _OWNER_ATTRIBUTES:
             attributes["kubeloop.owner.kind"], attributes["kubeloop.owner.name"] = (
                 top_owner if record.top_owner_kind else owner
@@ -112,10 +109,7 @@ class _SpanBuilder:
         if record.continued_ns:
             attributes["kubeloop.continued"] = True
             attributes["kubeloop.continued_after_ms"] = max(0, record.continued_ns - self._start_ns) // 1_000_000
-        if record.tail_rule:
-            attributes["kubeloop.sampled_by"] = record.tail_rule
-        if record.reason:
-            attributes["kubeloop.reason"] = record.reason
+        attributes |= {"kubeloop.sampled_by": record.tail_rule, "kubeloop.reason": record.reason}
         failed = bool(record.outcome) and record.outcome not in COMPLETE_OUTCOMES
         if record.is_observed:
             _add_edge(attributes, "start", "creation", record.start_uncertainty_ns)
