@@ -1,6 +1,8 @@
-"""UserError, which commands print without a traceback. Imports nothing."""
+"""UserError, which commands print without a traceback. Imports the standard library only."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -9,3 +11,12 @@ class UserError(Exception):
     def __init__(self, problem: str, *, hint: str) -> None:
         super().__init__(problem)
         self.hint = hint
+
+
+def read_text(path: str | Path, *, hint: str, option: str = "") -> str:
+    """Return the text of a file that the user names. Raises UserError, which begins with the option."""
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", None) or "not text"
+        raise UserError(f"{f'{option}: ' if option else ''}cannot read {path}: {problem}", hint=hint) from None

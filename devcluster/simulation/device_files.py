@@ -29,7 +29,7 @@ from kubeloop.devcluster.validation.validate import validate_create
 from kubeloop.kube import yaml
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import RESOURCE_SLICES
-from kubeloop.kube.user_error import UserError
+from kubeloop.kube.user_error import UserError, read_text
 from kubeloop.kube.values.quantities import QuantityError, parse_quantity
 
 _HINT = "see docs/devices.md"
@@ -84,10 +84,7 @@ class DevicePool(_Struct, frozen=True, kw_only=True):
 def read_devices(path: Path) -> tuple[DevicePool, ...]:
     """Return the pools of a device file. Raises UserError, which names the file and the place in it."""
     try:
-        documents, _ = yaml.read_all(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        problem = getattr(error, "strerror", None) or "not text"
-        raise UserError(f"cannot read {path}: {problem}", hint=_HINT) from None
+        documents, _ = yaml.read_all(read_text(path, hint=_HINT))
     except yaml.InvalidYaml as error:
         raise UserError(f"{path}: {error.place}", hint=_HINT) from None
     entries: list[Any] = []

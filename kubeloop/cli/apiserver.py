@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kubeloop.cli.options.gate_warnings import log_gate_warnings
 from kubeloop.cli.options.options import DevClusterOptions, FeatureGateOptions, ServeOptions
 from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
-from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.outgoing.service_addresses import parse_addresses
 from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
@@ -20,13 +17,15 @@ from kubeloop.kube.client.tls_verification import load_certificates
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.control_plane.service_range import parse_service_range
 from kubeloop.process.development_cluster.development_cluster import ApiServerSettings, serve_cluster
-from kubeloop.process.development_cluster.node_options import node_capacity, read_device_pools, zone_names
+from kubeloop.process.development_cluster.node_options import (
+    node_capacity,
+    read_device_pools,
+    read_stage_files,
+    zone_names,
+)
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.process_files import runtime_directory
 from kubeloop.process.signals import run_until_interrupted
-
-if TYPE_CHECKING:
-    from kubeloop.devcluster.kubelet.stages.files import Stage
 
 _NODES_WITH_EVENTS = 500  # larger clusters record no kubelet events
 _MIN_RENEW_SECONDS, _RENEW_SECONDS = 0.1, 10.0  # between renewals of a Lease; 10 s is kubelet's default
@@ -39,7 +38,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
     if not options.supervised:  # the process that starts this one logs them
         log_gate_warnings(gates)
     settings = node_settings(cluster, options.node_monitor_grace_period)
-    stages, answers = _read_stages(cluster.stages)
+    stages, answers = read_stage_files(cluster.stages)
     faults = parse_faults(options.faults) if options.faults else None
     temporary_kubeconfig = cluster.kubeconfig is None
     path = cluster.kubeconfig or runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
@@ -105,12 +104,3 @@ def node_settings(cluster: DevClusterOptions, grace_seconds: float) -> NodeSetti
         lease_renew_seconds=max(_MIN_RENEW_SECONDS, min(_RENEW_SECONDS, grace_seconds / 5)),
         events=cluster.nodes <= _NODES_WITH_EVENTS,
     )
-
-
-def _read_stages(paths: Sequence[Path]) -> tuple[list[Stage], ContainerAnswers]:
-    if not paths:
-        return [], ContainerAnswers()
-    from kubeloop.devcluster.kubelet.stages.answer_files import read_container_answers
-    from kubeloop.devcluster.kubelet.stages.files import read_stages
-
-    return read_stages(paths), read_container_answers(paths)

@@ -39,7 +39,7 @@ from kubeloop.kube.auth.credentials import certificate_authority, connect
 from kubeloop.kube.auth.token_signer import read_token_signer
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock, SystemClock
-from kubeloop.kube.user_error import UserError
+from kubeloop.kube.user_error import UserError, read_text
 from kubeloop.process.api_server_check import check_api_server
 from kubeloop.process.control_plane.control_plane import (
     ControlPlane,
@@ -121,11 +121,7 @@ def _root_ca(path: str, server: ServerOptions) -> str:
     """Return the certificates for kube-root-ca.crt. Raises UserError."""
     if not path:
         return certificate_authority(_kubeconfig(server), server.kube_context)
-    try:
-        return Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        problem = getattr(error, "strerror", None) or "not text"
-        raise UserError(f"--root-ca-file: cannot read {path}: {problem}", hint="it takes certificates in PEM") from None
+    return read_text(path, option="--root-ca-file", hint="it takes certificates in PEM")
 
 
 def _kubeconfig(server: ServerOptions) -> str | None:

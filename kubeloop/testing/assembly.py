@@ -19,6 +19,7 @@ from kubeloop.kube.auth.authorization_header import AuthorizedTransport, StaticA
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.resources import DEPLOYMENTS
 from kubeloop.process.development_cluster.cluster_assembly import running_cluster
+from kubeloop.process.development_cluster.node_options import read_stage_files
 from kubeloop.process.metrics.metrics_registry import MetricsRegistry, Registerer
 from kubeloop.testing.cluster_options import ClusterOptions
 from kubeloop.testing.memory_transport import MemoryTransport
@@ -36,11 +37,12 @@ async def run_api_server(
     root_ca: certificate authority of the server and its clients, if it has TLS. A crash inside raises out of the
     context, in an ExceptionGroup. Raises UserError for invalid options, before anything runs.
     """
-    nodes, faults, stages = options.node_settings(), options.parsed_faults(), options.parsed_stages()
+    nodes, faults = options.node_settings(), options.parsed_faults()
+    stages, answers = read_stage_files(options.stages)
     settings = ServingSettings(
         service_range=options.service_range(),
         feature_gates=options.parsed_feature_gates(),
-        container_answers=options.parsed_container_answers(),
+        container_answers=answers,
         root_ca=root_ca,
         client_ca=root_ca,
         disabled_plugins=options.parsed_disabled_plugins(),

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 
 from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
-from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.outgoing.service_addresses import parse_addresses
 from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
-from kubeloop.kube.user_error import UserError
+from kubeloop.kube.user_error import UserError, read_text
 from kubeloop.process.control_plane.service_range import parse_service_range
 
 if TYPE_CHECKING:
-    from kubeloop.devcluster.kubelet.stages.files import Stage
     from kubeloop.devcluster.server.faults import Faults
     from kubeloop.devcluster.simulation.node_objects import NodeSettings
     from kubeloop.process.control_plane.control_plane import Settings
@@ -163,22 +161,6 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         """Return the local addresses of Services, by host. Raises UserError."""
         return parse_addresses(filter(None, self.resolve.split(",")))
 
-    def parsed_stages(self) -> list[Stage]:
-        """Return the KWOK stages. Raises UserError."""
-        if not self.stages:
-            return []
-        from kubeloop.devcluster.kubelet.stages.files import read_stages
-
-        return read_stages([Path(path) for path in self.stages])
-
-    def parsed_container_answers(self) -> ContainerAnswers:
-        """Return the answers of simulated containers. Raises UserError."""
-        if not self.stages:
-            return ContainerAnswers()
-        from kubeloop.devcluster.kubelet.stages.answer_files import read_container_answers
-
-        return read_container_answers([Path(path) for path in self.stages])
-
     def parsed_faults(self) -> Faults | None:
         """Return the faults to inject. Raises UserError."""
         from kubeloop.devcluster.server.faults import parse_faults
@@ -233,10 +215,4 @@ def _configuration_text(value: str | Path | Mapping[str, Any]) -> str:
         return msgspec.json.encode(value).decode()  # JSON is YAML
     if isinstance(value, str) and (not value or "\n" in value or value.lstrip().startswith("{")):
         return value
-    try:
-        return Path(value).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        problem = getattr(error, "strerror", None) or "not text"
-        raise UserError(
-            f"cannot read {value}: {problem}", hint="scheduler_config takes a KubeSchedulerConfiguration or a Policy"
-        ) from None
+    return read_text(value, hint="scheduler_config takes a KubeSchedulerConfiguration or a Policy")

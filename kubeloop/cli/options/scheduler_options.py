@@ -11,7 +11,7 @@ import msgspec
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import CONFIG_MAPS
-from kubeloop.kube.user_error import UserError
+from kubeloop.kube.user_error import UserError, read_text
 from kubeloop.scheduler.config.types import SchedulerConfiguration, default_configuration
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _with_policy(
 
 def read_policy_file(path: Path) -> PolicyText:
     """Return the Policy in the file of --policy-config-file. Raises UserError."""
-    return PolicyText(str(path), _text(path, hint="--policy-config-file takes a Policy"))
+    return PolicyText(str(path), read_text(path, hint="--policy-config-file takes a Policy"))
 
 
 async def read_policy_config_map(client: Client, namespace: str, name: str) -> PolicyText:
@@ -98,14 +98,6 @@ async def read_policy_config_map(client: Client, namespace: str, name: str) -> P
             f'{source}: missing policy config map value at key "{POLICY_KEY}"', hint="the Policy is under that key"
         )
     return PolicyText(source, text)
-
-
-def _text(path: Path, *, hint: str) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        problem = getattr(error, "strerror", None) or "not text"
-        raise UserError(f"cannot read {path}: {problem}", hint=hint) from None
 
 
 def _check_plugins_and_certificates(config: SchedulerConfiguration, path: Path) -> None:
@@ -139,7 +131,7 @@ def _configuration(path: Path | None, algorithm_provider: str | None, gates: Fea
         from kubeloop.scheduler.config.load import load_configuration
         from kubeloop.scheduler.legacy_policy.policy import POLICY_KIND
 
-        text = _text(path, hint="--config takes a KubeSchedulerConfiguration or a Policy")
+        text = read_text(path, hint="--config takes a KubeSchedulerConfiguration or a Policy")
         try:
             config = load_configuration(text, gates, POLICY_KIND)
         except UserError as error:

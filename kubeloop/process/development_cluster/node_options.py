@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.kube.user_error import UserError
 from kubeloop.kube.values.quantities import QuantityError, parse_quantity
 
 if TYPE_CHECKING:
+    from kubeloop.devcluster.kubelet.stages.files import Stage
     from kubeloop.devcluster.simulation.device_files import DevicePool
 
 
@@ -40,6 +43,17 @@ def read_device_pools(path: str | Path | None) -> tuple[DevicePool, ...]:
     from kubeloop.devcluster.simulation.device_files import read_devices
 
     return read_devices(Path(path))
+
+
+def read_stage_files(paths: Sequence[str | Path]) -> tuple[list[Stage], ContainerAnswers]:
+    """Return the KWOK stages and the answers of simulated containers in these files. Raises UserError."""
+    if not paths:
+        return [], ContainerAnswers()
+    from kubeloop.devcluster.kubelet.stages.answer_files import read_container_answers
+    from kubeloop.devcluster.kubelet.stages.files import read_stages
+
+    files = [Path(path) for path in paths]
+    return read_stages(files), read_container_answers(files)
 
 
 def zone_names(count: int) -> tuple[str, ...]:
