@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs, SharedInformer
+from kubeloop.informers.shared_informer import HandlerRegistration, SharedInformer
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.resources import Resource
@@ -80,10 +80,7 @@ class InformerFactory:
             if is_counted is None or is_counted(obj):
                 exists.set()
 
-        handler: ResourceEventHandlerFuncs[Any] = ResourceEventHandlerFuncs(
-            on_add=lambda obj, _initial: notice(obj), on_update=lambda _old, new: notice(new)
-        )
-        registrations = [self.acquire_informer(resource).add_handler(handler) for resource in resources]
+        registrations = [self.acquire_informer(resource).on_latest(notice) for resource in resources]
         try:
             await exists.wait()
         finally:

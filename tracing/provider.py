@@ -23,7 +23,7 @@ from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.values.times import epoch_ns
 from kubeloop.tracing.export.exporters import SHUTDOWN_SECONDS, TraceExporter, configured_exporters
-from kubeloop.tracing.journal.trace_journal import RecoveredRecords, TraceJournal
+from kubeloop.tracing.journal.trace_journal import JournaledRecord, RecoveredRecords, TraceJournal
 from kubeloop.tracing.metrics_interface import NO_METRICS, LostReason, TracedPod, TraceMetrics
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
 from kubeloop.tracing.recording.observed_pod_recorder import ObservedPodRecorder
@@ -58,9 +58,6 @@ QUIET_SECONDS = 1.0  # ... when none has finished for this long
 LATE_SECONDS, LATE_SHARE = 15.0, 0.1  # share while traces finish, if the oldest one has waited for LATE_SECONDS
 STANDBY_SECONDS = 60.0  # a leader that was killed has not exported what ended this long ago, at most
 OUTBOX_LIMIT = 20_000  # finished traces waiting for export; beyond, the oldest are dropped, with a log message
-
-
-FinishedTrace = PodRecord | PodGroupRecord | ReconcileRecord | Trace
 
 
 class RecordingSettings(msgspec.Struct, frozen=True):
@@ -124,7 +121,7 @@ class Tracing:
         if exporter is None and self.sampler.records_traces:
             self._exporter = configured_exporters(environ, self._metrics)
         self._journal = open_journal() if open_journal is not None and self._exporter is not None else None
-        self._outbox: deque[tuple[FinishedTrace, str]] = deque()
+        self._outbox: deque[tuple[JournaledRecord, str]] = deque()
         self._standby: deque[PodRecord] | None = deque(maxlen=OUTBOX_LIMIT) if settings.standby else None
         self._unsampled = UnsampledReconciles()
         self._lost = 0
@@ -188,15 +185,14 @@ class Tracing:
             journal.save(record)
         for record in recovered.finished:
             self.recent.add(record)
-            self._enqueue(record, journal.save_finished(record))
+            self._enqueue(record)
         for group, _ in recovered.open_groups:
-            journal.save_group(group)
+            journal.save(group)
         for group in recovered.finished_groups:
             self.recent.add_group(group)
-            self._enqueue(group, journal.save_group(group))
+            self._enqueue(group)
         for reconcile in recovered.reconciles:
-            self.recent.add_reconcile(reconcile)
-            self._enqueue(reconcile, journal.save_reconcile(reconcile))
+            self._publish_reconcile(reconcile)
 
     def apply(self) -> ApplyRecorder:
         """Start the trace of an apply command."""
@@ -217,8 +213,7 @@ class Tracing:
             return
         self._trim_standby(self._standby)
         while self._standby:
-            record = self._standby.popleft()
-            self._enqueue(record, self._journal.save_finished(record) if self._journal is not None else "")
+            self._enqueue(self._standby.popleft())
 
     async def run(self) -> None:
         """Finish timed-out records and export until cancelled; then export the rest."""
@@ -331,14 +326,14 @@ class Tracing:
         exported = record.context.sampled or bool(record.tail_rule)
         if not (self.is_leader and exported):
             if self._journal is not None:
-                self._journal.delete(record)
+                self._journal.delivered([record.traceparent])
             if exported and self._standby is not None:
                 self.recent.add(record)
                 self._standby.append(record)
                 self._trim_standby(self._standby)
             return
         self.recent.add(record)
-        self._enqueue(record, self._journal.save_finished(record) if self._journal is not None else "")
+        self._enqueue(record)
         if record.tail_rule and record.group_link:
             self.groups.select(record.group_link, record.tail_rule)
         if record.tail_rule and record.link:
@@ -354,7 +349,7 @@ class Tracing:
                 self._journal.delivered([record.traceparent])
             return
         self.recent.add_group(record)
-        self._enqueue(record, self._journal.save_group(record) if self._journal is not None else "")
+        self._enqueue(record)
 
     def _trim_standby(self, standby: deque[PodRecord]) -> None:
         oldest_ns = self._clock.time_ns() - round(STANDBY_SECONDS * 1e9)
@@ -370,17 +365,16 @@ class Tracing:
 
     def _publish_reconcile(self, reconcile: ReconcileRecord | Trace) -> None:
         self.recent.add_reconcile(reconcile)
-        key = (
-            self._journal.save_reconcile(reconcile) if self._journal is not None and self._exporter is not None else ""
-        )
-        self._enqueue(reconcile, key)
+        self._enqueue(reconcile)
 
     def _open_trace_evicted(self) -> None:
         self._trace_lost("too many open", "too many pending pods, dropping the oldest traces")
 
-    def _enqueue(self, finished: FinishedTrace, key: str) -> None:
+    def _enqueue(self, finished: JournaledRecord) -> None:
+        """Save a finished trace in the journal until it is delivered, and schedule its export."""
         if self._exporter is None and not isinstance(finished, PodRecord):
             return
+        key = self._journal.save(finished) if self._journal is not None else ""
         self._enqueued += 1
         self._outbox.append((finished, key))
         if len(self._outbox) > OUTBOX_LIMIT:
@@ -406,7 +400,7 @@ class Tracing:
             except Exception:  # a record that cannot be exported must not stop the others
                 log.exception("cannot export a trace", extra={"trace": key})
 
-    def _export_one(self, finished: FinishedTrace, key: str) -> None:
+    def _export_one(self, finished: JournaledRecord, key: str) -> None:
         if isinstance(finished, PodRecord):
             pod = TracedPod(finished.context.trace_id, finished.namespace, finished.topmost_owner_kind)
             self._metrics.phases(phase_times(finished), pod)
@@ -420,7 +414,7 @@ class Tracing:
             journal.delivered(self._exporter.delivered())
 
 
-def _trace(finished: FinishedTrace) -> Trace:
+def _trace(finished: JournaledRecord) -> Trace:
     if isinstance(finished, PodRecord):
         return pod_trace(finished)
     return pod_group_trace(finished) if isinstance(finished, PodGroupRecord) else finished.trace()

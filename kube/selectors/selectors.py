@@ -93,36 +93,29 @@ def requirement(key: str, operator: Operator, values: Sequence[str]) -> Requirem
 def requirement_errors(key: str, operator: str, values: Sequence[str], path: str = "") -> list[FieldError]:
     """Return the errors of a requirement. Source: labels.NewRequirement."""
     dot = f"{path}." if path else ""
-    in_error = list(values) or None
     errors = []
     if problems := label_key_errors(key):
         errors.append(invalid(f"{dot}key", key, "; ".join(problems)))
+    problem = ""
     match operator:
-        case "in" | "notin":
-            if not values:
-                errors.append(
-                    invalid(f"{dot}values", in_error, "for 'in', 'notin' operators, values set can't be empty")
-                )
-        case "=" | "==" | "!=":
-            if len(values) != 1:
-                errors.append(invalid(f"{dot}values", in_error, "exact-match compatibility requires one single value"))
-        case "exists" | "!":
-            if values:
-                errors.append(
-                    invalid(f"{dot}values", in_error, "values set must be empty for exists and does not exist")
-                )
-        case "gt" | "lt":
-            if len(values) != 1:
-                errors.append(
-                    invalid(f"{dot}values", in_error, "for 'Gt', 'Lt' operators, exactly one value is required")
-                )
-            errors += [
-                invalid(f"{dot}values[{index}]", value, "for 'Gt', 'Lt' operators, the value must be an integer")
-                for index, value in enumerate(values)
-                if parse_int64(value) is None
-            ]
-        case _:
-            errors.append(not_supported(f"{dot}operator", operator, _OPERATORS))
+        case "in" | "notin" if not values:
+            problem = "for 'in', 'notin' operators, values set can't be empty"
+        case "=" | "==" | "!=" if len(values) != 1:
+            problem = "exact-match compatibility requires one single value"
+        case "exists" | "!" if values:
+            problem = "values set must be empty for exists and does not exist"
+        case "gt" | "lt" if len(values) != 1:
+            problem = "for 'Gt', 'Lt' operators, exactly one value is required"
+    if problem:
+        errors.append(invalid(f"{dot}values", list(values) or None, problem))
+    if operator in ("gt", "lt"):
+        errors += [
+            invalid(f"{dot}values[{index}]", value, "for 'Gt', 'Lt' operators, the value must be an integer")
+            for index, value in enumerate(values)
+            if parse_int64(value) is None
+        ]
+    if operator not in _OPERATORS:
+        errors.append(not_supported(f"{dot}operator", operator, _OPERATORS))
     for index, value in enumerate(values):
         if problems := label_value_errors(value):
             errors.append(invalid(f"{dot}values[{index}][{key}]", value, "; ".join(problems)))

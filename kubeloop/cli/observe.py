@@ -13,13 +13,12 @@ import msgspec
 from kubeloop.cli.options.journal_option import journal_opener
 from kubeloop.cli.options.options import ObserveElectionOptions, ObserveOptions
 from kubeloop.cli.process_endpoint import serve_endpoint
-from kubeloop.cli.replica_election import check_election, new_candidate
+from kubeloop.cli.replica_election import check_election, run_as_candidate
 from kubeloop.kube.allocator import map_large_blocks
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.clock import Clock, SystemClock
+from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.user_error import UserError
-from kubeloop.process.control_plane.leader_election import LeaseLost
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
 from kubeloop.process.endpoint.observation_pages import add_observation_pages
 from kubeloop.process.endpoint.server import EndpointServer
@@ -94,20 +93,9 @@ async def _observe(settings: ObservationSettings, options: ObserveOptions, elect
                 if not election.leader_elect or "leases" in missing:
                     await observation.run()
                     return 0
-                return await _run_with_election(observation, client, election, clock, rng)
+                return await run_as_candidate(observation.run, client, election, clock, rng)
             finally:
                 pages_task.cancel()
-
-
-async def _run_with_election(
-    observation: Observation, client: Client, options: ObserveElectionOptions, clock: Clock, rng: random.Random
-) -> int:
-    """Observe, and export while this replica is the leader. Returns exit code 1 if the lease was lost."""
-    try:
-        await observation.run(new_candidate(client, options, clock, rng).run_while_leading)
-    except* LeaseLost as lost:
-        print(f"error: lost the lease: {lost.exceptions[0]}", file=sys.stderr)
-    return 1
 
 
 def _report_missing(missing: frozenset[str]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import secrets
 import socket
+import sys
+from collections.abc import Awaitable, Callable
 
 from msgspec import structs
 
@@ -13,7 +15,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.control_plane.control_plane import Settings
-from kubeloop.process.control_plane.leader_election import ElectionSettings, LeaderElection
+from kubeloop.process.control_plane.leader_election import ElectionSettings, LeaderElection, LeaseLost
 
 
 def new_candidate(client: Client, options: ElectionOptions, clock: Clock, rng: random.Random) -> LeaderElection:
@@ -27,6 +29,23 @@ def new_candidate(client: Client, options: ElectionOptions, clock: Clock, rng: r
         retry_period_seconds=options.leader_elect_retry_period,
     )
     return LeaderElection(client, settings, clock=clock, rng=rng)
+
+
+async def run_as_candidate(
+    run: Callable[[Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]], Awaitable[None]],
+    client: Client,
+    options: ElectionOptions,
+    clock: Clock,
+    rng: random.Random,
+) -> int:
+    """Call `run` with a function that elects this replica, and return the exit code: 1 if the lease was lost."""
+    lost_lease = False
+    try:
+        await run(new_candidate(client, options, clock, rng).run_while_leading)
+    except* LeaseLost as lost:
+        lost_lease = True
+        print(f"error: lost the lease: {lost.exceptions[0]}", file=sys.stderr)
+    return int(lost_lease)
 
 
 def settings_within_lease(settings: Settings, options: ElectionOptions) -> Settings:

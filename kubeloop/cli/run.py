@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import os
 import random
 import signal
 import socket
-import sys
 from pathlib import Path
 
 from msgspec import structs
@@ -33,7 +33,7 @@ from kubeloop.cli.options.scheduler_options import (
     write_scheduler_configuration,
 )
 from kubeloop.cli.process_endpoint import serve_endpoint
-from kubeloop.cli.replica_election import check_election, new_candidate, settings_within_lease
+from kubeloop.cli.replica_election import check_election, run_as_candidate, settings_within_lease
 from kubeloop.kube.allocator import map_large_blocks
 from kubeloop.kube.auth.credentials import certificate_authority, connect
 from kubeloop.kube.auth.token_signer import read_token_signer
@@ -49,7 +49,6 @@ from kubeloop.process.control_plane.control_plane import (
     parse_controllers,
 )
 from kubeloop.process.control_plane.controller_table import ROOT_CA_PUBLISHER, SCHEDULER, SERVICE_ACCOUNT_TOKEN
-from kubeloop.process.control_plane.leader_election import LeaseLost
 from kubeloop.process.control_plane.running_components import check_running_components
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
 from kubeloop.process.logs import configure_logging
@@ -194,7 +193,7 @@ async def _run(
                 if not election.leader_elect:
                     await plane.run()
                     return 0
-                return await _run_with_election(plane, client, election, clock, rng)
+                return await run_as_candidate(plane.run, client, election, clock, rng)
             finally:
                 pages_task.cancel()
 
@@ -211,7 +210,7 @@ async def _serve_pages(
     """Serve the endpoint and list this process for other commands, until cancelled. Modules that only the pages need
     are imported after those of the control plane, so that pods do not wait for them."""
     await plane.components_created.wait()
-    await asyncio.to_thread(_import_pages)
+    await asyncio.to_thread(importlib.import_module, "kubeloop.process.endpoint.process_pages")
     from kubeloop.process.endpoint.process_pages import add_process_pages
     from kubeloop.process.endpoint.server import EndpointServer
 
@@ -219,21 +218,3 @@ async def _serve_pages(
     add_process_pages(endpoint, plane)
     title = f"kubeloop runs {', '.join(sorted(plane.settings.controllers))} against {record.server}"
     await serve_endpoint(endpoint, listener, record, title)
-
-
-def _import_pages() -> None:
-    import kubeloop.process.endpoint.process_pages  # noqa: F401
-
-
-async def _run_with_election(
-    plane: ControlPlane, client: Client, options: ElectionOptions, clock: Clock, rng: random.Random
-) -> int:
-    """Run the control plane while this replica is the leader. Returns exit code 1 if the lease was lost."""
-    candidate = new_candidate(client, options, clock, rng)
-    lost_lease = False
-    try:
-        await plane.run(candidate.run_while_leading)
-    except* LeaseLost as lost:
-        lost_lease = True
-        print(f"error: lost the lease: {lost.exceptions[0]}", file=sys.stderr)
-    return int(lost_lease)

@@ -17,17 +17,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from kubeloop.kube.objects.api_types import DaemonSet, Deployment, Job, Pod, StatefulSet, convert
+from kubeloop.kube.objects.api_types import DaemonSet, Deployment, Job, Pod, convert
 from kubeloop.kube.objects.object_fields import controller_of, job_finished_condition
-from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.kube.user_error import UserError
-from kubeloop.process.workload_progress import (
-    daemon_set_progress,
-    deployment_progress,
-    pod_failure,
-    pod_group_progress,
-    stateful_set_progress,
-)
+from kubeloop.process.workload_progress import WORKLOAD_PROGRESS, deployment_progress, pod_failure
 
 ReadOnlyJSON = Mapping[str, Any]
 Predicate = Callable[[ReadOnlyJSON | None], bool]
@@ -89,24 +82,15 @@ def _predicate(function: Callable[[dict[str, Any]], object]) -> Predicate:
 def _complete(obj: ReadOnlyJSON | None) -> bool:
     if obj is None:
         return False
-    match obj.get("kind"):
-        case "Deployment":
-            return deployment_progress(convert(Deployment, obj)).complete
-        case "StatefulSet":
-            return stateful_set_progress(convert(StatefulSet, obj)).complete
-        case "DaemonSet":
-            return daemon_set_progress(convert(DaemonSet, obj)).complete
-        case "ReplicaSet" | "ReplicationController":
-            return _all_replicas(obj, "availableReplicas")
-        case "Job":
-            return _has_condition(obj, "Complete", "true")
-        case "PodGroup":
-            return pod_group_progress(convert(PodGroup, obj)).complete
-        case "Pod":
-            return obj.get("status", {}).get("phase") == "Succeeded" or _has_condition(obj, "Ready", "true")
-    raise UserError(
-        f'"complete" is not defined for a {obj.get("kind")}', hint="wait for a condition, a field, or with a function"
-    )
+    kind = obj.get("kind")
+    for resource, progress_of in WORKLOAD_PROGRESS.items():
+        if kind == resource.kind:
+            return progress_of(convert(resource.type, obj)).complete
+    if kind == "ReplicaSet":
+        return _all_replicas(obj, "availableReplicas")
+    if kind == "Pod":
+        return obj.get("status", {}).get("phase") == "Succeeded" or _has_condition(obj, "Ready", "true")
+    raise UserError(f'"complete" is not defined for a {kind}', hint="wait for a condition, a field, or with a function")
 
 
 def _ready(obj: ReadOnlyJSON | None) -> bool:

@@ -72,8 +72,8 @@ class TraceJournal:
         self._folder = folder
         self._server = server
         self._rotate_bytes = rotate_bytes
-        self._stored: dict[str, _Entry] = {}
-        self._unwritten: dict[str, _Entry] = {}
+        self._stored: dict[str, JournaledRecord] = {}
+        self._unwritten: dict[str, JournaledRecord] = {}
         self._deleted: list[str] = []  # keys, since write_out()
         self._write_soon_scheduled = self._write_later_scheduled = False
         self._old: tuple[Path, int] | None = None  # path and descriptor of the file being replaced
@@ -93,27 +93,14 @@ class TraceJournal:
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
-    def save(self, record: PodRecord) -> None:
-        self._add(record.traceparent, record)
-
-    def delete(self, record: PodRecord) -> None:
-        self.delivered([record.traceparent])
-
-    def save_finished(self, record: PodRecord) -> str:
-        """Save a finished record; returns the key for delivered()."""
-        self._add(record.traceparent, record)
-        return record.traceparent
-
-    def save_reconcile(self, reconcile: ReconcileRecord | Trace) -> str:
-        """Save a finished reconcile; returns the key for delivered()."""
-        key = f"{reconcile.trace_id}-{reconcile.root_id}"
-        self._add(key, reconcile)
+    def save(self, record: JournaledRecord) -> str:
+        """Save an open or finished record; returns the key for delivered()."""
+        if isinstance(record, PodRecord | PodGroupRecord):
+            key = record.traceparent
+        else:
+            key = f"{record.trace_id}-{record.root_id}"
+        self._add(key, record)
         return key
-
-    def save_group(self, record: PodGroupRecord) -> str:
-        """Save the open or finished record of a pod group; returns the key for delivered()."""
-        self._add(record.traceparent, record)
-        return record.traceparent
 
     def delivered(self, keys: list[str]) -> None:
         """Delete records that the collector received, or that are not needed any more."""
@@ -160,7 +147,7 @@ class TraceJournal:
         self._descriptor = -1
         self._stored.clear()
 
-    def _add(self, key: str, entry: _Entry) -> None:
+    def _add(self, key: str, entry: JournaledRecord) -> None:
         """Schedule a write: of a new pod record at once, because the pod may be bound before the delay is over."""
         if self._descriptor < 0:
             return
@@ -209,7 +196,7 @@ class TraceJournal:
             log.warning("trace journal disabled: a crash would lose traces", extra={"error": str(error)})
             self.close()
 
-    def _add_entry(self, chunks: list[bytes], key: str, entry: _Entry) -> None:
+    def _add_entry(self, chunks: list[bytes], key: str, entry: JournaledRecord) -> None:
         """Encode a record; of one that this file has, only the new facts, at position `journaled_facts`."""
         if type(entry) is PodRecord:
             kind, facts = _POD, entry.facts
@@ -317,7 +304,7 @@ class TraceJournal:
         return None
 
 
-_Entry = PodRecord | ReconcileRecord | Trace | PodGroupRecord
+JournaledRecord = PodRecord | ReconcileRecord | Trace | PodGroupRecord
 _KINDS: Final = {ReconcileRecord: _RECONCILE, Trace: _TRACE, PodGroupRecord: _GROUP}
 _FileContent = tuple[list[tuple[int, Any]], int]
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
 from kubeloop.kube.clock import Clock
+from kubeloop.tracing.spans.pod_group_record import PodGroupRecord
 from kubeloop.tracing.spans.pod_record import MAX_FACTS, Gap, PodRecord, Wait
 
 MAX_OPEN: Final = 100_000  # records; the record of a pending pod takes about 2 KB
@@ -28,11 +29,13 @@ MAX_COMPARED_PER_SWEEP: Final = 20_000
 class OpenRecordStore(Protocol):
     """Persistent store of open records, so that the next process can continue them after a crash."""
 
-    def save(self, record: PodRecord) -> None:
-        """Store this state of the record, replacing the previous one."""
+    def save(self, record: PodRecord | PodGroupRecord) -> str:
+        """Store this state of the record, replacing the previous one; returns its key."""
         ...
 
-    def delete(self, record: PodRecord) -> None: ...
+    def delivered(self, keys: list[str]) -> None:
+        """Delete records."""
+        ...
 
 
 class OpenPodRecords:
@@ -113,7 +116,7 @@ class OpenPodRecords:
         self.followed.pop(record.uid, None)
         self.awaiting_response.pop(record.uid, None)
         if self._store is not None:
-            self._store.delete(record)
+            self._store.delivered([record.traceparent])
         self._on_evicted(record)
 
     def sweep(self) -> None:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from typing import Literal, Protocol
+from typing import Literal
 
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import is_finished
 from kubeloop.kube.objects.workload_types import PodGroup
+from kubeloop.tracing.recording.open_pod_records import OpenRecordStore
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.pod_group_record import (
@@ -31,14 +32,6 @@ from kubeloop.tracing.spans.pod_record import Gap
 MAX_OPEN = 10_000  # records; beyond, the oldest is dropped
 MAX_ENDED = 10_000  # UIDs of groups that had a trace
 LINGER_SECONDS = 1.0  # a group without a quorum may get its next pod after the last one was bound
-
-
-class OpenGroupStore(Protocol):
-    """Persistent store of open records, so that the next process can continue them after a crash."""
-
-    def save_group(self, record: PodGroupRecord) -> str: ...
-
-    def delivered(self, keys: list[str]) -> None: ...
 
 
 class _Group:
@@ -68,7 +61,7 @@ class PodGroupRecorder:
         sampler: Sampler = Sampler(),  # noqa: B008  # immutable
         on_finished: Callable[[PodGroupRecord], None] = lambda record: None,
         on_evicted: Callable[[PodGroupRecord], None] = lambda record: None,
-        store: OpenGroupStore | None = None,
+        store: OpenRecordStore | None = None,
         recovered: Iterable[tuple[PodGroupRecord, int]] = (),
     ) -> None:
         """
@@ -296,7 +289,7 @@ class PodGroupRecorder:
 
     def _save(self, record: PodGroupRecord) -> None:
         if self._store is not None:
-            self._store.save_group(record)
+            self._store.save(record)
 
     def _end(self, group: _Group, outcome: Literal["bound", "deleted"], end_ns: int, reason: str = "") -> None:
         record, group.record = group.record, None

@@ -58,7 +58,7 @@ def to_otlp(documents: Iterable[Mapping[str, Any]], *, version: str) -> dict[str
 def from_otlp(content: bytes) -> list[dict[str, Any]]:
     """Parse the traces of a file into documents, each with the root first, then spans by start. Unpacks gzip.
 
-    Spans of one trace come together wherever they stand; a span that is there twice counts once. Raises NotOtlp.
+    Spans of one trace come together wherever they stand; a span that is there twice counts once. Raises OtlpJsonError.
     """
     if content.startswith(_GZIP):
         try:
@@ -91,25 +91,19 @@ def _otlp_span(trace_id: str, span: Mapping[str, Any]) -> dict[str, Any]:
         otlp_span["parentSpanId"] = span["parentSpanId"]
     if span.get("events"):
         otlp_span["events"] = [
-            {
-                "timeUnixNano": str(event["time"]),
-                "name": event["name"],
-                "attributes": _attributes(event.get("attributes", {})),
-            }
-            for event in span["events"]
+            {"timeUnixNano": str(event["time"]), "name": event["name"], **_described(event)} for event in span["events"]
         ]
     if span.get("links"):
         otlp_span["links"] = [
-            {
-                "traceId": link["traceId"],
-                "spanId": link["spanId"],
-                "attributes": _attributes(link.get("attributes", {})),
-            }
-            for link in span["links"]
+            {"traceId": link["traceId"], "spanId": link["spanId"], **_described(link)} for link in span["links"]
         ]
     # Status OK is reserved for an application that overrides an error (specification): success is written as unset
     otlp_span["status"] = {"code": 2, "message": status.get("message", "")} if code == 2 else {}
     return otlp_span
+
+
+def _described(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {"attributes": _attributes(part.get("attributes", {}))}
 
 
 def _attributes(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -107,14 +107,9 @@ def _traced(lines: list[PodLine], selected: Target) -> list[PodLine]:
 
 
 def _write_files(files: Mapping[str, Path], selected: Target, documents: list[dict[str, Any]]) -> int:
-    writers: dict[str, Callable[[], str]] = {
-        "html": lambda: _html(selected, documents),
-        "perfetto": lambda: _perfetto(documents),
-        "otlp": lambda: _otlp(documents),
-    }
     spans = sum(len(document["spans"]) for document in documents)
     for form, path in files.items():
-        _write(path, writers[form]())
+        _write(path, _content(form, selected, documents))
         if str(path) != "-":
             advice = {"html": "open it in a browser", "perfetto": "open it at ui.perfetto.dev"}.get(form, "")
             summary = f"wrote {path}: {len(documents)} traces, {spans} spans"
@@ -122,18 +117,14 @@ def _write_files(files: Mapping[str, Path], selected: Target, documents: list[di
     return 0
 
 
-def _html(selected: Target, documents: Iterable[dict[str, Any]]) -> str:
-    return self_contained_page(documents, kind=selected.kind, name=selected.name, title=str(selected))
-
-
-def _perfetto(documents: Iterable[dict[str, Any]]) -> str:
+def _content(form: str, selected: Target, documents: Iterable[dict[str, Any]]) -> str:
+    if form == "html":
+        return self_contained_page(documents, kind=selected.kind, name=selected.name, title=str(selected))
+    if form == "otlp":
+        return json.dumps(to_otlp(documents, version=__version__), separators=(",", ":")) + "\n"
     from kubeloop.tracing.views.perfetto import to_perfetto
 
     return json.dumps(to_perfetto(documents), separators=(",", ":"))
-
-
-def _otlp(documents: Iterable[dict[str, Any]]) -> str:
-    return json.dumps(to_otlp(documents, version=__version__), separators=(",", ":")) + "\n"
 
 
 def _write(path: Path, text: str) -> None:

@@ -21,7 +21,7 @@ from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.queue.reconcile_pace import ReconcilePace
 from kubeloop.controllers.runtime.writes.status_delay import STATUS_DELAY_SECONDS
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs
+from kubeloop.informers.shared_informer import HandlerRegistration
 from kubeloop.informers.store import Store
 from kubeloop.kube.auth.token_signer import SignToken
 from kubeloop.kube.client.api_client import Client
@@ -430,12 +430,7 @@ class ControlPlane:
     def _record_events(
         self, resource: Resource[T], observed: Callable[[T], None], deleted: Callable[[T], None]
     ) -> None:
-        handler = ResourceEventHandlerFuncs[T](
-            on_add=lambda obj, _initial: observed(obj),
-            on_update=lambda _old, obj: observed(obj),
-            on_delete=lambda obj, _unknown: deleted(obj),
-        )
-        self._trace_handlers.append(self.informers.informer(resource).add_handler(handler))
+        self._trace_handlers.append(self.informers.informer(resource).on_latest(observed, deleted=deleted))
 
 
 async def _run_immediately(run: Callable[[], Awaitable[None]]) -> None:
