@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api.value_types import ValueType
+from kubeloop.devcluster.languages.go_text import go_print
 from kubeloop.devcluster.managedfields.field_sets import keys_of
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode_base64, go_type_name
-from kubeloop.devcluster.serializer.patches import format_go_syntax, format_go_value
+from kubeloop.devcluster.serializer.patches import format_go_syntax
 from kubeloop.kube import schema
 
 _STRING_KINDS = frozenset({"string", "bytes"})
@@ -41,7 +42,7 @@ def _value_errors(value_type: ValueType, value: Any, path: str) -> Iterator[str]
         return
     if kind in _CONTAINERS:
         if type(value) is not _CONTAINERS[kind]:
-            yield _with_path(path, f"expected {kind}, got &{{{format_go_value(value)}}}")
+            yield _with_path(path, f"expected {kind}, got &{{{go_print(value)}}}")
             return
     elif error := _scalar_type_error(kind, value):
         yield _with_path(path, error)
@@ -106,9 +107,9 @@ def _scalar_type_error(kind: str, value: Any) -> str:
         is_number = type_ in (int, float)
         return "" if is_number else f"expected numeric (int or float), got {_GO_TYPES.get(type_, type_.__name__)}"
     if kind == "bool":
-        return "" if type_ is bool else f"expected boolean, got &{{{format_go_value(value)}}}"
+        return "" if type_ is bool else f"expected boolean, got &{{{go_print(value)}}}"
     if kind in _UNTYPED_SCALAR_KINDS and type_ in (dict, list):
-        return f"expected any scalar, got &{{{format_go_value(value)}}}"
+        return f"expected any scalar, got &{{{go_print(value)}}}"
     return ""
 
 

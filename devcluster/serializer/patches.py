@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.languages.go_text import go_print
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.values.integers import parse_integer
@@ -249,7 +250,7 @@ def _merge_map(original: JSON, patch: JSON, struct: schema.StructType | None) ->
             return {name: value for name, value in patch.items() if name != _DIRECTIVE}
         if directive == "delete":
             return {}
-        raise PatchError(f"unknown patch type: {_format_go_string(directive)} in map: {format_go_value(patch)}")
+        raise PatchError(f"unknown patch type: {_format_go_string(directive)} in map: {go_print(patch)}")
     result = _retain_keys(original, patch)
     done = _merge_ordered(result, patch, struct)
     for name, value in patch.items():
@@ -367,7 +368,7 @@ def _merge_ordered(result: JSON, patch: JSON, struct: schema.StructType | None) 
             if not isinstance(item, dict):
                 raise PatchError(f"value for key {index} is not a map")
             if key not in item:
-                raise PatchError(f"map: {format_go_value(item)} does not contain declared merge key: {key}")
+                raise PatchError(f"map: {go_print(item)} does not contain declared merge key: {key}")
         result[name] = _interleaved(merged, order, original, key)
         done.add(name)
     return done
@@ -408,10 +409,8 @@ def _check_order(patch_items: list[Any], order: list[Any], key: str) -> None:
             continue
         identity = _identity(item, key)
         if all(name != identity for name in rest):
-            message = (
-                f"The order in patch list:\n{format_go_value(patch_items)}\n doesn't match $setElementOrder list:\n"
-            )
-            raise PatchError(f"{message}{format_go_value(order)}\n")
+            message = f"The order in patch list:\n{go_print(patch_items)}\n doesn't match $setElementOrder list:\n"
+            raise PatchError(f"{message}{go_print(order)}\n")
 
 
 def _identity(item: Any, key: str) -> Any:
@@ -428,7 +427,7 @@ def _merge_list(original: list[Any], patch: list[Any], field: schema.Field) -> l
         merged = list(dict.fromkeys((*original, *patch)))
         return _interleaved(merged, patch, original, "")
     if not all(isinstance(item, dict) for item in (*original, *patch)):
-        raise PatchError(f"list element types are not identical: {format_go_value([original, patch])}")
+        raise PatchError(f"list element types are not identical: {go_print([original, patch])}")
     if not key:
         raise PatchError(f"cannot merge lists without merge key for {field.name}")
     current, additions, replaced = list(original), [], False
@@ -438,23 +437,21 @@ def _merge_list(original: list[Any], patch: list[Any], field: schema.Field) -> l
             additions.append(item_patch)
         elif directive == "delete":
             if key not in item_patch:
-                raise PatchError(f"map: {format_go_value(item_patch)} does not contain declared merge key: {key}")
+                raise PatchError(f"map: {go_print(item_patch)} does not contain declared merge key: {key}")
             current = [item for item in current if item.get(key) != item_patch[key]]
         elif directive == "replace":
             replaced = True
         elif directive == "merge":
             raise PatchError("merging lists cannot yet be specified in the patch")
         else:
-            raise PatchError(
-                f"unknown patch type: {_format_go_string(directive)} in map: {format_go_value(item_patch)}"
-            )
+            raise PatchError(f"unknown patch type: {_format_go_string(directive)} in map: {go_print(item_patch)}")
     if replaced:
         return _interleaved(additions, [], additions, key)
     merged = list(current)
     element = field.type.element.struct if field.type.element is not None else None
     for item_patch in additions:
         if not isinstance(item_patch, dict) or key not in item_patch:
-            raise PatchError(f"map: {format_go_value(item_patch)} does not contain declared merge key: {key}")
+            raise PatchError(f"map: {go_print(item_patch)} does not contain declared merge key: {key}")
         index = next((index for index, item in enumerate(merged) if item.get(key) == item_patch[key]), None)
         if index is None:
             merged.append(_without_directives(item_patch)[0])
@@ -489,18 +486,7 @@ def _format_go_string(value: Any) -> str:
     """Format a value like Go's %s."""
     if isinstance(value, str):
         return value
-    return f"%!s({'int64' if type(value) is int else type(value).__name__}={format_go_value(value)})"
-
-
-def format_go_value(value: Any) -> str:
-    """Format a value like Go's %v."""
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{name}:{format_go_value(value[name])}' for name in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(map(format_go_value, value))}]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "<nil>" if value is None else str(value)
+    return f"%!s({'int64' if type(value) is int else type(value).__name__}={go_print(value)})"
 
 
 def format_go_syntax(value: Any) -> str:
@@ -510,4 +496,4 @@ def format_go_syntax(value: Any) -> str:
         return f"map[string]interface {{}}{{{pairs}}}"
     if isinstance(value, list):
         return f"[]interface {{}}{{{', '.join(map(format_go_syntax, value))}}}"
-    return msgspec.json.encode(value).decode()
+    return go_print(value) if isinstance(value, float) else msgspec.json.encode(value).decode()

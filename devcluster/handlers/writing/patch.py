@@ -13,6 +13,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_PATCHES, ServedResource
 from kubeloop.devcluster.api.strategy import CustomResource
+from kubeloop.devcluster.languages.go_text import go_print
 from kubeloop.devcluster.managedfields.go_types import value_type_of
 from kubeloop.devcluster.managedfields.typed_validation import conversion_error, truncate_numbers, type_error
 from kubeloop.devcluster.serializer import decoding, patches
@@ -222,7 +223,7 @@ def _decoded(
 
     def refused(reason: str) -> errors.StatusError:
         if kind == _STRATEGIC:
-            value = patches.format_go_value(patches.remaining_patch(patch, live))
+            value = go_print(patches.remaining_patch(patch, live))
         else:
             value = _encode_sorted(patched).decode()
         text = f"Invalid value: {quoted(value)}: {reason}"

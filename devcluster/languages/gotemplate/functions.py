@@ -10,12 +10,11 @@ import re
 from typing import Any
 from urllib.parse import quote_plus
 
+from kubeloop.devcluster.languages.go_text import go_float, go_print
 from kubeloop.devcluster.languages.gotemplate.signature import Function
 from kubeloop.devcluster.languages.gotemplate.syntax import Arity
 from kubeloop.devcluster.languages.gotemplate.values import (
     FunctionError,
-    go_float,
-    go_print,
     json_text,
     kind_of,
     to_int,
@@ -87,12 +86,12 @@ def _print(*values: Any) -> str:
     for number, value in enumerate(values):
         if number and not isinstance(value, str) and not isinstance(values[number - 1], str):
             text += " "
-        text += go_print(value, inner=True)
+        text += go_print(value)
     return text
 
 
 def _println(*values: Any) -> str:
-    return " ".join(go_print(value, inner=True) for value in values) + "\n"
+    return " ".join(go_print(value) for value in values) + "\n"
 
 
 _VERB = re.compile(r"%([-+# 0]*)(\d*)(?:\.(\d+))?(.)", re.DOTALL)
@@ -114,7 +113,7 @@ def _printf(text: str, *values: Any) -> str:
         if verb == "T":
             result = type_of(value)
         elif verb == "v" or (verb == "s" and isinstance(value, str | list | dict)):
-            result = go_print(value, inner=True)
+            result = go_print(value)
             result = result[: int(precision)] if precision and verb == "s" else result
         elif verb == "q" and isinstance(value, str):
             result = quoted(value)
@@ -139,7 +138,7 @@ def _printf(text: str, *values: Any) -> str:
 
 
 def _typed(value: Any) -> str:
-    return f"{type_of(value)}={go_print(value, inner=True)}" if value is not None else "<nil>"
+    return f"{type_of(value)}={go_print(value)}" if value is not None else "<nil>"
 
 
 _HTML = str.maketrans({"\0": "\ufffd", '"': "&#34;", "'": "&#39;", "&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -182,7 +181,7 @@ def _default(fallback: Any, *values: Any) -> Any:
 
 def _dict(*pairs: Any) -> dict[str, Any]:
     values = [*pairs, *([""] if len(pairs) % 2 else [])]
-    return {go_print(values[at], inner=True): values[at + 1] for at in range(0, len(values), 2)}
+    return {go_print(values[at]): values[at + 1] for at in range(0, len(values), 2)}
 
 
 def _list(*values: Any) -> list[Any]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from kubeloop.devcluster.languages.go_text import go_print
 from kubeloop.devcluster.languages.gotemplate import syntax
 from kubeloop.devcluster.languages.gotemplate.functions import ARITIES, FUNCTIONS, REFUSED
 from kubeloop.devcluster.languages.gotemplate.syntax import Arity, TemplateError
-from kubeloop.devcluster.languages.gotemplate.values import FunctionError, go_print, type_of
+from kubeloop.devcluster.languages.gotemplate.values import FunctionError, type_of
 
 _MAX_PIECES = 1_000_000  # of output: a range that does not end fails before it exhausts the memory
 
@@ -54,7 +55,7 @@ class _Rendering:
                 case syntax.Action(pipeline):
                     value = self._pipeline(pipeline, dot)
                     if not pipeline.sets:
-                        self.pieces.append(go_print(value))
+                        self.pieces.append("<no value>" if value is None else go_print(value))
                 case syntax.Leave(_, word):
                     raise _Left(word)
                 case syntax.Branch():

@@ -1,16 +1,14 @@
-"""Values of Go templates: types, printing, JSON, and conversion to integers.
+"""Values of Go templates: types, JSON, and conversion to integers.
 
 Go's nil, bool, int, float64, string, slice and map are None, bool, int, float, str, list and dict. A further
-type differs from these in comparisons and as an argument: JsonNumber. Sources: fmt, reflect, encoding/json,
-strconv; github.com/spf13/cast.
+type differs from these in comparisons and as an argument: JsonNumber. Sources: reflect,
+encoding/json, strconv; github.com/spf13/cast.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
-from decimal import Decimal
 from types import NoneType
 from typing import Any
 
@@ -43,39 +41,6 @@ def kind_of(value: Any) -> str:
 def type_of(value: Any) -> str:
     """Return Go's name of a value's type."""
     return _KINDS_AND_TYPES[type(value)][1]
-
-
-# --- text ---------------------------------------------------------------------------------------------------------
-
-
-def go_print(value: Any, *, inner: bool = False) -> str:
-    """Return a value as Go's print formats it. inner: within another value or text, where nil is <nil>."""
-    match value:
-        case None:
-            return "<nil>" if inner else "<no value>"
-        case bool():
-            return "true" if value else "false"
-        case float():
-            return go_float(value)
-        case list():
-            return f"[{' '.join(go_print(element, inner=True) for element in value)}]"
-        case dict():
-            return (
-                f"map[{' '.join(f'{key}:{go_print(element, inner=True)}' for key, element in sorted(value.items()))}]"
-            )
-    return str(value)
-
-
-def go_float(value: float) -> str:
-    """Return the shortest text of a float64, with an exponent from 1e+06 on (%g)."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    decimal = Decimal(repr(value)).normalize()
-    if -4 <= decimal.adjusted() < 6 or not value:
-        return f"{decimal:f}"
-    return re.sub(r"e([+-])(\d)$", r"e\g<1>0\2", f"{decimal:e}")
 
 
 # --- JSON ---------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ def container(**fields: Any) -> dict[str, Any]:
     (container(image="i"), ""),
     (container(image=1), f"{IN}.image: expected string, got &value.valueUnstructured{{Value:1}}"),
     (container(stdin="x"), f"{IN}.stdin: expected boolean, got &{{x}}"),
+    (container(stdin=1e6), f"{IN}.stdin: expected boolean, got &{{1e+06}}"),
     (container(foo=1), f"{IN}.foo: field not declared in schema"),
     (container(env={}), f"{IN}.env: expected list, got &{{map[]}}"),
     (container(ports=[{"containerPort": 1}, {"containerPort": 1, "protocol": "TCP"}]),
