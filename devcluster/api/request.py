@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 if TYPE_CHECKING:
+    from kubeloop.devcluster.api.audit_record import AuditRecord
     from kubeloop.devcluster.api.request_info import RequestInfo
     from kubeloop.devcluster.api.upgraded_connection import UpgradedConnection
 
@@ -38,7 +39,8 @@ class Request:
 
     warnings: Warning headers of the response, in case of success and failure. user: the authenticated user as UserInfo,
     once known. route: the requested resource, once known. certificates: those of the client, in DER, its own first, not
-    yet verified; () without TLS.
+    yet verified; () without TLS. target: path and query as they were sent. client_address: of the connection, "" if
+    there is none. audit: reports to the audit log, None if it does not log the request.
     """
 
     method: str
@@ -50,6 +52,9 @@ class Request:
     user: dict[str, Any] = field(default_factory=dict)
     route: RequestInfo | None = None
     certificates: tuple[bytes, ...] = ()
+    target: str = ""
+    client_address: str = ""
+    audit: AuditRecord | None = None
 
     @classmethod
     def of(cls, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Request:
@@ -64,6 +69,7 @@ class Request:
             query=_query(query) if query else {},
             headers={name.lower(): value for name, value in headers.items()} if headers else {},
             body=body,
+            target=target,
         )
 
     @property

@@ -12,6 +12,7 @@ from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.slow_work import LOOP_BUDGET, BudgetExceeded, ComputeThread, LoopBudget, SlowWork
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.uids import new_uid
 
 R = TypeVar("R")
@@ -36,6 +37,11 @@ class RequestContext:
     def now(self) -> str:
         """Return the time for timestamps of objects."""
         return rfc3339(self.clock.now())
+
+    def log_request_object(self, obj: JSON) -> None:
+        """Pass the decoded and defaulted body to the audit log, if it logs this request."""
+        if (audit := self.request.audit) is not None:
+            audit.log_request_object(obj)
 
     def new_uid(self) -> str:
         return new_uid(self.rng)

@@ -17,7 +17,6 @@ from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.authentication.client_certificates import ClientCertificates, InvalidCertificate
 from kubeloop.devcluster.authentication.legacy_tokens import LEGACY_ISSUER, InvalidToken, check_legacy_token
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
-from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.json_object import JSON
@@ -96,7 +95,7 @@ class Authenticator:
         if scheme.lower() != "bearer":
             raise errors.unauthorized()
         try:
-            user, _ = self._service_account_user(token.strip(), (ISSUER,), warnings)
+            user, _ = self._service_account_user(token.strip(), self.key.audiences, warnings)
         except InvalidToken:
             raise errors.unauthorized() from None
         return _authenticated(user)
@@ -117,7 +116,7 @@ class Authenticator:
         if self._token is None or hmac.compare_digest(token.encode(), self._token.encode()):
             return {"authenticated": True, "user": ADMINISTRATOR}
         try:
-            user, token_audiences = self._service_account_user(token, audiences or (ISSUER,), warnings)
+            user, token_audiences = self._service_account_user(token, audiences or self.key.audiences, warnings)
         except InvalidToken as error:
             message = "invalid bearer token"
             return {"user": {}, "error": f"[{message}, {error}]" if str(error) else message}
@@ -134,15 +133,17 @@ class Authenticator:
         claims = self.key.claims(token)
         if claims is None:
             raise InvalidToken
-        accepted = claims.get("aud") or (ISSUER,)  # tokens of Secrets have no audience
+        accepted = claims.get("aud") or self.key.audiences  # tokens of Secrets have no audience
         token_audiences = [audience for audience in audiences if audience in accepted]
         if not token_audiences:
             raise InvalidToken(
                 f"token audiences {_go_list(accepted)} is invalid for the target audiences {_go_list(audiences)}"
             )
-        now = self._clock.now()
-        if claims.get("iss") == LEGACY_ISSUER:
+        now, issuer = self._clock.now(), claims.get("iss")
+        if issuer == LEGACY_ISSUER:
             return check_legacy_token(self._store, token, claims, now, warnings), token_audiences
+        if issuer not in self.key.settings.issuers:
+            raise InvalidToken
         return self._bound_token_user(claims, now.timestamp()), token_audiences
 
     def _bound_token_user(self, claims: JSON, now: float) -> JSON:

@@ -19,9 +19,9 @@ from kubeloop.kube.objects.resources import NODES, PODS, SECRETS, SERVICE_ACCOUN
 from kubeloop.kube.uids import new_uid
 from kubeloop.kube.values.times import time_plus
 
-ISSUER = "https://kubernetes.default.svc"
 DEFAULT_EXPIRATION_SECONDS = 3600
 _MIN_SECONDS, _MAX_SECONDS = 600, 2**32
+_EXTENDED_SECONDS, _EXTENSION_SECONDS = 3607, 365 * 24 * 3600  # kubelet requests the first for projected volumes
 _GROUP, _KIND = "authentication.k8s.io", "TokenRequest"
 _BOUND_KINDS: dict[str, Resource[Any]] = {"Pod": PODS, "Node": NODES, "Secret": SECRETS}
 
@@ -34,11 +34,19 @@ def default_token_duration(obj: JSON) -> None:
 
 
 def create_token(
-    store: ObjectStore, name: str, namespace: str, obj: JSON, now: datetime, rng: random.Random, key: TokenKey
+    store: ObjectStore,
+    name: str,
+    namespace: str,
+    obj: JSON,
+    now: datetime,
+    rng: random.Random,
+    key: TokenKey,
+    warnings: list[str],
 ) -> JSON:
     """Return a TokenRequest with its token. Raises StatusError 400, 404, 409, 422.
 
-    name, namespace: of the service account, from the path. obj: decoded and defaulted. key: signs the token.
+    name, namespace: of the service account, from the path. obj: decoded and defaulted. key: signs the token. warnings:
+    extended.
     """
     metadata = obj["metadata"]
     if (requested_name := metadata.get("name")) and requested_name != name:
@@ -51,20 +59,32 @@ def create_token(
     uid = account["metadata"]["uid"]
     if (requested_uid := metadata.get("uid")) and requested_uid != uid:
         raise errors.kind_conflict(_GROUP, _KIND, name, _uid_mismatch(requested_uid, uid))
-    spec = {**obj["spec"], "audiences": obj["spec"].get("audiences") or [ISSUER]}
+    spec = {**obj["spec"], "audiences": obj["spec"].get("audiences") or [*key.audiences]}
     spec.setdefault("boundObjectRef", None)
     _check_expiration(spec["expirationSeconds"])
+    settings, issued_at = key.settings, int(now.timestamp())
     private_claims: JSON = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}}
     if (reference := spec["boundObjectRef"]) is not None:
         private_claims |= _bound_claims(
             store, reference.get("kind", ""), _bound_object(store, reference, name, namespace)
         )
-    issued_at = int(now.timestamp())
+    seconds = spec["expirationSeconds"]
+    if 0 < settings.max_seconds < seconds:
+        warnings.append(f"requested expiration of {seconds} seconds shortened to {settings.max_seconds} seconds")
+        seconds = spec["expirationSeconds"] = settings.max_seconds
+    if (
+        settings.extends_expiration
+        and "pod" in private_claims
+        and seconds == _EXTENDED_SECONDS
+        and key.audiences_include(spec["audiences"])
+    ):
+        private_claims["warnafter"] = issued_at + seconds
+        seconds = _EXTENSION_SECONDS
     claims = {
         "aud": spec["audiences"],
-        "exp": issued_at + spec["expirationSeconds"],
+        "exp": issued_at + seconds,
         "iat": issued_at,
-        "iss": ISSUER,
+        "iss": key.settings.issuers[0],
         "jti": new_uid(rng),
         "kubernetes.io": private_claims,
         "nbf": issued_at,

@@ -135,6 +135,7 @@ class PodSubresources:
         if "ownerReferences" in metadata and (warning := deduplicate_owner_references(metadata)):
             body.warnings.append(warning)
         request.warnings += body.warnings
+        context.log_request_object(body.obj)
         if (metadata.get("namespace") or info.namespace) != info.namespace:
             raise errors.bad_request(OTHER_NAMESPACE)
         if self._store.table(NAMESPACES).get(info.namespace) is None:

@@ -176,8 +176,10 @@ class Rest:
         if not target.is_stored:
             return self._create_review(context, output)
         body = self._read(context, "CreateOptions")
-        set_namespace(target, body.obj.setdefault("metadata", {}), context.info.namespace)
+        metadata = body.obj.setdefault("metadata", {})
         body = self._with_defaults(context, body)
+        context.log_request_object(body.obj)
+        set_namespace(target, metadata, context.info.namespace)
         writer = self._track_converted(context, body, writer_of(request), None)
         obj = await self._writer.create(context, body, writer)
         return self._written(context, 201, obj, output)
@@ -193,6 +195,7 @@ class Rest:
     def _create_review(self, context: RequestContext, output: OutputFormat) -> Response:
         request, target = context.request, context.info.served
         body = self._read(context, "CreateOptions")
+        context.log_request_object(body.obj)
         set_namespace(target, body.obj["metadata"], context.info.namespace)
         track_create(target, body.obj, writer_of(request), context.now)
         obj = review(target.resource, body.obj, request.user, self._authentication, request.warnings)
@@ -212,6 +215,7 @@ class Rest:
         body = self._read(context, "UpdateOptions")
         check_names(info, body.obj)
         body = self._with_defaults(context, body)
+        context.log_request_object(body.obj)
         before = self._before(info)
         if before is not None and target.crd_version is not None:
             await prepare_conversions(target, [before.object])
@@ -238,6 +242,8 @@ class Rest:
         output = negotiate_output(request.headers.get("accept", ""))
         context.dry_run = read_dry_run(request, "PatchOptions", patch_option_causes(request, kind))
         mode = field_validation(request, "PatchOptions")
+        if request.audit is not None:
+            request.audit.log_patch(request.body)
         before = self._before(info)
         if before is not None and crd_version is not None:
             await prepare_conversions(target, [before.object])
@@ -391,14 +397,16 @@ class Rest:
         if (body.obj["metadata"].get("namespace") or info.namespace) != info.namespace:
             raise errors.bad_request(OTHER_NAMESPACE)
         default_token_duration(body.obj)
+        context.log_request_object(body.obj)
         track_create(_TOKEN_REQUESTS, body.obj, writer_of(request), context.now, subresource="token")
         await self._policies.mutate(context, "CREATE", body.obj, None)
         unchecked_uid = ""
         if not self._authentication.checks_account_uid:
             unchecked_uid = body.obj["metadata"].pop("uid", "")
-        obj = create_token(
-            self._store, info.name, info.namespace, body.obj, context.clock.now(), context.rng, self._authentication.key
-        )
+        key, now = self._authentication.key, context.clock.now()
+        obj = create_token(self._store, info.name, info.namespace, body.obj, now, context.rng, key, request.warnings)
+        if request.audit is not None and (claims := key.claims(obj["status"]["token"])) is not None:
+            request.audit.annotate("authentication.kubernetes.io/issued-credential-id", f"JTI={claims['jti']}")
         if unchecked_uid and unchecked_uid != obj["metadata"]["uid"]:
             request.warnings.append(account_uid_warning(unchecked_uid, obj["metadata"]["uid"]))
             obj["metadata"]["uid"] = unchecked_uid

@@ -45,11 +45,13 @@ from kubeloop.devcluster.api.served_resources import (
 )
 from kubeloop.devcluster.api.slow_work import ComputeThread, Handling, Outdated, Suspended, start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
+from kubeloop.devcluster.audit.auditor import Auditor
+from kubeloop.devcluster.audit.log_file import Rotation, open_log
+from kubeloop.devcluster.audit.policy import AuditPolicy
 from kubeloop.devcluster.authentication.authenticator import Authenticator, take_websocket_token
 from kubeloop.devcluster.authentication.client_certificates import ClientCertificates
 from kubeloop.devcluster.authentication.impersonation import impersonated_user
-from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
-from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
+from kubeloop.devcluster.authentication.service_account_token_key import TokenKey, TokenSettings
 from kubeloop.devcluster.handlers.containers.streams import ContainerStreams
 from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
 from kubeloop.devcluster.handlers.reading.watch import WatchSettings
@@ -111,6 +113,14 @@ def _check_timeout(request: Request) -> None:
         raise errors.bad_request(f"invalid timeout specified in the request URL - {error}") from None
 
 
+class AuditLog(msgspec.Struct, frozen=True):
+    """An audit log. path: its file, "-" for stdout."""
+
+    policy: AuditPolicy
+    path: str
+    rotation: Rotation = Rotation()
+
+
 class ServingSettings(msgspec.Struct, frozen=True):
     """Settings of an API server, in the role of kube-apiserver's flags.
 
@@ -122,6 +132,7 @@ class ServingSettings(msgspec.Struct, frozen=True):
     disabled_plugins: admission plugins that do not run. service_account_key: file of the key that signs service account
     tokens, created on first use; None: in the data directory, else in memory. serves_metrics: serve the metrics API for
     simulated pods. resolved_addresses: addresses of Services and other hosts that the server calls, by host.
+    audit: the audit log, None for none. tokens: of service accounts.
     """
 
     compaction_seconds: float = 300.0
@@ -137,6 +148,8 @@ class ServingSettings(msgspec.Struct, frozen=True):
     disabled_plugins: frozenset[str] = WITHOUT_ACCOUNTS
     serves_metrics: bool = False
     resolved_addresses: dict[str, tuple[str, int]] = msgspec.field(default_factory=dict)
+    audit: AuditLog | None = None
+    tokens: TokenSettings = TokenSettings()
 
 
 class ApiServer:
@@ -174,7 +187,7 @@ class ApiServer:
         key_path = settings.service_account_key
         if key_path is None and data_directory is not None:
             key_path = data_directory.folder / SERVICE_ACCOUNT_KEY
-        self.token_key = TokenKey(key_path)
+        self.token_key = TokenKey(key_path, settings.tokens)
         self._authentication = Authenticator(
             self.store,
             clock,
@@ -188,6 +201,12 @@ class ApiServer:
         self._faults = None if faults is None else FaultSource(faults)
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
         self._handled_count = 0
+        log_settings = settings.audit
+        self._auditor = (
+            None
+            if log_settings is None
+            else Auditor(log_settings.policy, open_log(log_settings.path, log_settings.rotation, clock), clock)
+        )
         self._metrics = RequestMetrics()
         self._flow_control = FlowControl(self.store)
         self._rng = rng
@@ -255,6 +274,12 @@ class ApiServer:
         finally:
             self._rest.reader.cut_watches()
             await self._webhook_client.close()
+            self.close_audit_log()
+
+    def close_audit_log(self) -> None:
+        """Close the file of the audit log, which run() does at its end."""
+        if self._auditor is not None:
+            self._auditor.close()
 
     async def handle(self, request: Request) -> Response:
         """Handle a request of any kind. Raises AnswerLost only, as an injected fault."""
@@ -329,8 +354,14 @@ class ApiServer:
         ):
             response.body = msgspec.json.format(response.body, indent=2)
         response.headers += self._flow_control.headers(request)
-        response.headers.append(("Audit-Id", request.headers.get("audit-id") or self._next_audit_id()))
+        audit_id = self._audit_id(request) if request.audit is None else request.audit.audit_id
+        response.headers.append(("Audit-Id", audit_id))
+        if self._auditor is not None:
+            self._auditor.complete(request, response, audit_id)
         return response
+
+    def _audit_id(self, request: Request) -> str:
+        return request.headers.get("audit-id") or self._next_audit_id()
 
     def _next_audit_id(self) -> str:
         self._handled_count += 1
@@ -375,10 +406,17 @@ class ApiServer:
             and request.path.rstrip("/") in _OPEN_PATHS
             and "impersonate-user" not in headers
         ):
-            request.user = _ANONYMOUS
-            return
-        user = self._authentication.user(authorization, request.warnings, certificates)
+            user = _ANONYMOUS
+        else:
+            user = self._authentication.user(authorization, request.warnings, certificates)
+        if self._auditor is not None:
+            self._auditor.begin(request, user, self._audit_id(request))
+            if request.audit is not None:
+                request.audit.annotate("authorization.k8s.io/decision", "allow")
+                request.audit.annotate("authorization.k8s.io/reason", "")
         request.user = impersonated_user(user, headers)
+        if request.audit is not None and request.user is not user:
+            request.audit.impersonated_user = request.user
 
     def _non_resource(self, request: Request) -> Response:
         path = request.path.rstrip("/")
@@ -419,7 +457,7 @@ class ApiServer:
             "feature-gates": self.feature_gates.text(),
             "profiling": "false",
             "runtime-config": "",
-            "service-account-issuer": f"[{ISSUER}]",
+            "service-account-issuer": f"[{' '.join(self.token_key.settings.issuers)}]",
             "service-cluster-ip-range": str(self._service_range),
             "service-node-port-range": f"{NODE_PORT_RANGE[0]}-{NODE_PORT_RANGE[-1]}",
             "storage-media-type": "application/json",
@@ -522,6 +560,8 @@ def _failure(request: Request, error: Exception) -> Response:
         case QuantityError():
             # each quantity is valid, but their sum is not (1e99999 and 1m)
             return error_response(request, errors.bad_request(f"quantities out of range: {error}"))
+    if request.audit is not None:
+        request.audit.panic = repr(error)
     log.error("a request failed", exc_info=error, extra={"method": request.method, "path": request.path})
     return error_response(
         request, errors.internal("Internal error occurred: see the server's log", reason="InternalError")

@@ -13,18 +13,9 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import JSON_TYPE, KEY_SET_TYPE, Request, Response, json_response, text_response
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
-from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
 from kubeloop.devcluster.serializer.negotiation import matches_accept
-from kubeloop.kube.json_object import JSON
 
 _CONFIGURATION, _KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
-_OPENID_CONFIGURATION: JSON = {
-    "issuer": ISSUER,
-    "jwks_uri": f"{ISSUER}{_KEYS}",
-    "response_types_supported": ["id_token"],
-    "subject_types_supported": ["public"],
-    "id_token_signing_alg_values_supported": ["ES256"],
-}
 
 HEALTH = ("/healthz", "/livez", "/readyz")
 """Endpoints of the check "ping", the only one that can fail: a server whose event loop is blocked does not respond.
@@ -101,7 +92,8 @@ def openid(request: Request, keys: TokenKey) -> Response | None:
     content_type = JSON_TYPE if path == _CONFIGURATION else KEY_SET_TYPE
     if not matches_accept(request.headers.get("accept", ""), (content_type,)):
         raise errors.only_acceptable(content_type)
-    response = json_response(200, _OPENID_CONFIGURATION if path == _CONFIGURATION else {"keys": [keys.web_key()]})
+    document = keys.open_id_configuration() if path == _CONFIGURATION else {"keys": keys.web_keys()}
+    response = json_response(200, document)
     response.content_type, response.caching = content_type, "public, max-age=3600"
     return response
 

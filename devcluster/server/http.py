@@ -159,6 +159,7 @@ class _Connection(SharedBufferProtocol):
         self._parser: httptools.HttpRequestParser | None = None  # while connected, because it refers to this object
         self._transport: asyncio.Transport | None = None
         self._certificates: tuple[bytes, ...] = ()  # of the client
+        self._client_address = ""
         self.deadline = self._loop.time() + _IDLE_SECONDS
         self.task: asyncio.Task[None] | None = None  # completes a response or writes a stream
         self._unread: deque[bytes] = deque()  # bytes of an upgraded connection
@@ -187,6 +188,8 @@ class _Connection(SharedBufferProtocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's class does not derive from it
         if (connection := transport.get_extra_info("ssl_object")) is not None:
             self._certificates = _client_certificates(connection)
+        if peer := transport.get_extra_info("peername"):
+            self._client_address = peer[0]
         self._server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -302,6 +305,7 @@ class _Connection(SharedBufferProtocol):
         self._body = []
         request = Request.of(self._parser.get_method().decode(), self._url.decode("latin-1"), self._headers, body)
         request.certificates = self._certificates
+        request.client_address = self._client_address
         # the parser stops behind a request to upgrade the protocol
         keep_alive = self._parser.should_keep_alive() and not self._parser.should_upgrade()
         self._waiting.append((request, keep_alive))

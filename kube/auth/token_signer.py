@@ -17,8 +17,14 @@ import msgspec
 from kubeloop.kube.user_error import UserError
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ec import (
+        EllipticCurve,
+        EllipticCurvePrivateKey,
+        EllipticCurvePublicKey,
+    )
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+
+    PublicKey = RSAPublicKey | EllipticCurvePublicKey
 
 SignToken = Callable[[Mapping[str, Any]], str]
 """Return a signed token with these claims."""
@@ -35,17 +41,11 @@ class TokenSigner:
 
     @cached_property
     def algorithm(self) -> str:
-        curve = getattr(self.private_key, "curve", None)
-        return "RS256" if curve is None else _CURVE_ALGORITHMS[curve.name]
+        return signature_algorithm(self.private_key.public_key())
 
     @cached_property
     def key_id(self) -> str:
-        """SHA-256 of the public key, as in the header of each token."""
-        from cryptography.hazmat.primitives import serialization
-
-        der, public_format = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-        digest = hashlib.sha256(self.private_key.public_key().public_bytes(der, public_format)).digest()
-        return urlsafe_b64encode(digest).rstrip(b"=").decode()
+        return key_id(self.private_key.public_key())
 
     def sign(self, claims: Mapping[str, Any]) -> str:
         """Return a signed token with these claims."""
@@ -53,6 +53,25 @@ class TokenSigner:
 
         headers = {"typ": "", "kid": self.key_id}  # an empty type is omitted, as in Kubernetes
         return PyJWS().encode(_encode(claims), self.private_key, self.algorithm, headers)
+
+
+def signature_algorithm(key: PublicKey) -> str:
+    """Return the algorithm of signatures with a key."""
+    curve = getattr(key, "curve", None)
+    return "RS256" if curve is None else _CURVE_ALGORITHMS[curve.name]
+
+
+def can_sign(curve: EllipticCurve) -> bool:
+    """Return True if tokens can be signed with keys on this curve."""
+    return curve.name in _CURVE_ALGORITHMS
+
+
+def key_id(key: PublicKey) -> str:
+    """Return the SHA-256 of a public key, as in the header of each token."""
+    from cryptography.hazmat.primitives import serialization
+
+    der, public_format = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    return urlsafe_b64encode(hashlib.sha256(key.public_bytes(der, public_format)).digest()).rstrip(b"=").decode()
 
 
 def read_token_signer(path: Path) -> TokenSigner:
@@ -68,7 +87,7 @@ def read_token_signer(path: Path) -> TokenSigner:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         private_key = None
     is_supported = isinstance(private_key, rsa.RSAPrivateKey) or (
-        isinstance(private_key, ec.EllipticCurvePrivateKey) and private_key.curve.name in _CURVE_ALGORITHMS
+        isinstance(private_key, ec.EllipticCurvePrivateKey) and can_sign(private_key.curve)
     )
     if not is_supported:
         raise UserError(

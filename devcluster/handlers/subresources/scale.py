@@ -115,6 +115,7 @@ async def update_scale(context: RequestContext, writing: ObjectWriter, before: S
             raise errors.bad_request(_UNREGISTERED_SCALE) from error
         raise
     request.warnings += body.warnings
+    context.log_request_object(body.obj)
     check_names(info, body.obj)
     before = await _existing(info, before)
     if uid := body.obj["metadata"].get("uid"):
@@ -133,6 +134,8 @@ async def patch_scale(context: RequestContext, writing: ObjectWriter, before: St
     check_patch_type(info.served, form)
     context.dry_run = read_dry_run(request, "PatchOptions", patch_option_causes(request, form))
     mode = field_validation(request, "PatchOptions")
+    if request.audit is not None:
+        request.audit.log_patch(request.body)
     before = await _existing(info, before)
     old = _with_owners(info.served, before)
     body = _applied(context, old, mode) if form == APPLY else _patched(request, old, form, mode)

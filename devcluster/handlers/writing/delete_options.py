@@ -33,7 +33,12 @@ _OF_META = (
 
 def read_delete_options(request: Request) -> DeleteOptions:
     """Read the options from the body, else from the query. Raises StatusError 400, 415, 422."""
-    return delete_options(_body(request) if request.body else _query(request))
+    if not request.body:
+        return delete_options(_query(request))
+    options = _body(request)
+    if request.audit is not None:
+        request.audit.log_request_object(options)
+    return delete_options(options)
 
 
 def _body(request: Request) -> JSON:

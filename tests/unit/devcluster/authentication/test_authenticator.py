@@ -143,6 +143,7 @@ def test_validity_of_a_service_account_token(offset_seconds: int, uid: str, erro
     begin = int(NOW.timestamp())
     claims = {
         "aud": ["https://kubernetes.default.svc"],
+        "iss": "https://kubernetes.default.svc",
         "exp": begin + 600,
         "nbf": begin,
         "jti": "id",

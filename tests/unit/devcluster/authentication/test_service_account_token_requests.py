@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
+from kubeloop.devcluster.authentication.service_account_token_key import TokenKey, TokenSettings
 from kubeloop.devcluster.authentication.service_account_token_requests import create_token, default_token_duration
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.store import ObjectStore
@@ -194,7 +194,7 @@ def create(metadata: JSON, **spec: Any) -> JSON:
     store.create(PODS, {"metadata": {"name": "p", "namespace": "ns", "uid": "p"}, "spec": {}})
     obj: JSON = {"metadata": metadata, "spec": spec}
     default_token_duration(obj)
-    return create_token(store, "robot", "ns", obj, NOW, random.Random(1), TokenKey())
+    return create_token(store, "robot", "ns", obj, NOW, random.Random(1), TokenKey(), [])
 
 
 @pytest.mark.parametrize(
@@ -273,3 +273,39 @@ async def test_uid_of_another_account_is_an_error_or_a_warning(checked: bool):
         assert [warning.partition(mismatch)[1] for warning in api.warnings] == [mismatch]
         assert api("POST", f"{ACCOUNTS}/robot/token", {"metadata": {"uid": uid}})[0] == 201
         assert api.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "audiences", "seconds", "warns_after"),
+    [
+        pytest.param(TokenSettings(), ["https://kubernetes.default.svc"], 365 * 24 * 3600, 3607, id="extended"),
+        pytest.param(TokenSettings(extends_expiration=False), ["https://kubernetes.default.svc"], 3607, None, id="off"),
+        pytest.param(TokenSettings(), ["vault"], 3607, None, id="another audience"),
+    ],
+)
+def test_token_that_kubelet_requests_is_valid_for_a_year(
+    settings: TokenSettings, audiences: list[str], seconds: int, warns_after: int | None
+):
+    store = ObjectStore(seconds=lambda: 0.0)
+    store.create(SERVICE_ACCOUNTS, ROBOT)
+    pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "p"}, "spec": {"serviceAccountName": "robot"}}
+    store.create(PODS, pod)
+    reference = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
+    key = TokenKey(settings=settings)
+    obj = {"metadata": {}, "spec": {"audiences": audiences, "expirationSeconds": 3607, "boundObjectRef": reference}}
+    created = create_token(store, "robot", "ns", obj, NOW, random.Random(1), key, [])
+    claims = key.claims(created["status"]["token"])
+    assert claims is not None
+    assert claims["exp"] - claims["iat"] == seconds
+    assert claims["kubernetes.io"].get("warnafter") == (warns_after and claims["iat"] + warns_after)
+    assert created["status"]["expirationTimestamp"] == "2026-05-01T13:00:07Z"
+
+
+async def test_token_is_limited_to_the_longest_validity():
+    settings = ServingSettings(tokens=TokenSettings(max_seconds=700, issuers=("https://a.example", "b")))
+    api = InProcessApi(settings=settings)
+    api("POST", ACCOUNTS, {"metadata": {"name": "robot"}})
+    response = api.respond("POST", f"{ACCOUNTS}/robot/token", body=b'{"spec": {"expirationSeconds": 800}}')
+    assert dict(response.headers)["Warning"] == '299 - "requested expiration of 800 seconds shortened to 700 seconds"'
+    created = msgspec.json.decode(response.body)
+    assert (created["spec"]["expirationSeconds"], created["spec"]["audiences"]) == (700, ["https://a.example", "b"])
