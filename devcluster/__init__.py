@@ -13,6 +13,7 @@ is below them; what is below finds a strategy by the kind's name (api.strategy) 
     simulation       timers, events and Node objects
     admission        admission plugins and policies
     printers         Tables
+    audit            audit policies, events of requests
     registry         steps of a write that all kinds share
     authentication   users of requests
     openapi          OpenAPI and discovery

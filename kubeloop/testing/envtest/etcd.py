@@ -1,7 +1,7 @@
 """The executable `etcd` of `kubeloop envtest`: serves health checks, and tells etcd clients that it is not etcd.
 
-kube-apiserver of `kubeloop envtest` has its objects in its own memory, so nothing is stored here. Imports the standard
-library only, except for flags.
+kube-apiserver of `kubeloop envtest` has its objects in its own memory, so nothing is stored here. It has no asyncio,
+whose import would take as long as the rest of the start.
 """
 
 from __future__ import annotations

@@ -40,6 +40,11 @@ class Flags:
         self._table = table
         self._values = values
 
+    @property
+    def positional(self) -> list[str]:
+        """The arguments that are no flags."""
+        return self._values.get("", [])
+
     def is_set(self, name: str) -> bool:
         return name in self._values
 
