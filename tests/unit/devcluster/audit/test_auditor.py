@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubeloop.devcluster.audit.auditor import Auditor
 from kubeloop.devcluster.audit.policy import read_policy
 from kubeloop.devcluster.server.apiserver import AuditLog, ServingSettings
 from support.apiserver.api_requests import InProcessApi
@@ -29,6 +30,7 @@ class AuditedApi:
         self._log = folder / "audit.log"
         log = AuditLog(read_policy(policy), str(self._log))
         self.request = InProcessApi(token="secret", settings=ServingSettings(audit=log))
+        assert isinstance(self.request.server._auditor, Auditor)
         self._close = self.request.server.close_audit_log
 
     def __call__(self, method: str, path: str, body: Any = None, content_type: str = "", **headers: str) -> Any:

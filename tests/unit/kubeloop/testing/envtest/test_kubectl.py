@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kubeloop.testing.envtest.kubectl import main
+
 COMMAND = [sys.executable, "-m", "kubeloop.testing.envtest.kubectl"]
 
 
@@ -26,13 +28,8 @@ def test_kubectl_of_the_path_runs_with_the_arguments(tmp_path):
     assert run.stdout == "right get pods\n"
 
 
-def test_missing_kubectl_is_reported(tmp_path):
+def test_missing_kubectl_is_reported(tmp_path, monkeypatch, capsys):
     executable(tmp_path / "assets", "wrong")
-    run = subprocess.run(
-        [*COMMAND, f"{tmp_path}/assets"],
-        env={"PATH": f"{tmp_path}/assets"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (run.returncode, run.stderr.splitlines()[0]) == (127, "error: no kubectl on the PATH")
+    monkeypatch.setenv("PATH", f"{tmp_path}/assets")
+    assert main(f"{tmp_path}/assets", []) == 127
+    assert capsys.readouterr().err.splitlines()[0] == "error: no kubectl on the PATH"
