@@ -46,10 +46,15 @@ def required_permissions(request: JSONValue) -> list[Permission]:
 
 
 def _has_other_names(content: x509.CertificateSigningRequest) -> bool:
-    """Return True if a request names DNS names, addresses, e-mail addresses or URIs."""
+    """Return True if a request names DNS names, addresses, e-mail addresses or URIs.
+
+    Raises ValueError for extensions that cannot be read.
+    """
     try:
         names = content.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return False
+    except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:  # not ValueErrors
+        raise ValueError(str(error)) from None
     kinds = (x509.DNSName, x509.RFC822Name, x509.IPAddress, x509.UniformResourceIdentifier)
     return any(isinstance(name, kinds) for name in names)

@@ -31,16 +31,30 @@ def signing_request(
     names: Sequence[x509.GeneralName] = (),
     usages: Sequence[str] = USAGES,
     signer: str = "kubernetes.io/kube-apiserver-client-kubelet",
+    extensions: Sequence[x509.ExtensionType] = (),
 ) -> dict[str, Any]:
     """Return a CertificateSigningRequest, by default of a kubelet for its client certificate."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject(common_name, *organizations))
     if names:
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        extensions = (*extensions, x509.SubjectAlternativeName(names))
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=False)
     pem = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256()).public_bytes(
         serialization.Encoding.PEM
     )
     spec = {"request": base64.b64encode(pem).decode(), "signerName": signer, "usages": [*usages]}
     return {"metadata": {"name": "csr"}, "spec": spec}
+
+
+def with_duplicate_extension() -> dict[str, Any]:
+    """Return a request of a kubelet in which one extension occurs twice; the builder refuses to create it."""
+    numbers = x509.ObjectIdentifier("1.2.3.4"), x509.ObjectIdentifier("1.2.3.5")
+    request = signing_request(extensions=[x509.UnrecognizedExtension(number, b"") for number in numbers])
+    content = x509.load_pem_x509_csr(base64.b64decode(request["spec"]["request"]))
+    encoded = content.public_bytes(serialization.Encoding.DER).replace(b"\x06\x03\x2a\x03\x05", b"\x06\x03\x2a\x03\x04")
+    pem = x509.load_der_x509_csr(encoded).public_bytes(serialization.Encoding.PEM)
+    request["spec"]["request"] = base64.b64encode(pem).decode()
+    return request
 
 
 def certificate(ends_at: datetime) -> str:

@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 
 from kubeloop.controllers.certificates.kubelet_requests import required_permissions
-from support.objects.certificate_requests import KUBELET, USAGES, signing_request
+from support.objects.certificate_requests import KUBELET, USAGES, signing_request, with_duplicate_extension
 
 
 def permissions(username: str = "bootstrap", **changes: Any) -> list[str]:
@@ -45,3 +45,20 @@ def test_unreadable_request_is_an_error():
     request["spec"]["request"] = "bm8="
     with pytest.raises(ValueError, match="PEM"):
         required_permissions(request)
+
+
+def _with_alternative_names(encoded: bytes) -> dict[str, Any]:
+    return signing_request(extensions=[x509.UnrecognizedExtension(x509.ObjectIdentifier("2.5.29.17"), encoded)])
+
+
+@pytest.mark.parametrize(
+    ("request_object", "message"),
+    [
+        pytest.param(with_duplicate_extension(), "Duplicate 1.2.3.4", id="duplicate extension"),
+        pytest.param(_with_alternative_names(b"\x01\x02"), "parsing asn1", id="malformed names"),
+        pytest.param(_with_alternative_names(b"\x30\x02\xa3\x00"), "x400Address", id="unsupported kind of name"),
+    ],
+)
+def test_unreadable_extension_is_an_error(request_object: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        required_permissions(request_object)
