@@ -5,10 +5,9 @@ Source: v1.36 pkg/controller/volume/vacprotection/vac_protection_controller.go.
 
 from __future__ import annotations
 
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
-from kubeloop.kube.client.api_client import PatchType
+from kubeloop.controllers.runtime.protection_controller import ProtectionController
+from kubeloop.kube.objects.api_types import PartialObjectMetadata
 from kubeloop.kube.objects.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -20,21 +19,18 @@ FINALIZER = "kubernetes.io/vac-protection"
 _CLASS_INDEX = "volume attributes class"
 
 
-class VolumeAttributesClassProtectionController(EventDrivenController):
+class VolumeAttributesClassProtectionController(ProtectionController[PartialObjectMetadata]):
     """Reconciles VolumeAttributesClasses, by name; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        informers = context.informers
-        classes = informers.informer(VOLUME_ATTRIBUTES_CLASSES)
-        volumes, claims = informers.informer(PERSISTENT_VOLUMES), informers.informer(PERSISTENT_VOLUME_CLAIMS)
-        self._classes, self._volumes, self._claims = classes.store, volumes.store, claims.store
+        super().__init__(context, "vacprotection", VOLUME_ATTRIBUTES_CLASSES, FINALIZER)
+        volumes = context.informers.informer(PERSISTENT_VOLUMES)
+        claims = context.informers.informer(PERSISTENT_VOLUME_CLAIMS)
+        self._volumes, self._claims = volumes.store, claims.store
         self._volumes.add_index(_CLASS_INDEX, classes_of_volume)
         self._claims.add_index(_CLASS_INDEX, classes_of_claim)
-        self._queue = context.new_queue("vacprotection")
-        self._controller = Controller("vacprotection", self.reconcile, self._queue, context.workers, context)
         self._registrations = (
-            classes.on_latest(lambda added: self._queue.add(added["metadata"]["name"])),
+            *self._registrations,
             volumes.on_events(
                 updated=lambda old, new: self._on_release(classes_of_volume(old), classes_of_volume(new)),
                 deleted=lambda volume: self._on_release(classes_of_volume(volume)),
@@ -51,22 +47,8 @@ class VolumeAttributesClassProtectionController(EventDrivenController):
             if name not in after:
                 self._queue.add(name)
 
-    async def reconcile(self, name: str) -> float | None:
-        """Add or remove the finalizer of a class. An exception means: retry with backoff."""
-        current = self._classes.get(name)
-        if current is None:
-            return None
-        metadata = current["metadata"]
-        finalizers = metadata.get("finalizers") or []
-        desired = finalizers
-        if not metadata.get("deletionTimestamp"):
-            desired = finalizers if FINALIZER in finalizers else [*finalizers, FINALIZER]
-        elif not (self._volumes.by_index(_CLASS_INDEX, name) or self._claims.by_index(_CLASS_INDEX, name)):
-            desired = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
-        if desired != finalizers:
-            body = versioned_merge_patch(metadata["resourceVersion"], metadata={"finalizers": desired})
-            await self._client.patch(VOLUME_ATTRIBUTES_CLASSES, name, body, PatchType.MERGE)
-        return None
+    async def is_used(self, obj: PartialObjectMetadata) -> bool:
+        return bool(self._volumes.by_index(_CLASS_INDEX, obj.key) or self._claims.by_index(_CLASS_INDEX, obj.key))
 
 
 def classes_of_volume(volume: PersistentVolume) -> tuple[str, ...]:

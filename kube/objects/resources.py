@@ -173,7 +173,13 @@ IP_ADDRESSES = json_resource("networking.k8s.io/v1", "IPAddress", namespaced=Fal
 CERTIFICATE_SIGNING_REQUESTS = json_resource(
     "certificates.k8s.io/v1", "CertificateSigningRequest", namespaced=False, short="csr", subresources="approval status"
 )
-VOLUME_ATTRIBUTES_CLASSES = json_resource("storage.k8s.io/v1", "VolumeAttributesClass", namespaced=False, short="vac")
+VOLUME_ATTRIBUTES_CLASSES = new_resource(
+    api_types.PartialObjectMetadata,
+    "storage.k8s.io/v1",
+    kind="VolumeAttributesClass",
+    namespaced=False,
+    short="vac",
+)
 STORAGE_VERSION_MIGRATIONS = json_resource(
     "storagemigration.k8s.io/v1beta1",
     "StorageVersionMigration",

@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 
 from kubeloop.controllers.podgroupprotection.pod_group_protection_controller import (
-    FINALIZER,
     PodGroupProtectionController,
     active_group_keys,
-    is_deletion_candidate,
 )
 from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.kube.objects.resources import POD_GROUPS, PODS
-from kubeloop.kube.objects.workload_types import PodGroup
 
 pytestmark = pytest.mark.virtual_time
 MERGE_PATCH = "application/merge-patch+json"
@@ -35,18 +32,6 @@ MERGE_PATCH = "application/merge-patch+json"
 def test_index_has_active_pods_with_a_group(spec: dict[str, Any], phase: str, keys: list[str]):
     pod = convert(Pod, {"metadata": {"name": "p", "namespace": "ns"}, "spec": spec, "status": {"phase": phase}})
     assert list(active_group_keys(pod)) == keys
-
-
-@pytest.mark.parametrize(
-    ("metadata", "expected"),
-    [
-        ({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [FINALIZER]}, True),
-        ({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/f"]}, False),
-        ({"finalizers": [FINALIZER]}, False),
-    ],
-)
-def test_only_groups_in_deletion_with_the_finalizer_are_candidates(metadata: dict[str, Any], expected: bool):
-    assert is_deletion_candidate(convert(PodGroup, {"metadata": metadata})) is expected
 
 
 def create_group_with_pods(server, *pods: str) -> None:
