@@ -8,13 +8,9 @@ from __future__ import annotations
 import logging
 
 from kubeloop.controllers.certificates.kubelet_requests import Permission, required_permissions
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError
+from kubeloop.controllers.runtime.controller import EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.queue.rate_limiter import (
-    BucketRateLimiter,
-    ItemExponentialFailureRateLimiter,
-    MaxOfRateLimiter,
-)
+from kubeloop.controllers.runtime.queue.rate_limiter import controller_rate_limiter
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.resources import CERTIFICATE_SIGNING_REQUESTS, json_resource
 
@@ -28,13 +24,10 @@ class CertificateSigningRequestApprover(EventDrivenController):
     """Reconciles CertificateSigningRequests, by name; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
+        super().__init__(context, "csrapproving", "certificate", controller_rate_limiter(base=0.2))
         requests = context.informers.informer(CERTIFICATE_SIGNING_REQUESTS)
         self._requests = requests.store
-        limiter = MaxOfRateLimiter(ItemExponentialFailureRateLimiter(base=0.2), BucketRateLimiter())
-        queue = context.new_queue("certificate", limiter)
-        self._controller = Controller("csrapproving", self.reconcile, queue, context.workers, context)
-        self._registrations = (requests.on_latest(lambda request: queue.add(request["metadata"]["name"])),)
+        self._registrations = (requests.on_latest(lambda request: self.queue.add(request["metadata"]["name"])),)
 
     async def reconcile(self, name: str) -> float | None:
         """Approve a request of a kubelet. An exception means: retry with backoff."""

@@ -6,7 +6,7 @@ Source: v1.36 pkg/controller/clusterroleaggregation/clusterroleaggregation_contr
 from __future__ import annotations
 
 from kubeloop.controllers.clusterroleaggregation.aggregated_rules import aggregated_rules, plain_rules
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
+from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.objects.api_types import JSONValue
@@ -19,18 +19,16 @@ class ClusterRoleAggregationController(EventDrivenController):
     """Reconciles aggregated ClusterRoles, by name; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
+        super().__init__(context, "clusterroleaggregation", "ClusterRoleAggregator")
         roles = context.informers.informer(CLUSTER_ROLES)
         self._roles = roles.store
         self._roles.add_index("aggregated", _is_aggregated)
-        self._queue = context.new_queue("ClusterRoleAggregator")
-        self._controller = Controller("clusterroleaggregation", self.reconcile, self._queue, context.workers, context)
         self._registrations = (roles.on_latest(self._on_role, deleted=self._on_role),)
 
     def _on_role(self, _changed: object) -> None:
         """Enqueue all aggregated ClusterRoles: each may select the one that has changed, or did so before."""
         for role in self._roles.by_index("aggregated", "yes"):
-            self._queue.add(role["metadata"]["name"])
+            self.queue.add(role["metadata"]["name"])
 
     async def reconcile(self, name: str) -> float | None:
         """Apply the rules of an aggregated ClusterRole. An exception means: retry with backoff."""

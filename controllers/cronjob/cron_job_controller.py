@@ -8,7 +8,7 @@ from __future__ import annotations
 from kubeloop.controllers.cronjob.cron_job_sync import CronJobSync, creation_skew
 from kubeloop.controllers.cronjob.schedule_times import cron_job_schedule, seconds_to_next_schedule
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError
+from kubeloop.controllers.runtime.controller import EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.owner_references import cached_controller
 from kubeloop.controllers.runtime.writes.object_patch import patch_status
@@ -27,22 +27,18 @@ class CronJobController(EventDrivenController):
     """Reconciles CronJobs; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context, "cronjob", "cronjob")
         creation_skew(context)  # exposed before the first Job
         self._context = context
-        self._client = context.client
-        self._clock = context.clock
-        self._events = context.events
         cron_jobs, jobs = context.informers.informer(CRON_JOBS), context.informers.informer(JOBS)
         self._cron_jobs, self._jobs = cron_jobs.store, jobs.store
         self._jobs.add_index(_CONTROLLER_NAME_INDEX, _controller_name)
-        self._queue = context.new_queue("cronjob")
-        self._reconciles = CachedReconcile[CronJob]("cronjob", self._cron_jobs, self._queue, context.traces)
-        self._controller = Controller("cronjob", self.reconcile, self._queue, context.workers, context)
+        self._reconciles = CachedReconcile[CronJob]("cronjob", self._cron_jobs, self.queue, context.traces)
         self._registrations = (
             cron_jobs.on_events(
-                added=lambda cron_job: self._queue.add(cron_job.key, "CronJob added"),
+                added=lambda cron_job: self.queue.add(cron_job.key, "CronJob added"),
                 updated=self._on_cron_job_update,
-                deleted=lambda cron_job: self._queue.add(cron_job.key, "CronJob deleted"),
+                deleted=lambda cron_job: self.queue.add(cron_job.key, "CronJob deleted"),
             ),
             jobs.on_events(
                 added=lambda job: self._enqueue_owner(job, "Job added"),
@@ -54,7 +50,7 @@ class CronJobController(EventDrivenController):
     def _on_cron_job_update(self, old: CronJob, new: CronJob) -> None:
         """Enqueue a changed CronJob: at its next time if its schedule has changed, else at once."""
         if (old.spec.schedule, old.spec.time_zone) == (new.spec.schedule, new.spec.time_zone):
-            self._queue.add(new.key, "CronJob changed")
+            self.queue.add(new.key, "CronJob changed")
             return
         try:
             schedule = cron_job_schedule(new)
@@ -64,7 +60,7 @@ class CronJobController(EventDrivenController):
             return
         seconds = seconds_to_next_schedule(new, schedule, self._clock.now())
         if seconds is not None:
-            self._queue.add_after(new.key, seconds)
+            self.queue.add_after(new.key, seconds)
 
     def _on_job_update(self, old: Job, new: Job) -> None:
         if controller_of(old.metadata) != controller_of(new.metadata):
@@ -74,7 +70,7 @@ class CronJobController(EventDrivenController):
     def _enqueue_owner(self, job: Job, reason: str) -> None:
         cron_job = cached_controller(self._cron_jobs, CRON_JOBS.kind, job)
         if cron_job is not None:
-            self._queue.add(cron_job.key, reason)
+            self.queue.add(cron_job.key, reason)
 
     async def reconcile(self, key: str) -> float | None:
         """Bring the Jobs and the status of CronJob `key` up to date.

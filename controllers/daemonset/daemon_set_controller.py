@@ -30,7 +30,7 @@ from kubeloop.controllers.daemonset.node_states import NodeState, NodeStates, No
 from kubeloop.controllers.daemonset.pod_plan import plan_pods
 from kubeloop.controllers.daemonset.rolling_update import allows_surge, plan_rolling_update, rolling_update_limits
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile, valid_selector
-from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, EventDrivenController
+from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.adoption import Claim, claim_cached
 from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
@@ -87,9 +87,7 @@ class DaemonSetController(EventDrivenController):
     """Reconciles DaemonSets: creates, replaces and deletes the pod of each node."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._clock = context.clock
-        self._events = context.events
+        super().__init__(context, NAME, creates_pods=True)
         self._pod_control = PodControl(context)
         self._history = DaemonSetHistory(context)
         self._comparison_operators = context.feature_gates.enabled("TaintTolerationComparisonOperators")
@@ -105,7 +103,6 @@ class DaemonSetController(EventDrivenController):
         self.consistency = ConsistencyStore.of(
             daemon_sets, pods, enabled=context.feature_gates.enabled("StaleControllerConsistencyDaemonSet")
         )
-        self.queue = context.new_queue(NAME)
         self._owners = OwnerQueue[DaemonSet](
             self._daemon_sets,
             DAEMON_SETS.kind,
@@ -121,7 +118,6 @@ class DaemonSetController(EventDrivenController):
             self.expectations.forget,
             consistency=self.consistency,
         )
-        self._controller = Controller(NAME, self.reconcile, self.queue, context.workers, context, creates_pods=True)
         self._registrations = (
             daemon_sets.add_handler(self._owners, resync_seconds=RESYNC_SECONDS),
             revisions.on_events(

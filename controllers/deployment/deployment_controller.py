@@ -17,7 +17,6 @@ from kubeloop.controllers.deployment.sync import DeploymentSync
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
 from kubeloop.controllers.runtime.controller import (
     RESYNC_SECONDS,
-    Controller,
     EventDrivenController,
     ReconcileError,
     StaleCache,
@@ -56,9 +55,10 @@ class DeploymentController(EventDrivenController):
     """Reconciles Deployments: creates, scales and deletes their ReplicaSets."""
 
     def __init__(self, context: ControllerContext) -> None:
+        super().__init__(
+            context, "deployment", "deployment", max_requeues=MAX_REQUEUES, is_terminal=is_namespace_terminating
+        )
         self._context = context
-        self._client = context.client
-        self._events = context.events
         deployments = context.informers.informer(DEPLOYMENTS)
         replica_sets = context.informers.informer(REPLICA_SETS)
         pods = context.informers.informer(PODS)
@@ -66,7 +66,6 @@ class DeploymentController(EventDrivenController):
         self._replica_sets.add_index(CONTROLLER_INDEX, index_by_controller)
         self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
         self._consistency = ConsistencyStore.of(deployments, replica_sets)
-        self.queue = context.new_queue("deployment")
         self._owners = OwnerQueue[Deployment](
             self._deployments,
             DEPLOYMENTS.kind,
@@ -82,15 +81,6 @@ class DeploymentController(EventDrivenController):
             context.traces,
             self._status_delay.forget,
             consistency=self._consistency,
-        )
-        self._controller = Controller(
-            "deployment",
-            self.reconcile,
-            self.queue,
-            context.workers,
-            context,
-            max_requeues=MAX_REQUEUES,
-            is_terminal=is_namespace_terminating,
         )
         self._registrations = (
             deployments.add_handler(self._owners, resync_seconds=RESYNC_SECONDS),

@@ -34,7 +34,7 @@ from kubeloop.controllers.devicetainteviction.rule_status import (
     seconds_until_update,
 )
 from kubeloop.controllers.devicetainteviction.tainted_devices import DeviceKey, TaintedDevices
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
+from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.disruption_target import (
     disruption_target,
@@ -67,9 +67,7 @@ class DeviceTaintEvictionController(EventDrivenController):
     """Evicts Pods, and writes the status of DeviceTaintRules; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._clock = context.clock
-        self._events = context.events
+        super().__init__(context, "devicetainteviction", _NAME)
         self._deletions = context.metrics.counter(
             "device_taint_eviction_controller_pod_deletions_total",
             "Total number of Pods deleted by DeviceTaintEvictionController since its start.",
@@ -93,8 +91,6 @@ class DeviceTaintEvictionController(EventDrivenController):
         self._evicted: dict[str, Eviction] = {}  # by UID, of the Pods evicted last
         self._evicted_pods: Counter[RuleReference] = Counter()
         self._rules: Store[DeviceTaintRule] | None = None
-        self._queue = context.new_queue(_NAME)
-        self._controller = Controller("devicetainteviction", self.reconcile, self._queue, context.workers, context)
         self._registrations: list[HandlerRegistration[Any]] = [
             claims.on_changes(self.on_claim),
             pods.on_events(added=self.on_pod, updated=self.on_pod_update, deleted=self.on_pod_delete),
@@ -119,10 +115,10 @@ class DeviceTaintEvictionController(EventDrivenController):
         if old is not None and new is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec:
             if new.status != old.status and new.spec.taint.effect == NO_EXECUTE:
                 # Perhaps written by the former leader, with its counts. v1.36 waits for the next change of a Pod.
-                self._queue.add(f"rule:{new.metadata.name}")
+                self.queue.add(f"rule:{new.metadata.name}")
             return
         if new is not None:
-            self._queue.add(f"rule:{new.metadata.name}")
+            self.queue.add(f"rule:{new.metadata.name}")
         if old is not None:
             self._evicting_rules.pop(old.metadata.name, None)
             if new is None or new.metadata.uid != old.metadata.uid:
@@ -199,7 +195,7 @@ class DeviceTaintEvictionController(EventDrivenController):
                 self._events.event(pod, "Normal", "DeviceTaintManagerEviction", "Cancelling deletion")
             return
         self._planned[uid] = eviction
-        self._queue.add_after(f"pod:{pod.key}/{uid}", self._seconds_until(eviction))
+        self.queue.add_after(f"pod:{pod.key}/{uid}", self._seconds_until(eviction))
         self._update_status_of(pod)
 
     def _update_status_of(self, pod: Pod) -> None:
@@ -209,7 +205,7 @@ class DeviceTaintEvictionController(EventDrivenController):
         """
         eviction = self._planned.get(pod.metadata.uid) or self._evicted.get(pod.metadata.uid)
         for rule in eviction.rules if eviction is not None else ():
-            self._queue.add_after(f"rule:{rule.name}", STATUS_PERIOD_SECONDS)
+            self.queue.add_after(f"rule:{rule.name}", STATUS_PERIOD_SECONDS)
 
     def _seconds_until(self, eviction: Eviction) -> float:
         return seconds_between(self._clock.now(), eviction.when)
@@ -265,7 +261,7 @@ class DeviceTaintEvictionController(EventDrivenController):
             current = self._rules.get(rule.name) if self._rules is not None else None
             if current is not None and current.metadata.uid == rule.uid:
                 self._evicted_pods[rule] += 1
-            self._queue.add_after(f"rule:{rule.name}", STATUS_PERIOD_SECONDS)
+            self.queue.add_after(f"rule:{rule.name}", STATUS_PERIOD_SECONDS)
 
     async def _reconcile_rule(self, name: str) -> float | None:
         """Write the condition of a rule if it has changed, or return the seconds until the next time to do so."""

@@ -23,7 +23,7 @@ from kubeloop.controllers.disruption.budget_status import (
     status_json,
 )
 from kubeloop.controllers.disruption.pod_scale import PodScale
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.disruption_target import DISRUPTION_TARGET, patch_pod_status
 from kubeloop.controllers.runtime.writes.object_patch import patch_status
@@ -37,22 +37,18 @@ from kubeloop.kube.values.times import seconds_between, time_plus
 log = logging.getLogger(__name__)
 
 
-class DisruptionController:
+class DisruptionController(EventDrivenController):
     """Reconciles PodDisruptionBudgets, and pods with a stale condition; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._clock = context.clock
-        self._events = context.events
+        super().__init__(context, "disruption", workers=1)
         self._scale = PodScale(context)
         budgets = context.informers.informer(POD_DISRUPTION_BUDGETS)
         pods = context.informers.informer(PODS)
         self._budgets, self._pods = budgets.store, pods.store
         self._pods.add_index("namespace")
         self._selectors: dict[str, dict[str, Selector]] = {}  # namespace -> name of a budget -> its selector
-        self._queue = context.new_queue("disruption")
         self._stale_queue = context.new_queue("stale_pod_disruption")
-        self._controller = Controller("disruption", self.reconcile, self._queue, 1, context)
         self._stale_controller = Controller("disruption", self.reset_condition, self._stale_queue, 1, context)
         self._registrations = (
             budgets.on_latest(self.on_budget, deleted=self.on_budget_delete),
@@ -71,7 +67,7 @@ class DisruptionController:
     def on_budget(self, budget: PodDisruptionBudget) -> None:
         selectors = self._selectors.setdefault(budget.metadata.namespace, {})
         selectors[budget.metadata.name] = selector_from(budget.spec.selector)
-        self._queue.add(budget.key)
+        self.queue.add(budget.key)
 
     def on_budget_delete(self, budget: PodDisruptionBudget) -> None:
         selectors = self._selectors.get(budget.metadata.namespace, {})
@@ -106,7 +102,7 @@ class DisruptionController:
             return []
         names = [name for name, selector in selectors.items() if selector.matches(pod.metadata.labels)]
         for name in names:
-            self._queue.add(f"{namespace}/{name}")
+            self.queue.add(f"{namespace}/{name}")
         return names
 
     # --- reconcile -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from kubeloop.controllers.endpoint.endpoint_subsets import (
     endpoint_subsets,
     truncated,
 )
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
+from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.services.service_events import add_service_handlers
 from kubeloop.controllers.runtime.services.service_pods import (
@@ -43,8 +43,7 @@ class EndpointsController(EventDrivenController):
     """Reconciles the Endpoints of Services; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._events = context.events
+        super().__init__(context, "endpoint", "endpoint", max_requeues=_MAX_REQUEUES)
         self._traces = context.traces
         endpoints = context.informers.informer(ENDPOINTS)
         self._services = context.informers.informer(SERVICES).store
@@ -52,16 +51,12 @@ class EndpointsController(EventDrivenController):
         self._endpoints = endpoints.store
         self._trigger_times = TriggerTimeTracker()
         self._consistency = ConsistencyStore({ENDPOINTS.group_resource: lambda: endpoints.last_resource_version})
-        self._queue = context.new_queue("endpoint")
-        self._controller = Controller(
-            "endpoint", self.reconcile, self._queue, context.workers, context, max_requeues=_MAX_REQUEUES
-        )
         self._registrations = (
-            *add_service_handlers(context.informers, self._queue, context.options["endpoint_updates_batch_period"]),
+            *add_service_handlers(context.informers, self.queue, context.options["endpoint_updates_batch_period"]),
             endpoints.add_handler(
                 ResourceEventHandlerFuncs(
                     on_add=self._on_endpoints,
-                    on_delete=lambda deleted, _unknown: self._queue.add(_key(deleted), "Endpoints deleted"),
+                    on_delete=lambda deleted, _unknown: self.queue.add(_key(deleted), "Endpoints deleted"),
                 )
             ),
         )
@@ -69,7 +64,7 @@ class EndpointsController(EventDrivenController):
     def _on_endpoints(self, endpoints: JSONValue, is_initial: bool) -> None:
         """Check the Endpoints of the first list: their Service may have been deleted before the start."""
         if is_initial and LEADER not in (endpoints["metadata"].get("annotations") or {}):
-            self._queue.add(_key(endpoints), "leftover Endpoints")
+            self.queue.add(_key(endpoints), "leftover Endpoints")
 
     async def reconcile(self, key: str) -> float | None:
         """Bring the Endpoints of Service `key` up to date. An exception means: retry with backoff."""
@@ -78,12 +73,12 @@ class EndpointsController(EventDrivenController):
             await self._delete(key)
             self._trigger_times.forget(key)
             self._consistency.forget(key)
-            self._queue.pop_reasons(key)
+            self.queue.pop_reasons(key)
             return None
         if not has_selected_endpoints(service):
             return None
         self._consistency.ensure_ready(key)
-        with self._traces.reconcile("endpoint", key, self._queue.pop_reasons(key)) as reconcile:
+        with self._traces.reconcile("endpoint", key, self.queue.pop_reasons(key)) as reconcile:
             await self._sync(service, self._endpoints.get(key), reconcile)
         return None
 

@@ -21,13 +21,9 @@ from kubeloop.controllers.endpointslice.slice_changes import (
     slice_changes,
 )
 from kubeloop.controllers.endpointslice.topology_cache import TopologyCache, cpu_ratios, wants_topology_hints
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError, StaleCache
+from kubeloop.controllers.runtime.controller import EventDrivenController, ReconcileError, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.queue.rate_limiter import (
-    BucketRateLimiter,
-    ItemExponentialFailureRateLimiter,
-    MaxOfRateLimiter,
-)
+from kubeloop.controllers.runtime.queue.rate_limiter import controller_rate_limiter
 from kubeloop.controllers.runtime.services.managed_slices import ManagedSlices
 from kubeloop.controllers.runtime.services.service_events import add_service_handlers
 from kubeloop.controllers.runtime.services.service_pods import (
@@ -51,8 +47,9 @@ class EndpointSliceController(EventDrivenController):
     """Reconciles the EndpointSlices of Services; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._events = context.events
+        super().__init__(
+            context, "endpointslice", "endpoint_slice", controller_rate_limiter(base=1.0), max_requeues=_MAX_REQUEUES
+        )
         self._traces = context.traces
         self._max_endpoints: int = context.options["max_endpoints_per_slice"]
         self._batch_seconds: float = context.options["endpointslice_updates_batch_period"]
@@ -65,20 +62,15 @@ class EndpointSliceController(EventDrivenController):
         self._trigger_times = TriggerTimeTracker()
         self._topology = TopologyCache()
         self._nodes_version = -1  # of the nodes in the topology cache
-        limiter = MaxOfRateLimiter(ItemExponentialFailureRateLimiter(base=1.0), BucketRateLimiter())
-        self._queue = context.new_queue("endpoint_slice", limiter)
-        self._controller = Controller(
-            "endpointslice", self.reconcile, self._queue, context.workers, context, max_requeues=_MAX_REQUEUES
-        )
         slice_seconds = max(_SLICE_CHANGE_SECONDS, self._batch_seconds)
         self._slices = ManagedSlices(
             context,
             CONTROLLER,
-            lambda key: self._queue.add_after(key, slice_seconds),
+            lambda key: self.queue.add_after(key, slice_seconds),
             self._metrics.slice_changed,
         )
         self._registrations = (
-            *add_service_handlers(context.informers, self._queue, self._batch_seconds),
+            *add_service_handlers(context.informers, self.queue, self._batch_seconds),
             nodes.on_events(
                 added=lambda _node: self._on_nodes(),
                 updated=self._on_node_update,
@@ -95,7 +87,7 @@ class EndpointSliceController(EventDrivenController):
 
     def _on_nodes(self) -> None:
         for key in self._topology.services():
-            self._queue.add(key, "nodes changed")
+            self.queue.add(key, "nodes changed")
 
     # --- reconcile ----------------------------------------------------------------------------------
 
@@ -117,7 +109,7 @@ class EndpointSliceController(EventDrivenController):
             for address_type in _ADDRESS_TYPES:
                 self._topology.forget(key, address_type)
             self._metrics.forget(key, _ADDRESS_TYPES)
-            self._queue.pop_reasons(key)
+            self.queue.pop_reasons(key)
             return
         if not has_selected_endpoints(service):
             return
@@ -125,7 +117,7 @@ class EndpointSliceController(EventDrivenController):
         slices = [it for it in self._slices.of_service(key) if not it["metadata"].get("deletionTimestamp")]
         if self._slices.tracker.is_stale(key, slices):
             raise StaleCache("EndpointSlice informer cache is out of date", ENDPOINT_SLICES.group_resource)
-        with self._traces.reconcile("endpointslice", key, self._queue.pop_reasons(key)) as reconcile:
+        with self._traces.reconcile("endpointslice", key, self.queue.pop_reasons(key)) as reconcile:
             try:
                 await self._sync(service, pods, slices, reconcile)
             except Exception as error:

@@ -14,13 +14,9 @@ from kubeloop.controllers.endpointslicemirroring.mirrored_slices import (
     is_mirrored,
     mirror_changes,
 )
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, StaleCache
+from kubeloop.controllers.runtime.controller import EventDrivenController, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.queue.rate_limiter import (
-    BucketRateLimiter,
-    ItemExponentialFailureRateLimiter,
-    MaxOfRateLimiter,
-)
+from kubeloop.controllers.runtime.queue.rate_limiter import controller_rate_limiter
 from kubeloop.controllers.runtime.services.managed_slices import ManagedSlices
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import JSONValue, ObjectReference, Service
@@ -35,8 +31,13 @@ class EndpointSliceMirroringController(EventDrivenController):
     """Reconciles the slices of Endpoints whose Service has no selector; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._events = context.events
+        super().__init__(
+            context,
+            "endpointslicemirroring",
+            "endpoint_slice_mirroring",
+            controller_rate_limiter(base=1.0, cap=_MAX_BACKOFF_SECONDS),
+            max_requeues=_MAX_REQUEUES,
+        )
         self._traces = context.traces
         self._seconds = context.seconds
         self._max_endpoints: int = context.options["mirroring_max_endpoints_per_subset"]
@@ -44,15 +45,8 @@ class EndpointSliceMirroringController(EventDrivenController):
         endpoints, services = context.informers.informer(ENDPOINTS), context.informers.informer(SERVICES)
         self._endpoints, self._services = endpoints.store, services.store
         self._metrics = MirroringMetrics(context.metrics, self._max_endpoints)
-        limiter = MaxOfRateLimiter(
-            ItemExponentialFailureRateLimiter(base=1.0, cap=_MAX_BACKOFF_SECONDS), BucketRateLimiter()
-        )
-        self._queue = context.new_queue("endpoint_slice_mirroring", limiter)
-        self._controller = Controller(
-            "endpointslicemirroring", self.reconcile, self._queue, context.workers, context, max_requeues=_MAX_REQUEUES
-        )
         self._slices = ManagedSlices(
-            context, CONTROLLER, lambda key: self._queue.add_after(key, batch_seconds), self._metrics.slice_changed
+            context, CONTROLLER, lambda key: self.queue.add_after(key, batch_seconds), self._metrics.slice_changed
         )
         self._registrations = (
             services.on_events(
@@ -72,19 +66,19 @@ class EndpointSliceMirroringController(EventDrivenController):
 
     def _on_service(self, service: Service, reason: str) -> None:
         if not service.spec.selector:
-            self._queue.add(service.key, reason)
+            self.queue.add(service.key, reason)
 
     def _on_service_update(self, old: Service, new: Service) -> None:
         if bool(old.spec.selector) != bool(new.spec.selector):
-            self._queue.add(new.key, "selector changed")
+            self.queue.add(new.key, "selector changed")
 
     def _on_endpoints(self, endpoints: JSONValue, reason: str) -> None:
         if is_mirrored(endpoints):
-            self._queue.add(_key(endpoints), reason)
+            self.queue.add(_key(endpoints), reason)
 
     def _on_endpoints_update(self, old: JSONValue, new: JSONValue) -> None:
         if is_mirrored(old) or is_mirrored(new):
-            self._queue.add(_key(new), "Endpoints changed")
+            self.queue.add(_key(new), "Endpoints changed")
 
     # --- reconcile ----------------------------------------------------------------------------------
 
@@ -92,7 +86,7 @@ class EndpointSliceMirroringController(EventDrivenController):
         """Bring the slices of the Endpoints `key` up to date. An exception means: retry with backoff."""
         started_at = self._seconds()
         try:
-            with self._traces.reconcile("endpointslicemirroring", key, self._queue.pop_reasons(key)) as reconcile:
+            with self._traces.reconcile("endpointslicemirroring", key, self.queue.pop_reasons(key)) as reconcile:
                 await self._reconcile(key, reconcile)
         finally:
             self._metrics.synced(max(0.0, self._seconds() - started_at))

@@ -5,7 +5,7 @@ The garbage collector deletes them with the Pod. Source: v1.36 pkg/controller/vo
 
 from __future__ import annotations
 
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError
+from kubeloop.controllers.runtime.controller import EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.volume_claims import CLAIM_INDEX, by_claim, claims_of_pod
 from kubeloop.kube.errors import ApiError, ServerUnreachable
@@ -22,13 +22,10 @@ class EphemeralVolumeController(EventDrivenController):
     """Reconciles Pods; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._events = context.events
+        super().__init__(context, "ephemeralvolume", "ephemeral_volume")
         pods, claims = context.informers.informer(PODS), context.informers.informer(PERSISTENT_VOLUME_CLAIMS)
         self._pods, self._claims = pods.store, claims.store
         self._pods.add_index(CLAIM_INDEX, by_claim)
-        self._queue = context.new_queue("ephemeral_volume")
-        self._controller = Controller("ephemeralvolume", self.reconcile, self._queue, context.workers, context)
         self._registrations = (
             pods.on_events(added=self.on_pod),
             claims.on_events(deleted=self.on_claim_delete),
@@ -36,7 +33,7 @@ class EphemeralVolumeController(EventDrivenController):
 
     def on_pod(self, pod: Pod) -> None:
         if any(volume.ephemeral is not None for volume in pod.spec.volumes):
-            self._queue.add(pod.key)
+            self.queue.add(pod.key)
 
     def on_claim_delete(self, claim: Object) -> None:
         for pod in self._pods.by_index(CLAIM_INDEX, claim.key):

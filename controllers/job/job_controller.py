@@ -14,7 +14,7 @@ from kubeloop.controllers.job.job_sync import BATCH_SECONDS, JobSync
 from kubeloop.controllers.job.metrics import JobMetrics
 from kubeloop.controllers.job.orphan_pods import OrphanPods
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
-from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError
+from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
 from kubeloop.controllers.runtime.owners.owner_references import (
@@ -40,12 +40,12 @@ def _limiter() -> ItemExponentialFailureRateLimiter:
     return ItemExponentialFailureRateLimiter(base=1.0, cap=60.0)
 
 
-class JobController:
+class JobController(EventDrivenController):
     """Reconciles Jobs; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context, "job", limiter=_limiter(), creates_pods=True)
         self._context = context
-        self._events = context.events
         self._pod_control = PodControl(context)
         self._metrics = JobMetrics(context.metrics)
         jobs, pods = context.informers.informer(JOBS), context.informers.informer(PODS)
@@ -55,7 +55,6 @@ class JobController:
             context.clock,
             ConsistencyStore.of(jobs, pods, enabled=context.feature_gates.enabled("StaleControllerConsistencyJob")),
         )
-        self.queue = context.new_queue("job", _limiter())
         self._owners = OwnerQueue[Job](
             self._jobs, JOBS.kind, self.queue, lambda job: job.spec.selector, batch_seconds=BATCH_SECONDS
         )
@@ -67,7 +66,6 @@ class JobController:
             self._records.forget,
             consistency=self._records.consistency,
         )
-        self._controller = Controller("job", self.reconcile, self.queue, context.workers, context, creates_pods=True)
         self._scheduling = JobScheduling(context) if context.feature_gates.enabled("WorkloadWithJob") else None
         self._orphans = OrphanPods(context, self._jobs, self._pods, _limiter())
         self._registrations = (

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from kubeloop.controllers.job.job_fields import external_manager, has_tracking_finalizer
 from kubeloop.controllers.job.job_sync import finalizer_removal
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.owner_references import cached_controller
 from kubeloop.controllers.runtime.queue.rate_limiter import RateLimiter
@@ -37,30 +37,25 @@ def is_orphan(pod: Pod, job: Job | None) -> bool:
     return external_manager(job) is None and job_finished_condition(job) is not None
 
 
-class OrphanPods:
+class OrphanPods(EventDrivenController):
     """Queue of Pods that may have lost their Job, and its workers."""
 
     def __init__(self, context: ControllerContext, jobs: Store[Job], pods: Store[Pod], limiter: RateLimiter) -> None:
-        self._client = context.client
+        super().__init__(context, "job-orphan-pod", "job_orphan_pod", limiter)
         self._traces = context.traces
         self._jobs, self._pods = jobs, pods
-        self.queue = context.new_queue("job_orphan_pod", limiter)
-        self._controller = Controller("job-orphan-pod", self.reconcile, self.queue, context.workers, context)
-
-    async def run(self) -> None:
-        """Remove finalizers until cancelled."""
-        await self._controller.run()
+        self._registrations = ()
 
     def add(self, pod: Pod) -> None:
         """Look at the Pod again, if it has the finalizer."""
         if has_tracking_finalizer(pod):
             self.queue.add(pod.key)
 
-    async def reconcile(self, key: str) -> None:
+    async def reconcile(self, key: str) -> float | None:
         """Remove the finalizer of Pod `key` if it is an orphan. An exception means: retry with backoff."""
         pod = self._pods.get(key)
         if pod is None or not is_orphan(pod, cached_controller(self._jobs, JOBS.kind, pod)):
-            return
+            return None
         action = f"remove the finalizer of pod {pod.metadata.name}"
         with (
             self._traces.reconcile("job-orphan-pod", key) as reconcile,
@@ -68,3 +63,4 @@ class OrphanPods:
             reconcile.action_span(action),
         ):
             await patch_object(self._client, PODS, pod, finalizer_removal(pod), PatchType.STRATEGIC)
+        return None

@@ -12,13 +12,9 @@ from kubeloop.controllers.namespace.namespaced_resources_deleter import (
     NamespaceContentRemaining,
     NamespacedResourcesDeleter,
 )
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
+from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.queue.rate_limiter import (
-    BucketRateLimiter,
-    ItemExponentialFailureRateLimiter,
-    MaxOfRateLimiter,
-)
+from kubeloop.controllers.runtime.queue.rate_limiter import controller_rate_limiter
 from kubeloop.controllers.runtime.writes.object_patch import patch_status
 from kubeloop.kube.errors import ApiError, Conflict, NotFound
 from kubeloop.kube.objects.api_types import Condition, Namespace, Pod, to_json
@@ -38,14 +34,10 @@ class NamespaceController(EventDrivenController):
     """
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._clock = context.clock
+        super().__init__(context, "namespace", "namespace", controller_rate_limiter(base=0.005, cap=60.0))
         self._traces = context.traces
         self._grace_seconds = 0.0 if context.single_api_server else _GRACE_SECONDS
         self._resources_deleter = NamespacedResourcesDeleter(self._client, clock=self._clock)
-        limiter = MaxOfRateLimiter(ItemExponentialFailureRateLimiter(base=0.005, cap=60.0), BucketRateLimiter())
-        self._queue = context.new_queue("namespace", limiter)
-        self._controller = Controller("namespace", self.reconcile, self._queue, context.workers, context)
         namespaces, pods = context.informers.informer(NAMESPACES), context.informers.informer(PODS)
         self._namespaces, self._pods = namespaces.store, pods.store
         self._registrations = (namespaces.on_latest(self._enqueue_terminating),)
@@ -53,7 +45,7 @@ class NamespaceController(EventDrivenController):
 
     def _enqueue_terminating(self, namespace: Namespace) -> None:
         if namespace.metadata.deletion_timestamp is not None:
-            self._queue.add_after(namespace.metadata.name, self._grace_seconds)
+            self.queue.add_after(namespace.metadata.name, self._grace_seconds)
 
     def _on_pod_deleted(self, pod: Pod) -> None:
         """Enqueue a terminating namespace whose last Pod was deleted, instead of waiting for the next round."""
@@ -62,7 +54,7 @@ class NamespaceController(EventDrivenController):
         if namespace is None or namespace.metadata.deletion_timestamp is None:
             return
         if not self._pods.count("namespace", name):
-            self._queue.add(name)
+            self.queue.add(name)
 
     async def reconcile(self, name: str) -> float | None:
         """Bring the deletion of namespace `name` one round closer to its end.

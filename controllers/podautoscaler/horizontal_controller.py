@@ -14,7 +14,7 @@ from kubeloop.controllers.podautoscaler.replica_calculation import ReadinessRule
 from kubeloop.controllers.podautoscaler.scale_target import ScaleTargets
 from kubeloop.controllers.podautoscaler.scaling_behavior import ScaleHistory
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
-from kubeloop.controllers.runtime.controller import Controller, ReconcileError
+from kubeloop.controllers.runtime.controller import EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.object_patch import patch_status
 from kubeloop.controllers.runtime.writes.status_patch import changed_fields
@@ -45,15 +45,15 @@ class FixedInterval:
         return 0
 
 
-class HorizontalController:
+class HorizontalController(EventDrivenController):
     """Reconciles HorizontalPodAutoscalers; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
         options, gates = context.options, context.feature_gates
-        self._context = context
-        self._client = context.client
-        self._events = context.events
         self._sync_seconds: float = options[_OPTION + "sync_period"]
+        limiter = FixedInterval(self._sync_seconds)
+        super().__init__(context, "horizontalpodautoscaling", "horizontalpodautoscaler", limiter)
+        self._context = context
         self._rules = AutoscalerRules(
             tolerance=options[_OPTION + "tolerance"],
             stabilization_seconds=options[_OPTION + "downscale_stabilization"],
@@ -83,11 +83,9 @@ class HorizontalController:
         self._pods_informer = pods
         self._selectors: dict[str, dict[str, Selector]] = {}  # namespace -> name of an autoscaler -> its pods
         self._histories: dict[str, ScaleHistory] = {}
-        self._queue = context.new_queue("horizontalpodautoscaler", FixedInterval(self._sync_seconds))
         self._reconciles = CachedReconcile[HorizontalPodAutoscaler](
-            "horizontalpodautoscaling", self._autoscalers, self._queue, context.traces
+            "horizontalpodautoscaling", self._autoscalers, self.queue, context.traces
         )
-        self._controller = Controller("horizontalpodautoscaling", self.reconcile, self._queue, context.workers, context)
         self._registrations = (autoscalers.on_latest(self._on_autoscaler, deleted=self._on_delete),)
 
     async def run(self) -> None:
@@ -96,7 +94,7 @@ class HorizontalController:
         await self._controller.run(self._registrations)
 
     def _on_autoscaler(self, autoscaler: HorizontalPodAutoscaler) -> None:
-        self._queue.add_after(autoscaler.key, self._sync_seconds)
+        self.queue.add_after(autoscaler.key, self._sync_seconds)
         metadata = autoscaler.metadata
         self._selectors.setdefault(metadata.namespace, {}).setdefault(metadata.name, NOTHING)
         self._metrics.set_autoscalers(len(self._autoscalers))

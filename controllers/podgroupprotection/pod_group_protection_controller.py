@@ -43,7 +43,7 @@ class PodGroupProtectionController(ProtectionController[PodGroup]):
 
     def _add_group_of(self, pod: Pod) -> None:
         if (key := pod_group_key(pod)) is not None:
-            self._queue.add(key)
+            self.queue.add(key)
 
     async def is_used(self, obj: PodGroup) -> bool:
         return bool(self._pods.by_index(_ACTIVE_PODS, obj.key))

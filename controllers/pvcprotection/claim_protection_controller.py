@@ -31,7 +31,7 @@ class ClaimProtectionController(ProtectionController[PersistentVolumeClaim]):
             for key, _ in claims_of_pod(pod):
                 claim = self._objects.get(key)
                 if claim is not None and claim.metadata.deletion_timestamp is not None:
-                    self._queue.add(key)
+                    self.queue.add(key)
 
     async def is_used(self, obj: PersistentVolumeClaim) -> bool:
         """Return True if a Pod uses the claim, in the cache or in a list from the API server, which may be newer."""

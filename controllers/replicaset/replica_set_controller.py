@@ -33,7 +33,7 @@ from kubeloop.controllers.replicaset.replication_controllers import (
     ControllerVariant,
 )
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile, valid_selector
-from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, EventDrivenController
+from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.adoption import Claim, claim_cached, decide_claim
 from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
@@ -68,8 +68,7 @@ class ReplicaSetController(EventDrivenController):
     """Reconciles ReplicaSets (or, by `variant`, ReplicationControllers): creates and deletes their Pods."""
 
     def __init__(self, context: ControllerContext, variant: ControllerVariant = REPLICA_SET) -> None:
-        self._client = context.client
-        self._clock = context.clock
+        super().__init__(context, variant.name, creates_pods=True)
         self._pod_control = PodControl(context)
         self._metrics = context.metrics
         self._variant = variant
@@ -89,7 +88,6 @@ class ReplicaSetController(EventDrivenController):
         self._counts_terminating = variant.has_terminating_replicas and gates.enabled(
             "DeploymentReplicaSetTerminatingReplicas"
         )
-        self.queue = context.new_queue(variant.name)
         self._owner_queue = OwnerQueue[Any](
             self._owners,
             variant.kind,
@@ -107,9 +105,6 @@ class ReplicaSetController(EventDrivenController):
             self.expectations.forget,
             self._status_delay.forget,
             consistency=self.consistency,
-        )
-        self._controller = Controller(
-            variant.name, self.reconcile, self.queue, context.workers, context, creates_pods=True
         )
         self._registrations = (
             owners.add_handler(self._owner_queue, resync_seconds=RESYNC_SECONDS),

@@ -40,7 +40,7 @@ from kubeloop.controllers.resourceclaim.pod_claim_plan import (
     used_claims,
     uses_prioritized_list,
 )
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError
+from kubeloop.controllers.runtime.controller import EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.object_patch import merge_object, patch_status
 from kubeloop.informers.metadata_accessor import is_older
@@ -62,24 +62,21 @@ class ResourceClaimController(EventDrivenController):
     """Reconciles Pods with claims, and ResourceClaims; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._events = context.events
+        super().__init__(context, "resourceclaim", "resource_claim")
         self._prioritized_list = context.feature_gates.enabled("DRAPrioritizedList")
         self._metrics = ResourceClaimMetrics(context.metrics)
         pods, claims = context.informers.informer(PODS), context.informers.informer(RESOURCE_CLAIMS)
         templates = context.informers.informer(RESOURCE_CLAIM_TEMPLATES)
         self._pods, self._claims, self._templates = pods.store, claims.store, templates.store
-        self._queue = context.new_queue("resource_claim")
         self._groups: GroupEvents | None = None
         if context.feature_gates.enabled("DRAWorkloadResourceClaims"):
-            self._groups = GroupEvents(context, add=self._queue.add, on_pod=self.on_pod, on_deleted=self._note_deletion)
+            self._groups = GroupEvents(context, add=self.queue.add, on_pod=self.on_pod, on_deleted=self._note_deletion)
         self._pods.add_index(_USED_CLAIM_INDEX, _claim_keys)
         self._pods.add_index(_TEMPLATE_INDEX, _template_keys)
         self._claims.add_index("owner")
         self._claim_informer = claims
         self._created: dict[str, dict[str, ResourceClaim]] = {}  # UID of an owner -> claims that the cache may not show
         self._deleted: dict[str, None] = {}  # UIDs of the last deleted pods and pod groups with claims
-        self._controller = Controller("resourceclaim", self.reconcile, self._queue, context.workers, context)
         self._registrations = (
             pods.on_latest(self.on_pod, deleted=self.on_pod_delete),
             claims.on_changes(self.on_claim),
@@ -95,7 +92,7 @@ class ResourceClaimController(EventDrivenController):
         if is_done(pod):
             self._enqueue_claims_of(pod)
         if needs_work(pod, self._finder(pod), self._membership_of(pod)):
-            self._queue.add(f"pod:{pod.key}")
+            self.queue.add(f"pod:{pod.key}")
 
     def on_pod_delete(self, pod: Pod) -> None:
         if not _has_claims(pod):
@@ -114,7 +111,7 @@ class ResourceClaimController(EventDrivenController):
         claim = new if new is not None else old
         assert claim is not None
         if new is not None:
-            self._queue.add(f"claim:{new.key}")
+            self.queue.add(f"claim:{new.key}")
         for pod in self._pods.by_index(_USED_CLAIM_INDEX, claim.key):
             self.on_pod(pod)
         if self._groups is not None:
@@ -130,7 +127,7 @@ class ResourceClaimController(EventDrivenController):
         """Enqueue the claims that the Pod uses, and those created for it of which a lost response left several."""
         owned = [claim.metadata.name for claim in self._claims.by_index("owner", pod.metadata.uid)]
         for name in (*used_claims(pod), *owned):
-            self._queue.add(f"claim:{pod.metadata.namespace}/{name}")
+            self.queue.add(f"claim:{pod.metadata.namespace}/{name}")
 
     # --- reconciles ------------------------------------------------------------------------------------------------
 

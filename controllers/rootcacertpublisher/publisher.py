@@ -5,7 +5,7 @@ Source: v1.36 pkg/controller/certificates/rootcacertpublisher/publisher.go.
 
 from __future__ import annotations
 
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
+from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
 from kubeloop.kube.client.api_client import PatchType
@@ -26,7 +26,7 @@ class RootCACertificatePublisher(EventDrivenController):
     """Reconciles namespaces, by name; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
+        super().__init__(context, "rootcacertpublisher", "root_ca_cert_publisher")
         self._data = {"ca.crt": context.root_ca}
         self._seconds = context.seconds
         documentation = "Number of namespace syncs happened in root ca cert publisher."
@@ -40,11 +40,9 @@ class RootCACertificatePublisher(EventDrivenController):
         namespaces = context.informers.informer(NAMESPACES)
         config_maps = context.informers.informer(CONFIG_MAPS)
         self._config_maps = config_maps.store
-        self._queue = context.new_queue("root_ca_cert_publisher")
-        self._controller = Controller("rootcacertpublisher", self.reconcile, self._queue, context.workers, context)
         self._registrations = (
             namespaces.on_events(
-                added=lambda namespace: self._queue.add(namespace.key),
+                added=lambda namespace: self.queue.add(namespace.key),
                 updated=lambda _old, new: self._on_namespace_update(new),
             ),
             config_maps.on_events(updated=lambda _old, new: self._on_config_map(new), deleted=self._on_config_map),
@@ -52,11 +50,11 @@ class RootCACertificatePublisher(EventDrivenController):
 
     def _on_namespace_update(self, namespace: Namespace) -> None:
         if namespace.status.phase == "Active":
-            self._queue.add(namespace.key)
+            self.queue.add(namespace.key)
 
     def _on_config_map(self, config_map: JSONValue) -> None:
         if config_map["metadata"]["name"] == _NAME:
-            self._queue.add(config_map["metadata"]["namespace"])
+            self.queue.add(config_map["metadata"]["namespace"])
 
     async def reconcile(self, namespace: str) -> float | None:
         """Create or correct the ConfigMap of a namespace. An exception means: retry with backoff."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.queue.rate_limiter import RateLimiter
 from kubeloop.controllers.runtime.queue.work_queue import QueueShutDown, WorkQueue
 from kubeloop.informers.shared_informer import HandlerRegistration
 from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
@@ -48,6 +49,14 @@ def never_terminal(error: Exception) -> bool:
     """Return False: every error is retried."""
     del error
     return False
+
+
+class ControllerOptions(TypedDict, total=False):
+    """Options of a Controller."""
+
+    max_requeues: int | None
+    is_terminal: Callable[[Exception], bool]
+    creates_pods: bool
 
 
 class Controller:
@@ -160,10 +169,33 @@ class Controller:
 
 
 class EventDrivenController:
-    """A controller whose keys come from events: a Controller, and the handlers whose first list it waits for."""
+    """A controller of one queue, whose keys come from the handlers of events that a subclass registers."""
 
-    _controller: Controller
     _registrations: Sequence[HandlerRegistration[Any]]
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        name: str,
+        queue: str = "",
+        limiter: RateLimiter | None = None,
+        *,
+        workers: int | None = None,
+        **options: Unpack[ControllerOptions],
+    ) -> None:
+        """queue: its name in metrics, by default that of the controller. workers: by default those of the context.
+
+        options: see Controller.
+        """
+        self._client = context.client
+        self._clock = context.clock
+        self._events = context.events
+        self.queue = context.new_queue(queue or name, limiter)
+        self._controller = Controller(name, self.reconcile, self.queue, workers or context.workers, context, **options)
+
+    async def reconcile(self, key: str) -> float | None:
+        """See ReconcileFunction."""
+        raise NotImplementedError
 
     async def run(self) -> None:
         """Reconcile until cancelled, once the handlers have received all objects of the first lists.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
+from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.object_patch import merge_object
 from kubeloop.kube.objects.api_types import Object, ObjectMeta
@@ -32,19 +32,17 @@ class ProtectionController(EventDrivenController, Generic[T]):
         adds_finalizer: bool = True,
     ) -> None:
         """name: of the queue. adds_finalizer: False if the API server adds it when an object is created."""
-        self._client = context.client
+        super().__init__(context, name)
         self._resource = resource
         self._finalizer = finalizer
         self._adds_finalizer = adds_finalizer
         objects = context.informers.informer(resource)
         self._objects = objects.store
-        self._queue = context.new_queue(name)
-        self._controller = Controller(name, self.reconcile, self._queue, context.workers, context)
         self._registrations = (objects.on_latest(self._on_object),)
 
     def _on_object(self, obj: T) -> None:
         if self._needs_write(obj):
-            self._queue.add(obj.key)
+            self.queue.add(obj.key)
 
     def _needs_write(self, obj: T) -> bool:
         return needs_write(obj.metadata, self._finalizer, adds_finalizer=self._adds_finalizer)

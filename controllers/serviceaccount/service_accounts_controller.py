@@ -5,7 +5,7 @@ Source: v1.36 pkg/controller/serviceaccount/serviceaccounts_controller.go.
 
 from __future__ import annotations
 
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
+from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.kube.errors import AlreadyExists, ApiError, is_namespace_terminating
 from kubeloop.kube.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
@@ -17,15 +17,13 @@ class ServiceAccountsController(EventDrivenController):
     """Reconciles namespaces, by name; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
+        super().__init__(context, "serviceaccount", "serviceaccount")
         namespaces = context.informers.informer(NAMESPACES)
         accounts = context.informers.informer(SERVICE_ACCOUNTS)
         self._namespaces, self._accounts = namespaces.store, accounts.store
-        queue = context.new_queue("serviceaccount")
-        self._controller = Controller("serviceaccount", self.reconcile, queue, context.workers, context)
         self._registrations = (
-            namespaces.on_latest(lambda namespace: queue.add(namespace.key)),
-            accounts.on_events(deleted=lambda account: queue.add(account["metadata"]["namespace"])),
+            namespaces.on_latest(lambda namespace: self.queue.add(namespace.key)),
+            accounts.on_events(deleted=lambda account: self.queue.add(account["metadata"]["namespace"])),
         )
 
     async def reconcile(self, name: str) -> float | None:

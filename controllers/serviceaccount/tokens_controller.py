@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
+from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
 from kubeloop.controllers.serviceaccount.token_secret import (
@@ -38,25 +38,21 @@ class TokensController(EventDrivenController):
     """Reconciles Secrets, by "namespace/name"; `run()` works until cancelled. The context must have `sign_token`."""
 
     def __init__(self, context: ControllerContext) -> None:
+        super().__init__(
+            context,
+            "serviceaccount-token",
+            "serviceaccount_tokens_service",
+            max_requeues=_MAX_REQUEUES,
+            is_terminal=lambda error: isinstance(error, NotFound),
+        )
         assert context.sign_token is not None
         self._sign = context.sign_token
-        self._client = context.client
         self._root_ca = context.root_ca
         accounts = context.informers.informer(SERVICE_ACCOUNTS)
         secrets = context.informers.informer(SECRETS)
         secrets.store.add_index(_BY_ACCOUNT, _account_key)
         self._accounts, self._secrets = accounts.store, secrets.store
-        self._queue = context.new_queue("serviceaccount_tokens_service")
         self._deleted: dict[str, list[AccountReference]] = {}  # accounts of deleted Secrets by key
-        self._controller = Controller(
-            "serviceaccount-token",
-            self.reconcile,
-            self._queue,
-            context.workers,
-            context,
-            max_requeues=_MAX_REQUEUES,
-            is_terminal=lambda error: isinstance(error, NotFound),
-        )
         self._registrations = (
             accounts.on_changes(self._on_account),
             secrets.on_changes(self._on_secret),
@@ -68,7 +64,7 @@ class TokensController(EventDrivenController):
             return
         metadata = old["metadata"]
         for secret in self._secrets.view(_BY_ACCOUNT, f"{metadata['namespace']}/{metadata['name']}"):
-            self._queue.add(_key(secret))
+            self.queue.add(_key(secret))
 
     def _on_secret(self, old: JSONValue | None, new: JSONValue | None) -> None:
         secret = new if new is not None else old
@@ -78,7 +74,7 @@ class TokensController(EventDrivenController):
         key = _key(secret)
         if new is None:
             self._deleted.setdefault(key, []).append(account_of(secret))
-        self._queue.add(key)
+        self.queue.add(key)
 
     async def reconcile(self, key: str) -> float | None:
         """Fill or delete a token Secret, or remove the reference to a deleted one. An exception means: retry."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
+from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.servicecidrs.service_cidr_deletion import (
     can_delete,
@@ -38,34 +38,28 @@ class ServiceCIDRController(EventDrivenController):
     """Reconciles ServiceCIDRs, by name; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._events = context.events
-        self._clock = context.clock
+        super().__init__(context, "servicecidrs", "ipaddresses", max_requeues=_MAX_REQUEUES)
         cidrs, addresses = context.informers.informer(SERVICE_CIDRS), context.informers.informer(IP_ADDRESSES)
         self._cidrs, self._addresses = cidrs.store, addresses.store
-        self._queue = context.new_queue("ipaddresses")
-        self._controller = Controller(
-            "servicecidrs", self.reconcile, self._queue, context.workers, context, max_requeues=_MAX_REQUEUES
-        )
         self._registrations = (
             cidrs.on_events(
                 added=self._on_cidr,
-                updated=lambda _old, new: self._queue.add(new["metadata"]["name"]),
-                deleted=lambda deleted: self._queue.add(deleted["metadata"]["name"]),
+                updated=lambda _old, new: self.queue.add(new["metadata"]["name"]),
+                deleted=lambda deleted: self.queue.add(deleted["metadata"]["name"]),
             ),
             addresses.on_events(added=self._on_address, deleted=self._on_address),
         )
 
     def _on_cidr(self, service_cidr: JSONValue) -> None:
         """Enqueue a new ServiceCIDR, and those that it may allow to be deleted."""
-        self._queue.add(service_cidr["metadata"]["name"])
+        self.queue.add(service_cidr["metadata"]["name"])
         for name in overlapping(service_cidr, self._cidrs.values()):
-            self._queue.add(name)
+            self.queue.add(name)
 
     def _on_address(self, address: JSONValue) -> None:
         if is_allocated(address):
             for name in containing_address(address["metadata"]["name"], self._cidrs.values()):
-                self._queue.add(name)
+                self.queue.add(name)
 
     async def reconcile(self, name: str) -> float | None:
         """Bring condition and finalizer of a ServiceCIDR up to date. An exception means: retry with backoff."""

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile, valid_selector
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.adoption import check_can_adopt, claim_cached
 from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
@@ -62,12 +62,11 @@ _STATUS_TRIES, _STATUS_RETRY_SECONDS = 5, 0.01
 _WRITTEN_COUNTS = {"replicas": 0, "availableReplicas": 0}  # without omitempty in the API
 
 
-class StatefulSetController:
+class StatefulSetController(EventDrivenController):
     """Reconciles StatefulSets: their Pods, volume claims, revisions and status."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._clock = context.clock
+        super().__init__(context, _NAME, creates_pods=True)
         labels = "statefulset_namespace", "statefulset_name", "pod_management_policy"
         self._max_unavailable_gauge = context.metrics.gauge(
             "statefulset_controller_statefulset_max_unavailable",
@@ -94,14 +93,12 @@ class StatefulSetController:
             sets, pods, claims, enabled=context.feature_gates.enabled("StaleControllerConsistencyStatefulSet")
         )
         self._pod_control = StatefulPodControl(context, self.consistency)
-        self.queue = context.new_queue(_NAME)
         self._owners = OwnerQueue[StatefulSet](
             self._sets, STATEFUL_SETS.kind, self.queue, lambda sts: sts.spec.selector
         )
         self._reconciles = CachedReconcile[StatefulSet](
             _NAME, self._sets, self.queue, context.traces, consistency=self.consistency
         )
-        self._controller = Controller(_NAME, self.reconcile, self.queue, context.workers, context, creates_pods=True)
         self._registrations = (
             sets.add_handler(self._owners),
             pods.on_events(

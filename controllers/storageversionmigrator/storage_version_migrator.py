@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kubeloop.controllers.runtime.controller import Controller, ReconcileError
+from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.resources.partial_object_metadata import metadata_only
 from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
@@ -56,24 +56,22 @@ def _by_target(migration: JSONValue) -> tuple[str, ...]:
     return (target_of(migration),)
 
 
-class StorageVersionMigrator:
+class StorageVersionMigrator(EventDrivenController):
     """Reconciles StorageVersionMigrations; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._clock = context.clock
+        super().__init__(context, _MANAGER, workers=_WORKERS)
         migrations = context.informers.informer(STORAGE_VERSION_MIGRATIONS)
         migrations.store.add_index(_BY_TARGET, _by_target)
         self._migrations = migrations.store
-        self._runner_queue, self._queue = context.new_queue(_RUNNER), context.new_queue(_MANAGER)
+        self._runner_queue = context.new_queue(_RUNNER)
         self._runner = Controller(_RUNNER, self.reconcile_resource, self._runner_queue, 1, context)
-        self._migrator = Controller(_MANAGER, self.reconcile, self._queue, _WORKERS, context)
         self._registrations = (migrations.on_changes(self._on_migration),)
 
     async def run(self) -> None:
         """Migrate until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for controller in (self._runner, self._migrator):
+            for controller in (self._runner, self._controller):
                 tasks.create_task(controller.run(self._registrations), name=controller.name)
 
     def _on_migration(self, old: JSONValue | None, new: JSONValue | None) -> None:
@@ -81,7 +79,7 @@ class StorageVersionMigrator:
         assert migration is not None
         self._runner_queue.add(target_of(migration))
         if new is not None:
-            self._queue.add(new["metadata"]["name"])
+            self.queue.add(new["metadata"]["name"])
 
     # --- one migration at a time ----------------------------------------------------------------------------------
 

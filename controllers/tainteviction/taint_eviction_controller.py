@@ -12,7 +12,7 @@ import logging
 from contextlib import suppress
 from typing import NamedTuple
 
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
+from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.disruption_target import disruption_target, patch_pod_status
 from kubeloop.controllers.tainteviction.toleration_time import no_execute_taints, stay_seconds
@@ -36,9 +36,7 @@ class TaintEvictionController(EventDrivenController):
     """Evicts Pods, by key; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._clock = context.clock
-        self._events = context.events
+        super().__init__(context, "tainteviction", "noexec_taint_pod", workers=_WORKERS)
         self._comparison_operators = context.feature_gates.enabled("TaintTolerationComparisonOperators")
         self._deletions = context.metrics.counter(
             "taint_eviction_controller_pod_deletions_total",
@@ -56,8 +54,6 @@ class TaintEvictionController(EventDrivenController):
         self._tainted: dict[str, tuple[Taint, ...]] = {}  # node -> its NoExecute taints; nodes without are missing
         self._plans: dict[str, _Plan] = {}  # by key of the Pod
         self._evicted: dict[str, str] = {}  # key of a terminating Pod -> its UID
-        self._queue = context.new_queue("noexec_taint_pod")
-        self._controller = Controller("tainteviction", self.reconcile, self._queue, _WORKERS, context)
         self._registrations = (
             nodes.on_latest(self.on_node, deleted=self.on_node_delete),
             pods.on_events(added=self.on_pod, updated=self.on_pod_update, deleted=self.on_pod_delete),
@@ -113,7 +109,7 @@ class TaintEvictionController(EventDrivenController):
                 return  # tolerationSeconds count from the first taint, and later tolerations change nothing
             self._cancel(pod)
         self._plans[pod.key] = _Plan(asyncio.get_running_loop().time() + stay, uid)
-        self._queue.add_after(pod.key, stay)
+        self.queue.add_after(pod.key, stay)
 
     def _is_due(self, key: str) -> bool:
         """Return True for a plan that is being carried out."""
@@ -142,7 +138,7 @@ class TaintEvictionController(EventDrivenController):
             return seconds
         pod = self._pods.get(key)
         if pod is not None and pod.metadata.uid == plan.uid:
-            if not self._queue.num_requeues(key):
+            if not self.queue.num_requeues(key):
                 self._events.event(pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {key}")
             with suppress(NotFound):
                 await self._evict(pod)

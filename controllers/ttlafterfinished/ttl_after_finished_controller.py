@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime
 
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError
+from kubeloop.controllers.runtime.controller import EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import Job
@@ -21,8 +21,7 @@ class TTLAfterFinishedController(EventDrivenController):
     """Deletes expired Jobs; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._clock = context.clock
+        super().__init__(context, "ttl-after-finished", "ttl_jobs_to_delete")
         self._traces = context.traces
         self._deletion_seconds = context.metrics.histogram(
             "ttl_after_finished_controller_job_deletion_duration_seconds",
@@ -31,13 +30,11 @@ class TTLAfterFinishedController(EventDrivenController):
         ).labels()
         jobs = context.informers.informer(JOBS)
         self._jobs = jobs.store
-        self._queue = context.new_queue("ttl_jobs_to_delete")
-        self._controller = Controller("ttl-after-finished", self.reconcile, self._queue, context.workers, context)
         self._registrations = (jobs.on_latest(self._enqueue),)
 
     def _enqueue(self, job: Job) -> None:
         if job.spec.ttl_seconds_after_finished is not None and job_finished_condition(job) is not None:
-            self._queue.add(job.key)
+            self.queue.add(job.key)
 
     async def reconcile(self, key: str) -> float | None:
         """Delete Job `key` if its TTL has expired. Returns the seconds until it expires.

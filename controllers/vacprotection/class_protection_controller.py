@@ -45,7 +45,7 @@ class VolumeAttributesClassProtectionController(ProtectionController[PartialObje
         """Enqueue the classes that a volume or claim no longer uses."""
         for name in before:
             if name not in after:
-                self._queue.add(name)
+                self.queue.add(name)
 
     async def is_used(self, obj: PartialObjectMetadata) -> bool:
         return bool(self._volumes.by_index(_CLASS_INDEX, obj.key) or self._claims.by_index(_CLASS_INDEX, obj.key))

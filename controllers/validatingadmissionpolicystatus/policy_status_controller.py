@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kubeloop.cel.types import DYN, Type
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
+from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.validatingadmissionpolicystatus.type_checking import (
     MatchedKind,
@@ -34,14 +34,11 @@ class PolicyStatusController(EventDrivenController):
     """Reconciles ValidatingAdmissionPolicies; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._clock = context.clock
+        super().__init__(context, _NAME)
         policies = context.informers.informer(VALIDATING_ADMISSION_POLICIES)
         self._policies = policies.store
-        queue = context.new_queue(_NAME)
-        self._controller = Controller(_NAME, self.reconcile, queue, context.workers, context)
         self._types: dict[tuple[str, MatchedKind], Type | None] = {}  # by URL of the document, which has a hash
-        self._registrations = (policies.on_latest(lambda policy: queue.add(policy["metadata"]["name"])),)
+        self._registrations = (policies.on_latest(lambda policy: self.queue.add(policy["metadata"]["name"])),)
 
     async def reconcile(self, name: str) -> float | None:
         """Check a policy whose spec is newer than its status. An exception means: retry with backoff."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
+from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.object_patch import merge_object
 from kubeloop.controllers.volumeexpand.expansion import is_event_for_expander, needs_resizer
@@ -25,17 +25,14 @@ class VolumeExpander(EventDrivenController):
     """Reconciles PersistentVolumeClaims; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._client = context.client
-        self._events = context.events
+        super().__init__(context, "volume_expand", "volume_expand", workers=_WORKERS)
         claims = context.informers.informer(PERSISTENT_VOLUME_CLAIMS)
         self._claims = claims.store
-        self._queue = context.new_queue("volume_expand")
-        self._controller = Controller("volume_expand", self.reconcile, self._queue, _WORKERS, context)
         self._registrations = (claims.on_changes(self._on_claim),)
 
     def _on_claim(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         if new is not None and is_event_for_expander(old, new):
-            self._queue.add(new.key)
+            self.queue.add(new.key)
 
     async def reconcile(self, key: str) -> float | None:
         """Record an event for a claim whose volume has to grow. An exception means: retry with backoff."""

@@ -93,6 +93,6 @@ class MaxOfRateLimiter:
         return max([limiter.num_requeues(key) for limiter in self._limiters], default=0)
 
 
-def controller_rate_limiter() -> RateLimiter:
-    """Return the default limiter of controllers: 5 ms to 1000 s per key, and 10 retries/s (burst 100) over all keys."""
-    return MaxOfRateLimiter(ItemExponentialFailureRateLimiter(), BucketRateLimiter())
+def controller_rate_limiter(base: float = 0.005, cap: float = 1000.0) -> RateLimiter:
+    """Return the limiter of controllers: `base` to `cap` seconds per key, and 10 retries/s (burst 100) for all keys."""
+    return MaxOfRateLimiter(ItemExponentialFailureRateLimiter(base, cap), BucketRateLimiter())

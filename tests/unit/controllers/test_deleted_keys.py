@@ -37,7 +37,6 @@ CONTROLLERS = (
 @pytest.mark.parametrize("new_controller", CONTROLLERS)
 async def test_reconcile_of_a_deleted_object_clears_its_reasons(fake_apiserver, new_controller: Any):
     controller = new_controller(structs.replace(fake_apiserver.context, options=default_options()))
-    queue = controller.queue if hasattr(controller, "queue") else controller._queue
-    queue.add("ns/gone", "object deleted")
+    controller.queue.add("ns/gone", "object deleted")
     assert await controller.reconcile("ns/gone") is None
-    assert queue.pop_reasons("ns/gone") == "retry or time"
+    assert controller.queue.pop_reasons("ns/gone") == "retry or time"

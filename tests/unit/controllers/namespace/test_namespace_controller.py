@@ -278,4 +278,4 @@ async def test_deleted_pod_enqueues_its_terminating_namespace(fake_apiserver, na
     for name in ("p", *others):
         pods.apply("ADDED", convert(Pod, {"metadata": {"name": name, "namespace": "ns", "uid": name}}), 0)
     pods.apply("DELETED", convert(Pod, {"metadata": {"name": "p", "namespace": "ns", "uid": "p"}}), 0)
-    assert [controller._queue.take() for _ in range(len(controller._queue))] == keys
+    assert [controller.queue.take() for _ in range(len(controller.queue))] == keys

@@ -103,4 +103,4 @@ async def test_namespace_event_enqueues_an_active_namespace(fake_apiserver, verb
     if verb == "MODIFIED":
         namespaces.store.put("team", convert(Namespace, {"metadata": {"name": "team", "resourceVersion": "1"}}))
     namespaces.apply(verb, convert(Namespace, body), 0)
-    assert [publisher._queue.take() for _ in range(len(publisher._queue))] == keys
+    assert [publisher.queue.take() for _ in range(len(publisher.queue))] == keys
