@@ -51,7 +51,7 @@ def never_terminal(error: Exception) -> bool:
     return False
 
 
-class ControllerOptions(TypedDict, total=False):
+class _ControllerOptions(TypedDict, total=False):
     """Options of a Controller."""
 
     max_requeues: int | None
@@ -181,7 +181,7 @@ class EventDrivenController:
         limiter: RateLimiter | None = None,
         *,
         workers: int | None = None,
-        **options: Unpack[ControllerOptions],
+        **options: Unpack[_ControllerOptions],
     ) -> None:
         """queue: its name in metrics, by default that of the controller. workers: by default those of the context.
 
