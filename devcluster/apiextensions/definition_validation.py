@@ -157,8 +157,7 @@ def _validate_spec(errors: ErrorList, spec: JSON) -> None:
     if versions and (messages := dns_1035_label(names[0])) and names[0]:
         errors.invalid("spec.version", names[0], ",".join(messages))
     for name in ("plural", "singular", "kind", "listKind"):
-        if not (spec.get("names") or {}).get(name):
-            errors.required(f"spec.names.{name}")
+        errors.require(f"spec.names.{name}", (spec.get("names") or {}).get(name))
     _validate_names(errors, spec.get("names") or {}, "spec.names")
     has_status = any(_has_status(version) for version in versions)
     for part, shared_path in _SHARED.items():
@@ -258,15 +257,11 @@ def _validate_scale(errors: ErrorList, scale: JSON, path: str) -> None:
 def _validate_column(errors: ErrorList, column: JSON, path: str) -> None:
     errors.required_fields(path, column, "name")
     types = f"must be one of {','.join(_COLUMN_TYPES)}"
-    if not column.get("type"):
-        errors.required(f"{path}.type", types)
-    elif column["type"] not in _COLUMN_TYPES:
+    if errors.require(f"{path}.type", column.get("type"), types) and column["type"] not in _COLUMN_TYPES:
         errors.invalid(f"{path}.type", column["type"], types)
     if column.get("format") and column["format"] not in _COLUMN_FORMATS:
         errors.invalid(f"{path}.format", column["format"], f"must be one of {','.join(_COLUMN_FORMATS)}")
-    if not column.get("jsonPath"):
-        errors.required(f"{path}.JSONPath")
-    elif not column["jsonPath"].startswith("."):
+    if errors.require(f"{path}.JSONPath", column.get("jsonPath")) and not column["jsonPath"].startswith("."):
         errors.invalid(f"{path}.JSONPath", column["jsonPath"], "must be a simple json path starting with .")
 
 
@@ -280,8 +275,7 @@ def _validate_selectable_fields(errors: ErrorList, fields: list[JSON], schema: S
     json_paths: list[str] = []
     for index, field in enumerate(fields):
         field_path, json_path = f"{path}[{index}].jsonPath", field.get("jsonPath", "")
-        if not json_path:
-            errors.required(field_path)
+        if not errors.require(field_path, json_path):
             continue
         field_schema: Schema | None = schema
         for name in jsonpath.field_names(json_path):
@@ -326,8 +320,7 @@ def _validate_conversion(errors: ErrorList, conversion: JSON) -> None:
 
 
 def _validate_review_versions(errors: ErrorList, versions: list[str], path: str) -> None:
-    if not versions:
-        errors.required(path)
+    if not errors.require(path, versions):
         return
     for index, version in enumerate(versions):
         if version in versions[:index]:
@@ -363,8 +356,7 @@ def _validate_webhook_url(errors: ErrorList, text: str, path: str) -> None:
 def _validate_webhook_service(errors: ErrorList, service: JSON, path: str) -> None:
     if not service.get("namespace"):
         errors.required(f"{path}.name")  # kube-apiserver also confuses name and namespace here
-    if not service.get("name"):
-        errors.required(f"{path}.namespace")
+    errors.require(f"{path}.namespace", service.get("name"))
     port = service.get("port", 443)
     if not 1 <= port <= _MAX_PORT:
         errors.invalid(f"{path}.port", port, f"port is not valid: must be between 1 and {_MAX_PORT}, inclusive")

@@ -443,8 +443,7 @@ def _has_wrong_type(errors: ErrorList, schema: Schema, type_: str, extension: st
 
 
 def _check_map_list(errors: ErrorList, schema: Schema, keys: list[str], items: Schema | None, path: str) -> None:
-    if not keys:
-        errors.required(f"{path}.{LIST_KEYS}", f"must not be empty if {LIST_TYPE} is map")
+    errors.require(f"{path}.{LIST_KEYS}", keys, f"must not be empty if {LIST_TYPE} is map")
     if items is None:
         if schema.get("items") is None:
             errors.required(f"{path}.items", f"must have a schema if {LIST_TYPE} is map")

@@ -26,8 +26,7 @@ _REINVOCATIONS = ("IfNeeded", "Never")
 
 def _validate_mutation(errors: ErrorList, path: str, mutation: JSON, expressions: Expressions) -> None:
     patch_type = mutation.get("patchType", "")
-    if not patch_type:
-        errors.required(f"{path}.patchType")
+    if not errors.require(f"{path}.patchType", patch_type):
         return
     if patch_type not in _PATCHES:
         errors.not_supported(f"{path}.patchType", patch_type, _PATCHES)
@@ -57,8 +56,7 @@ def _validate_patch(errors: ErrorList, path: str, text: str, patch_type: str, ex
         MUTATION_LIBRARY,
     )
 
-    if not text:
-        errors.required(path)
+    if not errors.require(path, text):
         return
     environment = replace(expressions.environment, library=MUTATION_LIBRARY)
     report_compile_errors(
@@ -73,8 +71,7 @@ def validate_mutating_policy(errors: ErrorList, obj: JSON, old: JSON | None = No
     expressions = Expressions(spec, composed=True)
     validate_policy_spec(errors, spec, old, expressions, MUTABLE_OPERATIONS)
     mutations = spec.get("mutations") or ()
-    if not mutations:
-        errors.required("spec.mutations", "mutations must contain at least one item")
+    errors.require("spec.mutations", mutations, "mutations must contain at least one item")
     for index, mutation in enumerate(mutations):
         _validate_mutation(errors, f"spec.mutations[{index}]", mutation, expressions)
     validate_enum(errors, "spec.reinvocationPolicy", spec.get("reinvocationPolicy") or None, _REINVOCATIONS)

@@ -60,34 +60,28 @@ def _validate_match_rule(errors: ErrorList, path: str, rule: JSON) -> None:
         errors.unique(f"{path}.resourceNames[{index}]", name, seen)
     operations, groups = rule.get("operations") or (), rule.get("apiGroups") or ()
     versions = rule.get("apiVersions") or ()
-    if not operations:
-        errors.required(f"{path}.operations")
+    errors.require(f"{path}.operations", operations)
     _validate_wildcard_alone(errors, f"{path}.operations", operations, "operations")
     for index, operation in enumerate(operations):
         validate_enum(errors, f"{path}.operations[{index}]", operation, _OPERATIONS)
-    if not groups:
-        errors.required(f"{path}.apiGroups")
+    errors.require(f"{path}.apiGroups", groups)
     _validate_wildcard_alone(errors, f"{path}.apiGroups", groups, "API groups")
-    if not versions:
-        errors.required(f"{path}.apiVersions")
+    errors.require(f"{path}.apiVersions", versions)
     _validate_wildcard_alone(errors, f"{path}.apiVersions", versions, "API versions")
     for index, version in enumerate(versions):
-        if not version:
-            errors.required(f"{path}.apiVersions[{index}]")
+        errors.require(f"{path}.apiVersions[{index}]", version)
     _validate_rule_resources(errors, f"{path}.resources", rule.get("resources") or ())
     validate_enum(errors, f"{path}.scope", rule.get("scope", "*"), _SCOPES)
 
 
 def _validate_rule_resources(errors: ErrorList, path: str, resources: Sequence[str]) -> None:
-    if not resources:
-        errors.required(path)
+    errors.require(path, resources)
     resources_with_all: set[str] = set()  # "pods" for "pods/*"
     subresources_of_all: set[str] = set()  # "status" for "*/status"
     last_is_resource = False
     for index, entry in enumerate(resources):
         where = f"{path}[{index}]"
-        if not entry:
-            errors.required(where)
+        if not errors.require(where, entry):
             continue
         resource, slash, subresource = entry.partition("/")
         if not slash:
@@ -126,9 +120,7 @@ def _validate_param_kind(errors: ErrorList, path: str, param_kind: JSON) -> None
             errors.invalid(where, api_version, "version must be specified")
         elif problems := dns_1035_label(version):
             errors.invalid(where, version, ",".join(problems))
-    if not kind:
-        errors.required(f"{path}.kind")
-    elif problems := dns_1035_label(kind.lower()):
+    if errors.require(f"{path}.kind", kind) and (problems := dns_1035_label(kind.lower())):
         detail = f"may have mixed case, but should otherwise match: {','.join(problems)}"
         errors.invalid(f"{path}.kind", kind, detail)
 
@@ -195,16 +187,13 @@ def validate_match_conditions(
     errors.at_most(path, conditions, _MAX_CONDITIONS)
     for index, condition in enumerate(conditions):
         where, name, text = f"{path}[{index}]", condition.get("name", ""), condition.get("expression", "").strip()
-        if not text:
-            errors.required(f"{where}.expression")
-        else:
+        if errors.require(f"{where}.expression", text):
             from kubeloop.kube.policy_cel.environment import BOOL_RESULT
 
             report_compile_errors(
                 errors, f"{where}.expression", expressions.without_variables.compile(text, BOOL_RESULT)
             )
-        if not name:
-            errors.required(f"{where}.name")
+        if not errors.require(f"{where}.name", name):
             continue
         errors.check(f"{where}.name", name, qualified_name)
         errors.unique(f"{where}.name", name, seen)
@@ -219,9 +208,7 @@ def _validate_variables(errors: ErrorList, path: str, variables: Sequence[JSON],
             errors.required(f"{where}.name", "name is not specified")
         elif not _IDENTIFIER.fullmatch(name) or name in RESERVED:
             errors.invalid(f"{where}.name", name, "must be a valid CEL identifier")
-        if not text.strip():
-            errors.required(f"{where}.expression", NOT_SPECIFIED)
-        else:
+        if errors.require(f"{where}.expression", text.strip(), NOT_SPECIFIED):
             report_compile_errors(errors, f"{where}.expression", expressions.environment.declare(name, text))
 
 

@@ -33,9 +33,7 @@ def _validate_validation(errors: ErrorList, path: str, validation: JSON, express
     text, message_expression, message = (
         validation.get(name, "") for name in ("expression", "messageExpression", "message")
     )
-    if not text.strip():
-        errors.required(f"{path}.expression", NOT_SPECIFIED)
-    else:
+    if errors.require(f"{path}.expression", text.strip(), NOT_SPECIFIED):
         report_compile_errors(errors, f"{path}.expression", expressions.environment.compile(text, BOOL_RESULT))
     if message_expression and not message_expression.strip():
         errors.invalid(f"{path}.messageExpression", message_expression, "must be non-empty if specified")
@@ -97,8 +95,7 @@ def validate_validating_policy_status_update(errors: ErrorList, obj: JSON, _old:
     for index, warning in enumerate(warnings):
         where = f"status.typeChecking.expressionWarnings[{index}]"
         errors.required_fields(where, warning, "warning")
-        if not warning.get("fieldRef", "").strip():
-            errors.required(f"{where}.fieldRef")
+        errors.require(f"{where}.fieldRef", warning.get("fieldRef", "").strip())
     validate_conditions(errors, "status.conditions", status.get("conditions") or ())
 
 

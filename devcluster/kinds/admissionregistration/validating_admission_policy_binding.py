@@ -30,8 +30,7 @@ def validate_validating_binding(errors: ErrorList, obj: JSON) -> None:
             "response and headers serves no purpose)"
         )
         errors.invalid(path, actions, detail)
-    if not actions:
-        errors.required(path, "at least one validation action is required")
+    errors.require(path, actions, "at least one validation action is required")
 
 
 STRATEGY = Strategy(

@@ -42,9 +42,7 @@ def _validate_stateful_set_spec(
     """Validate a StatefulSet's spec. old: the spec before an update. with_template: validate the pod template, too."""
     is_new = old is None
     policy = spec.get("podManagementPolicy", "")
-    if not policy:
-        errors.required("spec.podManagementPolicy")
-    elif policy not in ("OrderedReady", "Parallel"):
+    if errors.require("spec.podManagementPolicy", policy) and policy not in ("OrderedReady", "Parallel"):
         errors.invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")
     strategy = spec.get("updateStrategy", {})
     kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")

@@ -90,8 +90,7 @@ def _validate_object_reference(errors: ErrorList, path: str, reference: JSON, *,
 
 def _validate_metric(errors: ErrorList, path: str, metric: JSON) -> None:
     kind = metric.get("type", "")
-    if not kind:
-        errors.required(f"{path}.type", "must specify a metric source type")
+    errors.require(f"{path}.type", kind, "must specify a metric source type")
     supported = sorted(_SOURCES)
     errors.one_of(f"{path}.type", kind, supported)
     sources = [name for name in _SOURCES.values() if metric.get(name) is not None]
@@ -115,8 +114,7 @@ def _validate_identifier(errors: ErrorList, path: str, identifier: JSON) -> None
 
 def _validate_target(errors: ErrorList, path: str, target: JSON) -> None:
     kind = target.get("type", "")
-    if not kind:
-        errors.required(f"{path}.type", "must specify a metric target type")
+    errors.require(f"{path}.type", kind, "must specify a metric target type")
     if kind not in _TARGETS:
         errors.invalid(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue")
     for name in ("value", "averageValue"):
@@ -158,8 +156,7 @@ def _validate_pods_metric(errors: ErrorList, path: str, source: JSON) -> None:
 
 
 def _validate_resource_metric(errors: ErrorList, path: str, source: JSON) -> None:
-    if not source.get("name"):
-        errors.required(f"{path}.name", "must specify a resource name")
+    errors.require(f"{path}.name", source.get("name"), "must specify a resource name")
     _validate_utilization_or_value(errors, f"{path}.target", source.get("target") or {})
 
 
@@ -200,8 +197,7 @@ def _validate_scaling_rules(errors: ErrorList, path: str, rules: JSON) -> None:
         detail = f"must be less than or equal to {_MAX_STABILIZATION_SECONDS}"
         errors.invalid(f"{path}.stabilizationWindowSeconds", seconds, detail)
     errors.one_of(f"{path}.selectPolicy", selection, _SELECTIONS)
-    if not policies:
-        errors.required(f"{path}.policies", "must specify at least one Policy")
+    errors.require(f"{path}.policies", policies, "must specify at least one Policy")
     for i, policy in enumerate(policies or ()):
         where, kind, period = f"{path}.policies[{i}]", policy.get("type", ""), policy.get("periodSeconds", 0)
         errors.one_of(f"{where}.type", kind, _POLICIES)

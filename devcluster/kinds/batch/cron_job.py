@@ -26,9 +26,7 @@ _TEMPLATE_SPEC = "spec.jobTemplate.spec"
 def validate_cron_job(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
     spec, before, name = obj["spec"], {} if old is None else old["spec"], obj["metadata"].get("name", "")
     schedule, zone = spec.get("schedule", ""), spec.get("timeZone")
-    if not schedule:
-        errors.required("spec.schedule")
-    else:
+    if errors.require("spec.schedule", schedule):
         _validate_schedule(errors, schedule, zone, had_zone="TZ" in before.get("schedule", ""))
     errors.not_negative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
     if zone is not None and zone != before.get("timeZone"):

@@ -213,8 +213,7 @@ def _validate_pod_conditions(errors: ErrorList, path: str, patterns: Sequence[JS
 
 def _validate_success_policy(errors: ErrorList, path: str, spec: JSON) -> None:
     rules, completions = spec["successPolicy"].get("rules") or (), spec.get("completions", 0)
-    if not rules:
-        errors.required(path, "at least one rules must be specified when the successPolicy is specified")
+    errors.require(path, rules, "at least one rules must be specified when the successPolicy is specified")
     errors.at_most(path, rules, _MAX_RULES)
     for i, rule in enumerate(rules):
         where, indexes, count = f"{path}[{i}]", rule.get("succeededIndexes"), rule.get("succeededCount")

@@ -75,8 +75,7 @@ def _certificate_problem(certificate: str) -> str:
 
 
 def _validate_signer_name(errors: ErrorList, path: str, name: str) -> None:
-    if not name:
-        errors.required(path)
+    if not errors.require(path, name):
         return
     segments = name.split("/")
     if len(segments) != 2:
@@ -108,8 +107,7 @@ def validate_signing_request(errors: ErrorList, obj: JSON) -> None:
     if problem := _request_problem(spec.get("request") or ""):
         errors.invalid("spec.request", spec.get("request"), problem)
     usages = spec.get("usages") or ()
-    if not usages:
-        errors.required("spec.usages")
+    errors.require("spec.usages", usages)
     for i, usage in enumerate(usages):
         if usage not in _USAGES:
             errors.not_supported(f"spec.usages[{i}]", usage, _USAGES)
@@ -142,10 +140,7 @@ def _validate_update(errors: ErrorList, obj: JSON, old: JSON, *, decides: bool, 
         if not kind and "" not in old_types:
             errors.required(f"{path}[{i}].type")
         allowed = ("True",) if kind in (*_DECISIONS, "Failed") else ("False", "True", "Unknown")
-        if not value:
-            errors.required(f"{path}[{i}].status")
-        elif value not in allowed:
-            errors.not_supported(f"{path}[{i}].status", value, allowed)
+        errors.required_one_of(f"{path}[{i}].status", value, allowed)
         other = {"Approved": "Denied", "Denied": "Approved"}.get(kind, "")
         if other in types[:i] and not {*_DECISIONS} <= {*old_types}:
             errors.invalid(path, kind, "Approved and Denied conditions are mutually exclusive")

@@ -28,14 +28,11 @@ def validate_event_fields(errors: ErrorList, obj: JSON, involved: JSON, controll
     if not has_event_time:
         return
     controller = obj.get(controller_field, "")
-    if not controller:
-        errors.required(controller_field)
+    errors.require(controller_field, controller)
     validate_label_name(errors, controller_field, controller)
     for name in ("reportingInstance", "action", "reason"):
         text = obj.get(name, "")
-        if not text:
-            errors.required(name)
-        elif len(text.encode()) > 128:
+        if errors.require(name, text) and len(text.encode()) > 128:
             errors.invalid(name, "", "can have at most 128 characters")
     if len((obj.get("message") or obj.get("note") or "").encode()) > 1024:  # the message says characters, as upstream's
         errors.invalid("message", "", "can have at most 1024 characters")

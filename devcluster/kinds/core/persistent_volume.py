@@ -42,9 +42,7 @@ from kubeloop.kube.values.quantities import parse_quantity
 
 
 def _validate_local(errors: ErrorList, path: str, source: JSON) -> None:
-    if not source.get("path"):
-        errors.required(f"{path}.path")
-    elif ".." in source["path"].split("/"):
+    if errors.require(f"{path}.path", source.get("path")) and ".." in source["path"].split("/"):
         errors.invalid(f"{path}.path", source["path"], "must not contain '..'")
 
 
@@ -58,9 +56,7 @@ def _validate_csi(errors: ErrorList, path: str, source: JSON) -> None:
         if secret is None:
             continue
         for name, check in (("name", dns_subdomain), ("namespace", dns_label)):
-            if not secret.get(name):
-                errors.required(f"{path}.{field}.{name}")
-            else:
+            if errors.require(f"{path}.{field}.{name}", secret.get(name)):
                 errors.check(f"{path}.{field}.{name}", secret[name], check)
 
 
@@ -102,8 +98,7 @@ def validate_persistent_volume_spec(errors: ErrorList, path: str, spec: JSON, *,
     if inline:
         _validate_inline_volume(errors, path, spec)
     modes = spec.get("accessModes") or ()
-    if not modes:
-        errors.required(f"{path}.accessModes")
+    errors.require(f"{path}.accessModes", modes)
     validate_access_modes(errors, f"{path}.accessModes", modes)
     if not inline:
         _validate_capacity(errors, f"{path}.capacity", spec.get("capacity"))
@@ -133,16 +128,14 @@ def validate_persistent_volume_spec(errors: ErrorList, path: str, spec: JSON, *,
     validate_volume_mode(errors, f"{path}.volumeMode", spec.get("volumeMode"))
     attributes = spec.get("volumeAttributesClassName")
     if attributes is not None:
-        if not attributes:
-            errors.required(f"{path}.volumeAttributesClassName", "an empty string is disallowed")
+        errors.require(f"{path}.volumeAttributesClassName", attributes, "an empty string is disallowed")
         validate_class_name(errors, f"{path}.volumeAttributesClassName", attributes)
         if "csi" not in spec:
             errors.required(f"{path}.csi", "has to be specified when using volumeAttributesClassName")
 
 
 def _validate_capacity(errors: ErrorList, path: str, capacity: JSON | None) -> None:
-    if not capacity:
-        errors.required(path)
+    errors.require(path, capacity)
     if list(capacity or ()) != ["storage"]:
         errors.not_supported(path, capacity, ("storage",))
     for name, quantity in sorted((capacity or {}).items()):
@@ -165,8 +158,7 @@ def _validate_volume_source(errors: ErrorList, path: str, spec: JSON, *, has_aff
             errors.forbidden(
                 f"{path}.{_EXTRA_SOURCE_PATH_NAMES.get(kind, kind)}", "may not specify more than 1 volume type"
             )
-    if not kinds:
-        errors.required(path, "must specify a volume type")
+    errors.require(path, kinds, "must specify a volume type")
 
 
 _INLINE = "in the context of inline volumes"

@@ -19,8 +19,7 @@ def validate_replication_controller(errors: ErrorList, obj: JSON, old: JSON | No
     spec = obj["spec"]
     selector, template = spec.get("selector", {}), spec.get("template")
     errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
-    if not selector:
-        errors.required("spec.selector")
+    errors.require("spec.selector", selector)
     errors.not_negative("spec.replicas", spec.get("replicas"))
     if template is None:
         errors.required("spec.template")

@@ -77,8 +77,7 @@ def _validate_ingress_spec(errors: ErrorList, spec: JSON, *, relaxed_names: bool
                 errors.invalid(f"{where}.host", host, "must be a DNS name, not an IP address")
             _validate_host(errors, f"{where}.host", host)
         if rule.get("http") is not None:
-            if not rule["http"].get("paths"):
-                errors.required(f"{where}.http.paths")
+            errors.require(f"{where}.http.paths", rule["http"].get("paths"))
             for j, path in enumerate(rule["http"].get("paths") or ()):
                 _validate_ingress_path(errors, f"{where}.http.paths[{j}]", path, relaxed_names=relaxed_names)
     for i, tls in enumerate(spec.get("tls", ())):
@@ -127,9 +126,7 @@ def _validate_backend(errors: ErrorList, path: str, backend: JSON, *, relaxed_na
         errors.invalid(path, "", "resource or service backend is required")
     else:
         name, port = service.get("name", ""), service.get("port") or {}
-        if not name:
-            errors.required(f"{path}.service.name")
-        else:
+        if errors.require(f"{path}.service.name", name):
             check = dns_label if relaxed_names else dns_1035_label
             errors.check(f"{path}.service.name", name, check)
         if port.get("name") and port.get("number"):

@@ -33,8 +33,7 @@ def validate_ingress_class(errors: ErrorList, obj: JSON) -> None:
 
 def validate_domain_prefixed_path(errors: ErrorList, path: str, text: str) -> None:
     """Validate a domain-prefixed path such as example.com/ingress. Source: validation.IsDomainPrefixedPath."""
-    if not text:
-        errors.required(path)
+    if not errors.require(path, text):
         return
     domain, slash, rest = text.partition("/")
     if not slash or not domain or not rest:

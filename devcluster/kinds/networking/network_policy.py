@@ -64,16 +64,13 @@ def _validate_policy_peer(errors: ErrorList, where: str, peer: JSON, known_range
     if "ipBlock" in peer:
         _validate_ip_block(errors, f"{where}.ipBlock", peer["ipBlock"], known_ranges)
     kinds = [name for name in ("podSelector", "namespaceSelector", "ipBlock") if name in peer]
-    if not kinds:
-        errors.required(where, "must specify a peer")
-    elif len(kinds) > 1 and "ipBlock" in peer:
+    if errors.require(where, kinds, "must specify a peer") and len(kinds) > 1 and "ipBlock" in peer:
         errors.forbidden(where, "may not specify both ipBlock and another peer")
 
 
 def _validate_ip_block(errors: ErrorList, path: str, block: JSON, stored: Collection[str]) -> None:
     whole = block.get("cidr", "")
-    if not whole:
-        errors.required(f"{path}.cidr")
+    if not errors.require(f"{path}.cidr", whole):
         return
     validate_cidr(errors, f"{path}.cidr", whole, stored)
     network = sloppy_network(whole)

@@ -16,8 +16,7 @@ def validate_service_cidr(errors: ErrorList, obj: JSON) -> None:
 
 def _validate_cidrs(errors: ErrorList, spec: JSON) -> None:
     cidrs, path = spec.get("cidrs", []), "spec.cidrs"
-    if not cidrs:
-        errors.required(path, "at least one CIDR required")
+    if not errors.require(path, cidrs, "at least one CIDR required"):
         return
     if len(cidrs) > 2:
         errors.invalid(path, spec, "may only hold up to 2 values", "networking/v1.ServiceCIDRSpec")

@@ -14,8 +14,7 @@ def validate_cluster_role(errors: ErrorList, obj: JSON) -> None:
     aggregation = obj.get("aggregationRule")
     if aggregation is not None:
         selectors = aggregation.get("clusterRoleSelectors", ())
-        if not selectors:
-            errors.required("aggregationRule.clusterRoleSelectors", f"{_SELECTORS} if aggregationRule is non-nil")
+        errors.require("aggregationRule.clusterRoleSelectors", selectors, f"{_SELECTORS} if aggregationRule is non-nil")
         for i, selector in enumerate(selectors):
             where = f"aggregationRule.clusterRoleSelectors[{i}]"
             validate_label_selector(errors, where, selector)

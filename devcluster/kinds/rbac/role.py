@@ -17,8 +17,7 @@ def validate_rules(errors: ErrorList, obj: JSON, *, namespaced: bool) -> None:
     for i, rule in enumerate(obj.get("rules") or ()):
         where = f"rules[{i}]"
         groups, resources, urls = (rule.get(name) for name in ("apiGroups", "resources", "nonResourceURLs"))
-        if not rule.get("verbs"):
-            errors.required(f"{where}.verbs", "verbs must contain at least one value")
+        errors.require(f"{where}.verbs", rule.get("verbs"), "verbs must contain at least one value")
         if urls:
             if namespaced:
                 detail = "namespaced rules cannot apply to non-resource URLs"
@@ -27,10 +26,8 @@ def validate_rules(errors: ErrorList, obj: JSON, *, namespaced: bool) -> None:
                 detail = "rules cannot apply to both regular resources and non-resource URLs"
                 errors.invalid(f"{where}.nonResourceURLs", urls, detail)
             continue
-        if not groups:
-            errors.required(f"{where}.apiGroups", "resource rules must supply at least one api group")
-        if not resources:
-            errors.required(f"{where}.resources", "resource rules must supply at least one resource")
+        errors.require(f"{where}.apiGroups", groups, "resource rules must supply at least one api group")
+        errors.require(f"{where}.resources", resources, "resource rules must supply at least one resource")
 
 
 STRATEGY = Strategy(

@@ -32,8 +32,7 @@ def validate_binding(errors: ErrorList, obj: JSON, kinds: Sequence[str]) -> None
 
 def _validate_subject(errors: ErrorList, where: str, subject: JSON, *, namespaced: bool) -> None:
     name, kind, group = (subject.get(field, "") for field in ("name", "kind", "apiGroup"))
-    if not name:
-        errors.required(f"{where}.name")
+    errors.require(f"{where}.name", name)
     if kind == "ServiceAccount":
         errors.check(f"{where}.name", name or None, dns_subdomain)
         if group:

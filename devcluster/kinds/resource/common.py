@@ -67,8 +67,7 @@ def validate_qualified_key(errors: ErrorList, path: str, key: str) -> None:
 
 
 def validate_pool_name(errors: ErrorList, path: str, name: str) -> None:
-    if not name:
-        errors.required(path)
+    if not errors.require(path, name):
         return
     errors.at_most_bytes(path, name, _MAX_POOL_NAME)
     for part in name.split("/"):
@@ -104,9 +103,7 @@ def validate_taint(errors: ErrorList, path: str, taint: JSON, old_effect: str = 
     key, value, effect = (taint.get(name, "") for name in ("key", "value", "effect"))
     validate_qualified_key(errors, f"{path}.key", key)
     errors.check(f"{path}.value", value or None, label_value)
-    if not effect:
-        errors.required(f"{path}.effect")
-    elif effect not in (old_effect, *EFFECTS):
+    if errors.require(f"{path}.effect", effect) and effect not in (old_effect, *EFFECTS):
         errors.not_supported(f"{path}.effect", effect, EFFECTS)
 
 

@@ -204,9 +204,7 @@ def validate_resource_claim_status_update(errors: ErrorList, obj: JSON, old: JSO
 
 
 def _validate_consumer(errors: ErrorList, path: str, consumer: JSON) -> None:
-    for name in ("resource", "name", "uid"):
-        if not consumer.get(name):
-            errors.required(f"{path}.{name}")
+    errors.required_fields(path, consumer, "resource", "name", "uid")
 
 
 def _validate_allocation(errors: ErrorList, path: str, allocation: JSON, reference: Validator) -> None:

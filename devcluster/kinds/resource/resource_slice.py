@@ -63,9 +63,7 @@ def validate_resource_slice(errors: ErrorList, obj: JSON, stored: JSON | None = 
     if (terms := (spec.get("nodeSelector") or {}).get("nodeSelectorTerms") or []) and len(terms) != 1:
         where, type_name = "spec.nodeSelector.nodeSelectorTerms", "core/v1.NodeSelectorTerm"
         errors.invalid(where, terms, "must have exactly one node selector term", type_name)
-    if not selections:
-        errors.required("spec", _ONE_SELECTION)
-    elif len(selections) > 1:
+    if errors.require("spec", selections, _ONE_SELECTION) and len(selections) > 1:
         errors.invalid("spec", f"{{{', '.join(selections)}}}", f"{_ONE_SELECTION}, but multiple fields are set")
     devices, counter_sets = spec.get("devices") or [], spec.get("sharedCounters") or []
     if devices and counter_sets:
@@ -139,9 +137,7 @@ def _validate_device(errors: ErrorList, path: str, device: JSON, old: JSON | Non
     names = ("nodeName", "nodeSelector", "allNodes")
     if per_device:
         selections = _node_selections(errors, path, device, names, "must not be empty")
-        if not selections:
-            errors.required(path, _ONE_DEVICE_SELECTION)
-        elif len(selections) > 1:
+        if errors.require(path, selections, _ONE_DEVICE_SELECTION) and len(selections) > 1:
             errors.invalid(path, f"{{{', '.join(selections)}}}", _ONE_DEVICE_SELECTION)
     elif any(device.get(name) is not None for name in names):
         detail = (

@@ -108,9 +108,7 @@ def _validate_policy(errors: ErrorList, path: str, policy: JSON) -> None:
     _validate_union(errors, path, policy, "basic", "gang")
     if (gang := policy.get("gang")) is not None:
         count = gang.get("minCount", 0)
-        if not count:
-            errors.required(f"{path}.gang.minCount")
-        elif count < 1:
+        if errors.require(f"{path}.gang.minCount", count) and count < 1:
             errors.invalid(f"{path}.gang.minCount", count, "must be greater than or equal to 1")
 
 

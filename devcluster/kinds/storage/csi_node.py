@@ -19,9 +19,7 @@ def validate_csi_node(errors: ErrorList, obj: JSON) -> None:
     for i, driver in enumerate(obj["spec"].get("drivers") or ()):
         where, name, node_id = f"spec.drivers[{i}]", driver.get("name", ""), driver.get("nodeID", "")
         validate_csi_driver_name(errors, f"{where}.name", name)
-        if not node_id:
-            errors.required(f"{where}.nodeID")
-        elif len(node_id.encode()) > _NODE_ID_LIMIT:
+        if errors.require(f"{where}.nodeID", node_id) and len(node_id.encode()) > _NODE_ID_LIMIT:
             errors.invalid(f"{where}.nodeID", node_id, f"must be {_NODE_ID_LIMIT} characters or less")
         errors.not_negative(f"{where}.allocatable.count", (driver.get("allocatable") or {}).get("count"))
         errors.unique(f"{where}.name", name, seen)
@@ -30,8 +28,7 @@ def validate_csi_node(errors: ErrorList, obj: JSON) -> None:
 
 def _validate_topology_keys(errors: ErrorList, path: str, keys: Sequence[str]) -> None:
     for i, key in enumerate(keys):
-        if not key:
-            errors.required(path)
+        errors.require(path, key)
         if key in keys[:i]:
             errors.duplicate(path, key)
         errors.check(path, key, qualified_name)

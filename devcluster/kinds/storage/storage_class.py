@@ -28,9 +28,7 @@ def validate_storage_class(errors: ErrorList, obj: JSON) -> None:
 
 
 def validate_provisioner(errors: ErrorList, path: str, name: str) -> None:
-    if not name:
-        errors.required(path)
-    else:
+    if errors.require(path, name):
         errors.check(path, name.lower(), qualified_name)
 
 
@@ -58,8 +56,7 @@ def _validate_topology_term(errors: ErrorList, path: str, term: JSON) -> dict[st
             match_label_expression.get("key", ""),
             match_label_expression.get("values") or [],
         )
-        if not values:
-            errors.required(f"{where}.values")
+        errors.require(f"{where}.values", values)
         for j, value in enumerate(values):
             if value in values[:j]:
                 errors.duplicate(f"{where}.values[{j}]", value)

@@ -15,8 +15,7 @@ from kubeloop.kube.json_object import JSON
 def validate_volume_attributes_class(errors: ErrorList, obj: JSON) -> None:
     validate_provisioner(errors, "driverName", obj.get("driverName", ""))
     validate_parameters(errors, obj.get("parameters"))
-    if not obj.get("parameters"):
-        errors.required("parameters", "must contain at least one key/value pair")
+    errors.require("parameters", obj.get("parameters"), "must contain at least one key/value pair")
 
 
 def validate_volume_attributes_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:

@@ -77,16 +77,19 @@ class ErrorList(list[JSON]):
 
     def check_required(self, path: str, value: Any, problems: Callable[[Any], Iterable[str]], detail: str = "") -> None:
         """Require a value without problems; detail: about a missing one."""
-        if value:
+        if self.require(path, value, detail):
             self.invalid_each(path, value, problems(value))
-        else:
+
+    def require(self, path: str, value: Any, detail: str = "") -> bool:
+        """Require a value that is not empty; return True if there is one."""
+        if not value:
             self.required(path, detail)
+        return bool(value)
 
     def required_fields(self, path: str, obj: JSON, *names: str) -> None:
         """Require these fields of an object to be set and not empty."""
         for name in names:
-            if not obj.get(name):
-                self.required(f"{path}.{name}")
+            self.require(f"{path}.{name}", obj.get(name))
 
     def one_of(self, path: str, value: Any, supported: Collection[str], type_name: str = "") -> None:
         """Require one of these values, or None."""
@@ -95,10 +98,8 @@ class ErrorList(list[JSON]):
 
     def required_one_of(self, path: str, value: str | None, supported: Collection[str], detail: str = "") -> None:
         """Require one of these values; detail: about a missing one."""
-        if value:
+        if self.require(path, value, detail):
             self.one_of(path, value, supported)
-        else:
-            self.required(path, detail)
 
     def unique(self, path: str, key: Any, seen: set[Any]) -> None:
         """Report a key that was seen before, and add it to those seen."""
@@ -216,8 +217,7 @@ def validate_label_selector(errors: ErrorList, path: str, selector: JSON | None)
         where, operator = f"{path}.matchExpressions[{i}]", requirement.get("operator", "")
         values = requirement.get("values", ())
         if operator in ("In", "NotIn"):
-            if not values:
-                errors.required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+            errors.require(f"{where}.values", values, "must be specified when `operator` is 'In' or 'NotIn'")
         elif operator in ("Exists", "DoesNotExist"):
             if values:
                 errors.forbidden(

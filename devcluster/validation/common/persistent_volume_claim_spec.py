@@ -33,8 +33,7 @@ def validate_class_name(errors: ErrorList, path: str, name: str | None) -> None:
 def validate_claim_spec(errors: ErrorList, path: str, spec: JSON, before: JSON | None = None) -> None:
     """`before`: the stored one, whose data source may have a group that is wrong."""
     modes = spec.get("accessModes") or ()
-    if not modes:
-        errors.required(f"{path}.accessModes", "at least 1 access mode is required")
+    errors.require(f"{path}.accessModes", modes, "at least 1 access mode is required")
     validate_label_selector(errors, f"{path}.selector", spec.get("selector"))
     validate_access_modes(errors, f"{path}.accessModes", modes)
     storage = spec.get("resources", {}).get("requests", {}).get("storage")
@@ -63,9 +62,7 @@ def validate_claim_spec(errors: ErrorList, path: str, spec: JSON, before: JSON |
 
 
 def _validate_data_source(errors: ErrorList, path: str, source: JSON, *, any_group: bool) -> None:
-    for name in ("name", "kind"):
-        if not source.get(name):
-            errors.required(f"{path}.{name}")
+    errors.required_fields(path, source, "name", "kind")
     group = source.get("apiGroup") or ""
     if not group and source.get("kind") != "PersistentVolumeClaim":
         detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"

@@ -31,9 +31,7 @@ def validate_conditions(errors: ErrorList, path: str, conditions: Sequence[JSON]
             detail = "must be greater than or equal to zero"
             errors.invalid(f"{where}.observedGeneration", condition["observedGeneration"], detail)
         errors.required_fields(where, condition, "lastTransitionTime")
-        if not reason:
-            errors.required(f"{where}.reason")
-        elif not _REASON_MATCHES(reason):
+        if errors.require(f"{where}.reason", reason) and not _REASON_MATCHES(reason):
             errors.invalid(f"{where}.reason", reason, _NO_REASON)
         errors.at_most_bytes(f"{where}.reason", reason, _MAX_REASON)
         errors.at_most_bytes(f"{where}.message", condition.get("message", ""), _MAX_MESSAGE)

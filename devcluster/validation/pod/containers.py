@@ -141,8 +141,7 @@ def validate_container_claims(errors: ErrorList, path: str, container_claims: Se
     seen: set[str] = set()
     for i, claim in enumerate(container_claims):
         where, name, request = f"{path}[{i}]", claim.get("name", ""), claim.get("request", "")
-        if not name:
-            errors.required(where)
+        if not errors.require(where, name):
             continue
         key = f"{name}/{request}" if request else name
         if name in seen:
@@ -219,11 +218,9 @@ _HUGE_PAGES_FIELDS = ("limits.hugepages-", "requests.hugepages-")
 
 def validate_field_reference(errors: ErrorList, path: str, reference: JSON, supported: Sequence[str]) -> None:
     field_path = reference.get("fieldPath", "")
-    if not reference.get("apiVersion"):
-        errors.required(f"{path}.apiVersion")
+    if not errors.require(f"{path}.apiVersion", reference.get("apiVersion")):
         return
-    if not field_path:
-        errors.required(f"{path}.fieldPath")
+    if not errors.require(f"{path}.fieldPath", field_path):
         return
     base, subscript = _subscripted(field_path)
     if reference["apiVersion"] != "v1":
@@ -282,9 +279,7 @@ _DIVISORS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti"
 
 def _validate_key_reference(errors: ErrorList, path: str, reference: JSON) -> None:
     errors.check(f"{path}.name", reference.get("name", ""), dns_subdomain)
-    if not reference.get("key"):
-        errors.required(f"{path}.key")
-    else:
+    if errors.require(f"{path}.key", reference.get("key")):
         errors.check(f"{path}.key", reference["key"], config_key)
 
 
@@ -293,9 +288,7 @@ def _validate_file_reference(errors: ErrorList, path: str, reference: JSON) -> N
     key, volume, file = (reference.get(name, "") for name in ("key", "volumeName", "path"))
     errors.check_required(f"{path}.key", key, environment_name)
     errors.check_required(f"{path}.volumeName", volume, dns_label)
-    if not file:
-        errors.required(f"{path}.path")
-    elif ".." in file.split("/"):
+    if errors.require(f"{path}.path", file) and ".." in file.split("/"):
         errors.invalid(f"{path}.path", file, "must not contain '..'")
 
 
@@ -351,9 +344,7 @@ def _validate_environment_sources(errors: ErrorList, path: str, sources: Sequenc
         kinds = [kind for kind in ("configMapRef", "secretRef") if kind in source]
         for kind in kinds:
             name = source[kind].get("name", "")
-            if not name:
-                errors.required(f"{where}.{kind}.name")
-            else:
+            if errors.require(f"{where}.{kind}.name", name):
                 prefix = f"{name[:-1]}a" if len(name) > 1 and name.endswith("-") else name  # checked like generateName
                 errors.invalid_each(f"{where}.{kind}.name", name, dns_subdomain(prefix))
         if not kinds:
@@ -371,12 +362,10 @@ def _validate_mounts(errors: ErrorList, path: str, container: JSON, volumes: Vol
     paths = set()
     for i, mount in enumerate(mounts):
         where, name, mount_path = f"{path}.volumeMounts[{i}]", mount.get("name", ""), mount.get("mountPath", "")
-        if not name:
-            errors.required(f"{where}.name")
+        errors.require(f"{where}.name", name)
         if name not in volumes:
             errors.not_found(f"{where}.name", name)
-        if not mount_path:
-            errors.required(f"{where}.mountPath")
+        errors.require(f"{where}.mountPath", mount_path)
         if mount_path in paths:
             errors.invalid(f"{where}.mountPath", mount_path, "must be unique")
         paths.add(mount_path)
@@ -420,8 +409,7 @@ def _validate_devices(
     mount_paths = {mount.get("name", ""): mount.get("mountPath", "") for mount in mounts}
     for i, device in enumerate(devices):
         where, name, device_path = f"{path}[{i}]", device.get("name", ""), device.get("devicePath", "")
-        if not name:
-            errors.required(f"{where}.name")
+        errors.require(f"{where}.name", name)
         if name in names:
             errors.invalid(f"{where}.name", name, "must be unique")
         if name not in volumes:
@@ -429,8 +417,7 @@ def _validate_devices(
         elif not {"persistentVolumeClaim", "ephemeral"} & volumes[name].keys():
             detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
             errors.invalid(f"{where}.name", name, detail)
-        if not device_path:
-            errors.required(f"{where}.devicePath")
+        errors.require(f"{where}.devicePath", device_path)
         if device_path in paths:
             errors.invalid(f"{where}.devicePath", device_path, "must be unique")
         if ".." in device_path.split("/"):
@@ -450,8 +437,7 @@ _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 
 def _validate_handler_type(errors: ErrorList, path: str, handler: JSON, grace_seconds: int | None) -> None:
     kinds = [name for name in _HANDLERS if handler.get(name) is not None]
-    if not kinds:
-        errors.required(path, "must specify a handler type")
+    if not errors.require(path, kinds, "must specify a handler type"):
         return
     _validate_handler(errors, path, kinds[0], handler, grace_seconds)
     for name in kinds[1:]:
@@ -535,9 +521,7 @@ _STOP_SIGNALS = {
 
 def _validate_container(errors: ErrorList, path: str, container: JSON, spec: JSON, volumes: Volumes) -> None:
     name = container.get("name", "")
-    if not name:
-        errors.required(f"{path}.name")
-    else:
+    if errors.require(f"{path}.name", name):
         problems = dns_label(name)
         if problems:
             errors.invalid_each(f"{path}.name", name, problems)

@@ -211,8 +211,7 @@ def _validate_dns_config(errors: ErrorList, path: str, spec: JSON) -> None:
             plain = search.removesuffix(".")
             errors.check(f"{path}.searches[{i}]", plain, dns_subdomain_with_underscores)
     for i, option in enumerate(config.get("options", ())):
-        if not option.get("name"):
-            errors.required(f"{path}.options[{i}]", "must not be empty")
+        errors.require(f"{path}.options[{i}]", option.get("name"), "must not be empty")
 
 
 def _validate_scheduling_gates(errors: ErrorList, path: str, spec: JSON) -> None:

@@ -65,8 +65,7 @@ def _validate_volume_statuses(errors: ErrorList, kind: str, status: JSON) -> Non
                 continue
             path = f"{_path(kind)}[{i}].volumeMounts[{j}].volumeStatus.imageVolumeStatus.imageRef"
             reference = image.get("imageRef", "")
-            if not reference:
-                errors.required(path, "imageRef must not be empty")
+            errors.require(path, reference, "imageRef must not be empty")
             errors.at_most_bytes(path, reference, _MAX_IMAGE_REFERENCE_BYTES)
 
 
@@ -122,18 +121,15 @@ def _validate_claim_statuses(errors: ErrorList, path: str, statuses: Sequence[JS
 def _validate_node_allocatable(errors: ErrorList, path: str, claim: JSON, pod: JSON) -> None:
     """Validate what a claim of the pod takes of its node's resources."""
     name = claim.get("resourceClaimName", "")
-    if not name:
-        errors.required(f"{path}.resourceClaimName", "must not be empty")
+    errors.require(f"{path}.resourceClaimName", name, "must not be empty")
     entries = (
         *(pod["spec"].get("resourceClaims") or ()),
         *(pod.get("status", {}).get("resourceClaimStatuses") or ()),
     )
     if all(entry.get("resourceClaimName") != name for entry in entries):
         errors.invalid(f"{path}.resourceClaimName", name, "no mapping found in pod reference")
-    if not claim.get("containers"):
-        errors.required(f"{path}.containers", "must not be empty")
-    if not claim.get("resources"):
-        errors.required(f"{path}.resources", "must not be empty")
+    errors.require(f"{path}.containers", claim.get("containers"), "must not be empty")
+    errors.require(f"{path}.resources", claim.get("resources"), "must not be empty")
     for resource, amount in (claim.get("resources") or {}).items():
         where = f"{path}.resources[{resource}]"
         if "/" in resource and "kubernetes.io/" not in resource:
@@ -151,8 +147,7 @@ def _validate_extended_claim(errors: ErrorList, path: str, status: JSON, spec: J
         for container in spec.get(kind) or ()
     }
     mappings, seen = status.get("requestMappings") or (), set()
-    if not mappings:
-        errors.required(f"{path}.requestMappings", "at least one request mapping is required")
+    errors.require(f"{path}.requestMappings", mappings, "at least one request mapping is required")
     for i, mapping in enumerate(mappings):
         where = f"{path}.requestMappings[{i}]"
         container, resource, request = (mapping.get(n, "") for n in ("containerName", "resourceName", "requestName"))

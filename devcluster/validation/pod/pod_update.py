@@ -59,8 +59,7 @@ def validate_pod_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
             errors.forbidden(f"spec.{kind}", "pod updates may not add or remove containers")
             return
         for i, container in enumerate(spec.get(kind) or ()):
-            if not container.get("image"):
-                errors.required(f"spec.{kind}[{i}].image")
+            errors.require(f"spec.{kind}[{i}].image", container.get("image"))
             validate_image_whitespace(errors, f"spec.{kind}[{i}].image", container.get("image", ""))
     if not _validate_deadline(errors, spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")):
         return

@@ -74,8 +74,7 @@ def _validate_compared_value(errors: ErrorList, path: str, value: str) -> None:
 def _validate_node_requirement(errors: ErrorList, path: str, requirement: JSON, *, check_values: bool) -> None:
     operator, values = requirement.get("operator", ""), requirement.get("values", ())
     if operator in ("In", "NotIn"):
-        if not values:
-            errors.required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        errors.require(f"{path}.values", values, "must be specified when `operator` is 'In' or 'NotIn'")
     elif operator in ("Exists", "DoesNotExist"):
         if values:
             errors.forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
@@ -113,8 +112,7 @@ def _validate_node_term(errors: ErrorList, path: str, term: JSON, *, check_value
 
 def validate_node_selector(errors: ErrorList, path: str, selector: JSON) -> None:
     terms = selector.get("nodeSelectorTerms") or ()
-    if not terms:
-        errors.required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
+    errors.require(f"{path}.nodeSelectorTerms", terms, "must have at least one node selector term")
     for i, term in enumerate(terms):
         _validate_node_term(errors, f"{path}.nodeSelectorTerms[{i}]", term, check_values=True)
 
@@ -125,8 +123,7 @@ def _validate_pod_term(errors: ErrorList, path: str, term: JSON) -> None:
     for name in term.get("namespaces", ()):
         errors.check(f"{path}.namespace", name, dns_label)
     _validate_match_label_keys(errors, path, term)
-    if not term.get("topologyKey"):
-        errors.required(f"{path}.topologyKey", "can not be empty")
+    errors.require(f"{path}.topologyKey", term.get("topologyKey"), "can not be empty")
     validate_label_name(errors, f"{path}.topologyKey", term.get("topologyKey", ""))
 
 
@@ -226,8 +223,7 @@ def validate_topology_spread(errors: ErrorList, path: str, constraints: Sequence
         key, action = constraint.get("topologyKey", ""), constraint.get("whenUnsatisfiable", "")
         if constraint.get("maxSkew", 0) <= 0:
             errors.invalid(f"{where}.maxSkew", constraint.get("maxSkew", 0), NOT_POSITIVE)
-        if not key:
-            errors.required(f"{where}.topologyKey", "can not be empty")
+        errors.require(f"{where}.topologyKey", key, "can not be empty")
         errors.one_of(f"{where}.whenUnsatisfiable", action, unsatisfiable)
         for other in constraints[i + 1 :]:
             if (other.get("topologyKey", ""), other.get("whenUnsatisfiable", "")) == (key, action):

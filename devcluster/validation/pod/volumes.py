@@ -63,17 +63,11 @@ def validate_volumes(
     return mountable
 
 
-def validate_required_names(errors: ErrorList, path: str, source: JSON, *names: str) -> None:
-    for name in names:
-        if not source.get(name):
-            errors.required(f"{path}.{name}")
-
-
 def require_fields(*names: str) -> SourceCheck:
     """Return a check of a source that only requires these fields."""
 
     def check(errors: ErrorList, path: str, source: JSON) -> None:
-        validate_required_names(errors, path, source, *names)
+        errors.required_fields(path, source, *names)
 
     return check
 
@@ -89,7 +83,7 @@ def _validate_items(errors: ErrorList, path: str, items: Sequence[JSON]) -> None
 
 
 def _validate_item(errors: ErrorList, path: str, item: JSON) -> None:
-    validate_required_names(errors, path, item, "key", "path")
+    errors.required_fields(path, item, "key", "path")
     validate_local_path_not_reserved(errors, f"{path}.path", item.get("path", ""))
     _validate_mode(errors, f"{path}.mode", item.get("mode"))
 
@@ -100,8 +94,7 @@ def _validate_empty_dir(errors: ErrorList, path: str, source: JSON) -> None:
 
 
 def validate_host_path(errors: ErrorList, path: str, source: JSON) -> None:
-    if not source.get("path"):
-        errors.required(f"{path}.path")
+    if not errors.require(f"{path}.path", source.get("path")):
         return
     if ".." in source["path"].split("/"):
         errors.invalid(f"{path}.path", source["path"], "must not contain '..'")
@@ -110,7 +103,7 @@ def validate_host_path(errors: ErrorList, path: str, source: JSON) -> None:
 
 
 def _validate_git_repo(errors: ErrorList, path: str, source: JSON) -> None:
-    validate_required_names(errors, path, source, "repository")
+    errors.required_fields(path, source, "repository")
     validate_local_path(errors, f"{path}.directory", source.get("directory", ""))
 
 
@@ -118,7 +111,7 @@ def cloud_disk(name: str) -> SourceCheck:
     """Return a check of a cloud provider's disk, which is identified by the field `name`, with a partition."""
 
     def check(errors: ErrorList, path: str, source: JSON) -> None:
-        validate_required_names(errors, path, source, name)
+        errors.required_fields(path, source, name)
         if not 0 <= source.get("partition", 0) <= 255:
             errors.invalid(f"{path}.partition", source["partition"], "must be between 1 and 255, inclusive")
 
@@ -129,7 +122,7 @@ def _key_files(name: str) -> SourceCheck:
     """Return a check of a ConfigMap or Secret volume; `name`: the field that refers to the object."""
 
     def check(errors: ErrorList, path: str, source: JSON) -> None:
-        validate_required_names(errors, path, source, name)
+        errors.required_fields(path, source, name)
         _validate_mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
         _validate_items(errors, f"{path}.items", source.get("items", ()))
 
@@ -137,7 +130,7 @@ def _key_files(name: str) -> SourceCheck:
 
 
 def validate_nfs(errors: ErrorList, path: str, source: JSON) -> None:
-    validate_required_names(errors, path, source, "server", "path")
+    errors.required_fields(path, source, "server", "path")
     if not source.get("path", "").startswith("/"):
         errors.invalid(f"{path}.path", source.get("path", ""), "must be an absolute path")
 
@@ -158,7 +151,7 @@ def _validate_iscsi_name(errors: ErrorList, path: str, name: str) -> None:
 
 
 def validate_iscsi(errors: ErrorList, path: str, source: JSON) -> None:
-    validate_required_names(errors, path, source, "targetPortal", "iqn")
+    errors.required_fields(path, source, "targetPortal", "iqn")
     if source.get("iqn"):
         _validate_iscsi_name(errors, f"{path}.iqn", source["iqn"])
     _validate_lun(errors, f"{path}.lun", source.get("lun", 0))
@@ -188,7 +181,7 @@ def validate_fibre_channel(errors: ErrorList, path: str, source: JSON) -> None:
 
 def _require_fields_and_secret_name(*names: str) -> SourceCheck:
     def check(errors: ErrorList, path: str, source: JSON) -> None:
-        validate_required_names(errors, path, source, *names)
+        errors.required_fields(path, source, *names)
         if source.get("secretRef") is not None and not source["secretRef"].get("name"):
             errors.required(f"{path}.secretRef.name")
 
@@ -206,7 +199,7 @@ def _validate_flocker(errors: ErrorList, path: str, source: JSON) -> None:
 
 
 def _validate_flex_volume(errors: ErrorList, path: str, source: JSON) -> None:
-    validate_required_names(errors, path, source, "driver")
+    errors.required_fields(path, source, "driver")
     for key in sorted(source.get("options") or ()):
         if f".{key.partition('/')[0].lower()}".endswith((".kubernetes.io", ".k8s.io")):
             detail = "kubernetes.io and k8s.io namespaces are reserved"
@@ -218,7 +211,7 @@ _AZURE_BLOB = "https://{account-name}.blob.core.windows.net/{container-name}/{di
 
 
 def _validate_azure_disk(errors: ErrorList, path: str, source: JSON) -> None:
-    validate_required_names(errors, path, source, "diskName", "diskURI")
+    errors.required_fields(path, source, "diskName", "diskURI")
     uri, kind = source.get("diskURI", ""), source.get("kind")
     for name, supported in (
         ("cachingMode", ("None", "ReadOnly", "ReadWrite")),
@@ -232,7 +225,7 @@ def _validate_azure_disk(errors: ErrorList, path: str, source: JSON) -> None:
 
 
 def _validate_downward_api_item(errors: ErrorList, path: str, item: JSON) -> None:
-    validate_required_names(errors, path, item, "path")
+    errors.required_fields(path, item, "path")
     validate_local_path_not_reserved(errors, f"{path}.path", item.get("path", ""))
     if "fieldRef" in item:
         validate_field_reference(errors, f"{path}.fieldRef", item["fieldRef"], VOLUME_FIELDS)
@@ -261,7 +254,7 @@ def _validate_projected(errors: ErrorList, path: str, source: JSON) -> None:
             source_object = projection.get(kind)
             if source_object is None:
                 continue
-            validate_required_names(errors, f"{where}.{kind}", source_object, "name")
+            errors.required_fields(f"{where}.{kind}", source_object, "name")
             for j, item in enumerate(source_object.get("items", ())):
                 _validate_item(errors, f"{where}.{kind}.items[{j}]", item)
                 _validate_unique_path(errors, path, used_paths, item.get("path", ""), source_object.get("name", ""))
@@ -291,15 +284,12 @@ def _validate_service_account_token(errors: ErrorList, volume_path: str, path: s
         errors.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
     if seconds > 1 << 32:
         errors.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
-    if not token.get("path"):
-        errors.required(f"{volume_path}.path")
-    else:
+    if errors.require(f"{volume_path}.path", token.get("path")):
         validate_local_path_not_reserved(errors, f"{volume_path}.path", token["path"])
 
 
 def validate_csi_driver_name(errors: ErrorList, path: str, name: str) -> None:
-    if not name:
-        errors.required(path)
+    if not errors.require(path, name):
         return
     if len(name) > 63:
         errors.too_long(path, 63)
@@ -340,7 +330,7 @@ def _validate_quobyte(errors: ErrorList, path: str, source: JSON) -> None:
         for pair in registry.split(","):
             if not _HOST_AND_PORT.fullmatch(pair):
                 errors.invalid(f"{path}.registry", registry, detail)
-    validate_required_names(errors, path, source, "volume")
+    errors.required_fields(path, source, "volume")
 
 
 _HOST_AND_PORT = re.compile(r"(?s)(\[[^\[\]]*\]|[^:\[\]]*):[^:\[\]]*")
@@ -348,7 +338,7 @@ _HOST_AND_PORT = re.compile(r"(?s)(\[[^\[\]]*\]|[^:\[\]]*):[^:\[\]]*")
 
 
 def _validate_storage_os(errors: ErrorList, path: str, source: JSON) -> None:
-    validate_required_names(errors, path, source, "volumeName")
+    errors.required_fields(path, source, "volumeName")
     for name in ("volumeName", "volumeNamespace"):
         errors.check(f"{path}.{name}", source.get(name) or None, dns_label)
     if source.get("secretRef") is not None and not source["secretRef"].get("name"):
@@ -412,12 +402,11 @@ _EXTRA_SOURCE_PATH_NAMES = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
 
 def _validate_source(errors: ErrorList, path: str, volume: JSON, pod_name: str, *, in_pod: bool) -> None:
     kinds = [kind for kind in _SOURCES if kind in volume]
-    if not kinds:
-        errors.required(path, "must specify a volume type")
+    if not errors.require(path, kinds, "must specify a volume type"):
         return
     first, name = kinds[0], volume.get("name", "")
     if first == "image" and in_pod:
-        validate_required_names(errors, f"{path}.image", volume["image"], "reference")
+        errors.required_fields(f"{path}.image", volume["image"], "reference")
     _SOURCES[first](errors, f"{path}.{ERROR_PATH_NAMES.get(first, first)}", volume[first])
     portal = volume.get("iscsi", {}).get("targetPortal", "")
     too_long = "initiatorName" in volume.get("iscsi", ()) and len(f"{name}:{portal}".encode()) > _MAX_PORTAL_LENGTH

@@ -66,3 +66,9 @@ def test_valid_values_add_no_error() -> None:
     errors.immutable("a", "x", "x")
     errors.invalid_each("a", "x", ())
     assert errors == []
+
+
+def test_require_reports_an_empty_value_and_returns_whether_there_is_one() -> None:
+    errors = ErrorList()
+    assert [errors.require("a", value, "why") for value in ("x", "", [])] == [True, False, False]
+    assert [error["message"] for error in errors] == ["Required value: why"] * 2
