@@ -35,3 +35,11 @@ def test_forgotten_daemon_set_has_no_delay():
     backoff.deleted("u", 1, "node", NOW)
     backoff.forget("u")
     assert backoff.seconds("u", 1, "node", NOW) == 0
+
+
+def test_delay_still_doubles_exactly_half_an_hour_later():
+    backoff = FailedPodBackoff()
+    backoff.deleted("u", 1, "node", NOW)
+    later = NOW + timedelta(minutes=30)
+    backoff.deleted("u", 1, "node", later)
+    assert backoff.seconds("u", 1, "node", later) == 2

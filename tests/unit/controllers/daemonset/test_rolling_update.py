@@ -112,6 +112,13 @@ def test_replacement_respects_max_unavailable(states, unavailable, expected):
         ),
         pytest.param([state("a", old("a"), runs=False)], 1, 3, ([], ["a"]), id="complete nodes are available"),
         pytest.param([state("a", old("a"), old("x"))], 1, 0, ([], []), id="two old pods: left to the plan of pods"),
+        pytest.param(
+            [state("a", old("a"), old("x")), state("b", old("b")), state("c", old("c"))],
+            2,
+            0,
+            (["b"], []),
+            id="a node with two old pods counts once",
+        ),
     ],
 )
 def test_surge_respects_max_surge(states, surge, complete, expected):
@@ -132,6 +139,8 @@ def test_new_pods_count_as_available_after_min_ready_seconds():
         pytest.param(
             {"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"maxSurge": 1}}}, False, id="limits of OnDelete"
         ),
+        pytest.param(rolling_update(maxSurge="1%", maxUnavailable=0), True, id="a percentage is rounded up"),
+        pytest.param(rolling_update(maxSurge="x", maxUnavailable=0), False, id="neither an integer nor a percentage"),
     ],
 )
 def test_surge_needs_a_rolling_update(strategy, surges):

@@ -98,3 +98,11 @@ def test_pod_of_missing_node_has_no_endpoint_unless_published_early():
 def test_port_has_the_app_protocol_of_the_service(field, member):
     web = service(ports=[{"name": "http", "protocol": "TCP", "port": 80, "targetPort": 80, **field}])
     assert endpoint_ports(web, pod()) == [{"name": "http", "protocol": "TCP", "port": 80, **member}]
+
+
+def test_pod_of_missing_node_hides_no_other_pod():
+    pods = [pod("lost", nodeName="gone"), pod("there")]
+    desired = desired_endpoints(service(), pods, {"n": NODE}.get, "IPv4")
+    assert desired.missing_nodes == [("lost", "gone")]
+    (group,) = desired.groups.values()
+    assert [it["targetRef"]["name"] for it in group.endpoints.values()] == ["there"]

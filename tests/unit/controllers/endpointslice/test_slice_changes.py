@@ -142,3 +142,16 @@ def test_slices_do_not_depend_on_the_order_of_caches(slices: list[Any], numbers:
         return result
 
     assert changed(slices, numbers, first=other_ports_first) == changed(STORED, sorted(numbers), first=False)
+
+
+def test_placeholder_with_other_labels_is_replaced():
+    old, new = existing("a", ports=[]), {"team": "x"}
+    result = changes([old], labels=new)
+    assert (result.delete, result.unchanged) == ([old], [])
+    assert [it["metadata"]["labels"]["team"] for it in result.create] == ["x"]
+
+
+def test_last_slice_with_ports_is_replaced_by_a_placeholder():
+    old = existing("a", 1)
+    result = changes([old])
+    assert (result.delete, result.unchanged, sizes(result.create)) == ([old], [], [("", 0)])

@@ -74,6 +74,8 @@ def test_endpoints_have_hints_for_their_zone_and_surplus_moves():
         pytest.param({"a": 0.5, "b": 0.5}, "aaaaabbbb", "aaaaabbbb", id="half an endpoint each"),
         pytest.param({"a": 0.2, "b": 0.35, "c": 0.45}, "aaabbbcccc", "aabbbbcccc", id="two lack half of one"),
         pytest.param({"a": 0.4, "b": 0.6}, "aaaaabbbbb", "aaaabbbbbb", id="1 endpoint each"),
+        pytest.param({"a": 0.88, "b": 0.12}, "aaab", "aaab", id="a zone lacks endpoints, none has too many"),
+        pytest.param(dict.fromkeys("abcd", 0.25), "aaabcccd", "aabbccdd", id="two zones give to two others"),
     ],
 )
 def test_zones_exchange_at_least_half_of_an_endpoint(ratios, zones, expected):
@@ -121,3 +123,11 @@ def test_deprecated_annotation_has_precedence():
     assert not wants_topology_hints(
         {"service.kubernetes.io/topology-mode": "Auto", "service.kubernetes.io/topology-aware-hints": "Disabled"}
     )
+
+
+def test_only_zones_with_a_surplus_give_endpoints():
+    cache = TopologyCache()
+    cache.ratios = dict.fromkeys("abc", 1 / 3)
+    changes = SliceChanges(create=[slice_of("c", "c", "a", "a", "a", "b")])
+    cache.add_hints("ns/web", "IPv4", changes)
+    assert hints(changes) == ["c", "c", "b", "a", "a", "b"]

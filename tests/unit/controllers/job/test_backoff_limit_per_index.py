@@ -13,6 +13,7 @@ from kubeloop.controllers.job.backoff_limit_per_index import (
     seconds_to_replacement,
 )
 from kubeloop.controllers.job.pod_backoff import finished_time
+from kubeloop.kube.objects.api_types import Pod
 from support.objects.job_objects import new_job, new_pod
 
 COUNT = "batch.kubernetes.io/job-index-failure-count"
@@ -47,3 +48,26 @@ def test_replacement_waits_longer_after_each_failure():
 def test_failures_of_replaced_pod_are_counted():
     assert failure_annotations(JOB, None) == {COUNT: "0"}
     assert failure_annotations(JOB, new_pod("p", "Failed", index=1, annotations={COUNT: "3"})) == {COUNT: "4"}
+
+
+def finished_pod(name: str, minute: int, failures: int = 0) -> Pod:
+    """Return a failed Pod of index 1 that finished at a minute of the hour."""
+    terminated = {"exitCode": 1, "finishedAt": f"2026-01-01T00:{minute:02}:00Z"}
+    annotations = {COUNT: str(failures)}
+    statuses = [{"name": "c", "state": {"terminated": terminated}}]
+    return new_pod(name, "Failed", index=1, annotations=annotations, containerStatuses=statuses)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "last"),
+    [
+        pytest.param((1, 0), (2, 0), "second", id="the later one"),
+        pytest.param((2, 0), (1, 0), "first", id="the later one comes first"),
+        pytest.param((1, 0), (1, 0), "second", id="at the same time"),
+        pytest.param((1, 1), (2, 0), "first", id="more failures"),
+        pytest.param((1, 0), (2, 1), "second", id="later, and more failures"),
+    ],
+)
+def test_last_failed_pod_of_an_index_is_replaced(first, second, last):
+    pods = [finished_pod("first", *first), finished_pod("second", *second)]
+    assert replaced_pods(pods, JOB, lambda _index: True)[1].metadata.name == last

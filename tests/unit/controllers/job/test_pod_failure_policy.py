@@ -79,3 +79,10 @@ def test_condition_rule_compares_the_status():
     pod = new_pod("p", "Failed", conditions=[{"type": "DisruptionTarget", "status": "False"}])
     rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     assert match_failure(policy(rule), pod) == FailureMatch()
+
+
+def test_containers_without_a_failure_are_skipped():
+    statuses = [ended("ok", 0), {"name": "runs", "state": {"running": {}}}, ended("main", 4)]
+    pod = new_pod("p", "Failed", containerStatuses=statuses)
+    assert match_failure(policy(codes("Ignore", "In", 4)), pod).action == "Ignore"
+    assert match_failure(policy(codes("Ignore", "NotIn", 5)), pod).action == "Ignore"

@@ -9,7 +9,8 @@ import pytest
 
 from kubeloop.controllers.podautoscaler.metrics_client import MetricsClient, PodMetrics, resource_usage
 from kubeloop.controllers.podautoscaler.replica_calculation import MetricError, PodMetric
-from kubeloop.kube.objects.api_types import convert
+from kubeloop.kube.errors import ServerUnreachable, from_status
+from kubeloop.kube.objects.api_types import Status, StatusDetails, convert
 from support.objects.autoscaled_pods import add_running_pods
 
 pytestmark = pytest.mark.virtual_time
@@ -129,3 +130,44 @@ async def test_external_metric_is_the_sum_of_its_values():
     assert await MetricsClient(MetricsAdapter(ITEM, ITEM)).external("queue", "ns", None) == 3000
     with pytest.raises(MetricError, match="no metrics returned from external metrics API"):
         await MetricsClient(MetricsAdapter()).external("queue", "ns", None)
+
+
+class FailingAdapter(MetricsAdapter):
+    """A client of a server whose custom metrics cannot be read."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    async def raw(self, method: str, target: str) -> Any:
+        response = await super().raw(method, target)
+        if target != "/apis/custom.metrics.k8s.io":
+            raise self._error
+        return response
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        pytest.param(
+            from_status(Status(code=404, message="no such metric", details=StatusDetails(name="x"))),
+            "no such metric",
+            id="no such metric",
+        ),
+        pytest.param(
+            from_status(Status(code=404, message="404 page not found")),
+            "the server could not find the requested resource",
+            id="nothing is served there",
+        ),
+        pytest.param(from_status(Status(code=500, message="adapter failed")), "adapter failed", id="server error"),
+        pytest.param(ServerUnreachable("refused", maybe_applied=False), "refused", id="unreachable"),
+    ],
+)
+async def test_failed_request_is_an_error_of_the_metrics_api(error, message):
+    with pytest.raises(MetricError, match=f"^unable to fetch metrics from custom metrics API: {message}"):
+        await MetricsClient(FailingAdapter(error)).of_object("rate", "ns", "services", "x", None)
+
+
+async def test_invalid_response_is_an_error_of_the_metrics_api():
+    with pytest.raises(MetricError, match="^unable to fetch metrics from custom metrics API: JSON is malformed"):
+        await MetricsClient(MetricsAdapter("no JSON")).of_object("rate", "ns", "services", "x", None)

@@ -105,6 +105,8 @@ def test_no_counted_pod_is_an_error():
             3, {"a": 900, "b": 900}, groups(2, missing="c"), Proposal(6, 900, 90), id="missing pods count as idle"
         ),
         pytest.param(2, {"a": 300}, groups(1, missing="b"), Proposal(2, 300, 30), id="missing, at the target"),
+        pytest.param(4, {"a": 300}, groups(1, unready="b"), Proposal(4, 300, 30), id="unready, at the target"),
+        pytest.param(3, {"a": 290}, groups(1, unready="b"), Proposal(3, 290, 29), id="unready, within tolerance"),
     ],
 )
 def test_utilization_proposal(current, values, grouped, proposal):
@@ -240,3 +242,17 @@ def test_cpu_sample_of_a_pod_of_unknown_state_does_not_count(status):
 )
 def test_tolerances_include_their_limits(ratio, included):
     assert Tolerances(down=0.5, up=0.25).include(ratio) is included
+
+
+@pytest.mark.parametrize(
+    ("target", "used", "replicas"),
+    [
+        pytest.param(50, 40, 3, id="1,040 of 4,000 are 26 percent: 2.08 pods"),
+        pytest.param(50, 30, 2, id="1,030 of 4,000 are 25 percent: 2 pods"),
+        pytest.param(200, 0, 1, id="a target above 100 percent counts: 2,000 of 4,000 are 50 of 200 percent"),
+    ],
+)
+def test_missing_pod_counts_as_fully_used_on_a_scale_down(target, used, replicas):
+    values = {"a": used, "b": 0, "c": 0}
+    proposal = utilization_proposal(4, target, values, dict.fromkeys("abcd", 1000), groups(3, missing="d"), TOLERANCES)
+    assert proposal.replicas == replicas

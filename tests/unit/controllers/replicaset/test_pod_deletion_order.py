@@ -191,3 +191,38 @@ def test_age_buckets_are_logarithms_of_nanoseconds(age, bucket):
 def test_deletion_age_ratio_is_truncated():
     pods = [pod("young", ready=1, created=10), pod("old", ready=1, created=29)]
     assert deletion_age_ratios(pods, pods, NOW) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("now", "ratios"),
+    [
+        pytest.param(NOW, [], id="the youngest was created now"),
+        pytest.param(NOW + timedelta(microseconds=999), [], id="below a millisecond"),
+        pytest.param(NOW + timedelta(milliseconds=1), [1, 1001], id="a millisecond"),
+        pytest.param(NOW + timedelta(milliseconds=3), [1, 334], id="three milliseconds"),
+    ],
+)
+def test_deletion_age_ratio_counts_milliseconds(now, ratios):
+    pods = [pod("young", ready=0, created=0), pod("old", ready=0, created=1)]
+    assert deletion_age_ratios(pods, pods, now) == ratios
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "before"),
+    [
+        pytest.param({"created": 9}, {"created": 9}, False, id="same creation time: neither is first"),
+        pytest.param({"created": 512}, {"created": 400}, True, id="about the same age: by UID"),
+        pytest.param({"created": 9}, {"created": 900}, True, id="younger first"),
+        pytest.param({"created": 900}, {"created": 9}, False, id="older last"),
+        pytest.param({"restarts": 2}, {"restarts": 1}, True, id="more restarts first"),
+        pytest.param({"restarts": 1}, {"restarts": 2}, False, id="fewer restarts last"),
+        pytest.param({"ready": 9}, {"ready": 10}, True, id="other ready time: by UID"),
+    ],
+)
+def test_tied_pods_are_compared_in_pairs(first, second, before):
+    ages = AgeBuckets(NOW)
+    a, b = (
+        TiedPod(pod(name, **{"ready": 9, "created": 9} | options), ages)
+        for name, options in (("a", first), ("b", second))
+    )
+    assert (a < b) is before

@@ -137,6 +137,11 @@ def rolling(partition: int = 0, **limits: Any) -> dict[str, Any]:
         pytest.param(rolling(), ["new", "new", "new"], [], id="complete"),
         pytest.param(rolling(2), ["old", "old", "new"], [], id="partition reached"),
         pytest.param(rolling(5), ["old", "old", "old"], [], id="partition beyond replicas"),
+        pytest.param(rolling(1), ["old", "old", "new"], ["roll web-1"], id="above the partition"),
+        pytest.param(rolling(), ["old", "new", "new"], ["roll web-0"], id="the lowest ordinal"),
+        pytest.param(
+            {"updateStrategy": {"type": "RollingUpdate"}}, ["old", "new", "new"], ["roll web-0"], id="no partition"
+        ),
         pytest.param({"updateStrategy": {"type": "OnDelete"}}, ["old", "old", "old"], [], id="OnDelete"),
     ],
 )
