@@ -169,5 +169,5 @@ async def test_failed_request_is_an_error_of_the_metrics_api(error, message):
 
 
 async def test_invalid_response_is_an_error_of_the_metrics_api():
-    with pytest.raises(MetricError, match="^unable to fetch metrics from custom metrics API: JSON is malformed"):
+    with pytest.raises(MetricError, match=r"^unable to fetch metrics from custom metrics API: JSON is malformed"):
         await MetricsClient(MetricsAdapter("no JSON")).of_object("rate", "ns", "services", "x", None)
