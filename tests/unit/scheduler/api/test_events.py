@@ -141,3 +141,61 @@ def test_finished_pod_level_resize_is_a_scale_down_if_its_gate_is_on(rules: Requ
         return convert(Pod, {"metadata": {"name": "p"}, "spec": spec, "status": status})
 
     assert [event.label for event in events.pod_update_events(resized("3"), resized("1"), rules)] == [label]
+
+
+CPU_1, CPU_2 = ({"requests": {"cpu": cpu}} for cpu in "12")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "scaled_down"),
+    [
+        pytest.param({"resources": CPU_2}, {"resources": CPU_1}, True, id="pod level, down"),
+        pytest.param({"resources": CPU_1}, {"resources": CPU_2}, False, id="pod level, up"),
+        pytest.param({"overhead": {"cpu": "2"}}, {"overhead": {"cpu": "1"}}, True, id="overhead, down"),
+        pytest.param({"overhead": {"cpu": "1"}}, {"overhead": {"cpu": "2"}}, False, id="overhead, up"),
+        pytest.param({"overhead": {"cpu": "1"}}, {}, True, id="overhead, removed"),
+        pytest.param(
+            {"initContainers": [{"name": "i", "resources": CPU_2}]},
+            {"initContainers": [{"name": "i", "resources": CPU_1}]},
+            True,
+            id="init container, down",
+        ),
+        pytest.param(
+            {"initContainers": [{"name": "i", "resources": CPU_1}]},
+            {"initContainers": [{"name": "i", "resources": CPU_2}]},
+            False,
+            id="init container, up",
+        ),
+        pytest.param(
+            {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]},
+            {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]},
+            True,
+            id="one resource down, another up",
+        ),
+    ],
+)
+def test_scale_down_compares_each_resource(old: dict[str, Any], new: dict[str, Any], scaled_down: bool) -> None:
+    def pod_of(spec: dict[str, Any]) -> Pod:
+        return convert(
+            Pod, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}], "nodeName": "n"} | spec}
+        )
+
+    labels = [event.label for event in events.pod_update_events(pod_of(old), pod_of(new))]
+    assert labels == ["AssignedPodUpdatePodScaleDown" if scaled_down else "AssignedPodUpdate"]
+
+
+@pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses"])
+@pytest.mark.parametrize("field", ["resources", "allocatedResources"])
+@pytest.mark.parametrize(("cpu", "scaled_down"), [("3", True), ("4", False)])
+def test_finished_resize_of_a_container_is_a_scale_down(kind: str, field: str, cpu: str, scaled_down: bool) -> None:
+    def pod_of(actual: str) -> Pod:
+        container = {"name": "c", "resources": CPU_1, "restartPolicy": "Always"}
+        spec = {"nodeName": "n", "containers": [{"name": "main"}]}
+        spec["containers" if kind == "containerStatuses" else "initContainers"] = [container]
+        amounts = {"cpu": actual}
+        resources = {"requests": amounts} if field == "resources" else {}
+        status = {"name": "c", "resources": resources, "allocatedResources": {} if resources else amounts}
+        return convert(Pod, {"metadata": {"name": "p"}, "spec": spec, "status": {kind: [status]}})
+
+    labels = [event.label for event in events.pod_update_events(pod_of("4"), pod_of(cpu))]
+    assert labels == ["AssignedPodUpdatePodScaleDown" if scaled_down else "AssignedPodUpdate"]

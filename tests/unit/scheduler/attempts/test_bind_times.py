@@ -86,3 +86,18 @@ def test_durations_that_the_clock_cannot_tell_are_ignored(times):
     times.add(100 * SECOND, 100 * SECOND, 1)
     add(times, 4)
     assert not is_busy(times)
+
+
+@pytest.mark.parametrize(("seconds_later", "busy"), [(0.099, True), (0.1, False)])
+def test_server_is_busy_for_a_tenth_of_a_second_after_a_request(times, seconds_later, busy):
+    add(times, 2)
+    add(times, 12)
+    assert is_busy(times, at_seconds=100 + seconds_later) is busy
+
+
+@pytest.mark.parametrize(("seconds_later", "busy"), [(59, True), (60, True), (120, False)])
+def test_fastest_request_counts_for_this_and_the_next_minute(times, seconds_later, busy):
+    add(times, 2)
+    add(times, 9, at_seconds=100 + 60)
+    add(times, 9, at_seconds=100 + 60 + seconds_later)
+    assert is_busy(times, at_seconds=100 + 60 + seconds_later) is (seconds_later < 60)

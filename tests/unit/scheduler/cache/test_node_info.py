@@ -142,3 +142,29 @@ def test_host_ports_of_a_pod(kind, port, expected):
     assert set(PodInfo(convert(Pod, {"metadata": {"name": "p"}, "spec": spec})).host_ports) == expected
     ordinary = {"containers": [{"name": "main"}], "initContainers": [{"name": "c", "ports": [port]}]}
     assert not PodInfo(convert(Pod, {"metadata": {"name": "p"}, "spec": ordinary})).host_ports
+
+
+def claiming(name: str, *claims: str) -> PodInfo:
+    volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
+    return PodInfo(make_pod(name, "a", volumes=volumes))
+
+
+def test_claims_are_counted_by_pod():
+    node = NodeInfo.of(make_node("a"))
+    for pod in (claiming("p", "x", "y"), claiming("q", "x"), claiming("r", "x")):
+        node.add_pod(pod)
+    assert node.pvc_ref_counts == {"default/x": 3, "default/y": 1}
+    counts = []
+    for name in "pqr":
+        node.remove_pod(name)
+        counts.append(dict(node.pvc_ref_counts))
+    assert counts == [{"default/x": 2}, {"default/x": 1}, {}]
+
+
+def test_sums_have_exactly_the_requests_of_the_pods():
+    node = NodeInfo.of(make_node("a"))
+    info = PodInfo(make_pod("p", "a", cpu="250m", memory="1Mi"))
+    node.add_to_sums(info)
+    assert {name: node.requested[name] for name in info.requests} == {"cpu": 250, "memory": 2**20}
+    node.remove_from_sums(info)
+    assert not any(node.requested.values())

@@ -96,6 +96,17 @@ NODE_NAME = PluginRef("NodeName")
             ["podMaxBackoffSeconds: Invalid value: 1.0: must be greater than or equal to PodInitialBackoffSeconds"],
             id="backoff",
         ),
+        pytest.param({"pod_initial_backoff_seconds": 2.0, "pod_max_backoff_seconds": 2.0}, [], id="equal backoffs"),
+        pytest.param(
+            {"pod_initial_backoff_seconds": 0.0},
+            ["podInitialBackoffSeconds: Invalid value: 0.0: must be greater than 0"],
+            id="no backoff",
+        ),
+        pytest.param(
+            {"profiles": (Profile("a", points={"queueSort": PluginSet(enabled=(NODE_NAME,))}),)},
+            [],
+            id="one queue sort plugin",
+        ),
         pytest.param(
             {
                 "extenders": (
@@ -171,6 +182,36 @@ def test_validate_configuration(config: dict[str, Any], errors: list[str]) -> No
             },
             ["scoringStrategy.shape[1].utilization", "scoringStrategy.shape[0].score"],
             id="shape",
+        ),
+        *(
+            pytest.param(
+                "NodeResourcesFit",
+                {"scoringStrategy": {"type": "LeastAllocated", "resources": [{"name": "cpu", "weight": weight}]}},
+                [] if 1 <= weight <= 100 else ["scoringStrategy.resources[0].weight"],
+                id=f"weight {weight}",
+            )
+            for weight in (-1, 0, 1, 100, 101)
+        ),
+        *(
+            pytest.param(
+                "NodeResourcesFit",
+                {
+                    "scoringStrategy": {
+                        "type": "RequestedToCapacityRatio",
+                        "requestedToCapacityRatio": {"shape": [{"utilization": utilization, "score": score}]},
+                    }
+                },
+                fields,
+                id=f"utilization {utilization}, score {score}",
+            )
+            for utilization, score, fields in (
+                (0, 0, []),
+                (100, 10, []),
+                (-1, 0, ["scoringStrategy.shape[0].utilization"]),
+                (101, 0, ["scoringStrategy.shape[0].utilization"]),
+                (0, -1, ["scoringStrategy.shape[0].score"]),
+                (0, 11, ["scoringStrategy.shape[0].score"]),
+            )
         ),
         pytest.param(
             "NodeResourcesFit",

@@ -51,6 +51,8 @@ def test_consumed_capacity(policy, amount, consumed):
         pytest.param(VALUES, "41", None, False, id="no valid value is large enough"),
         pytest.param(VALUES, None, None, True, id="the default need not be a valid value"),
         pytest.param(VALUES, "20", None, True, id="a valid value"),
+        pytest.param(RANGE, "8Gi", None, False, id="rounded up above the maximum"),
+        pytest.param(RANGE, "7Gi", None, True, id="the last step below the maximum"),
     ],
 )
 def test_capacity_that_is_left(policy, amount, allocated, fits):

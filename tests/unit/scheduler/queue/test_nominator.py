@@ -95,3 +95,19 @@ def test_changed_since_names_nodes_until_log_is_cut(nominator: Nominator) -> Non
 
 def test_only_an_unchanged_nomination_has_no_new_node():
     assert [nomination.new_node_name for nomination in (Nomination("n"), WITHDRAWN, UNCHANGED)] == ["n", "", None]
+
+
+def test_remove_leaves_the_other_nominations(nominator: Nominator) -> None:
+    for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
+        nominator.add(info(name), node)
+    version = nominator.version
+    nominator.remove("a")
+    assert nominator.version == version + 1
+    assert nominator.changed_since(version) == {"n1"}
+    assert [pod.uid for pod in nominator.pods_on("n1")] == ["b"]
+    assert (nominator.node_of("a"), nominator.node_of("b"), nominator.node_of("c")) == ("", "n1", "n2")
+    nominator.remove("a")
+    assert nominator.version == version + 1, "it is not nominated"
+    nominator.remove("b")
+    assert (nominator.nodes(), nominator.pods_on("n1")) == ({"n2"}, [])
+    nominator.check()

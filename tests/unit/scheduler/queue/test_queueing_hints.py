@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import pytest
+
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.resources import BY_GROUP_KIND
 from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
@@ -16,6 +18,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.profile_plugins import create_plugin
 from kubeloop.scheduler.metrics_interface import NO_METRICS
 from kubeloop.scheduler.queue.queueing_hints import (
+    HINTS_DECIDED_BY_SPEC,
     QueueingHintMap,
     QueueingHints,
     QueueingStrategy,
@@ -128,3 +131,50 @@ def test_failing_hint_queues_the_pod(caplog):
     strategy = hints.strategy(_queued(_pods()[1], "Failing"), events.NODE_ADD, None, Node(), None)
     assert strategy is QueueingStrategy.AFTER_BACKOFF
     assert [record.message for record in caplog.records] == ["queueing hint failed"]
+
+
+def hint_of(result: Hint) -> Any:
+    return lambda pod, old, new: result
+
+
+@pytest.mark.parametrize(
+    ("hints", "rejected_by", "pending", "expected"),
+    [
+        pytest.param({}, "A", "", QueueingStrategy.SKIP, id="no registration"),
+        pytest.param({"A": Hint.QUEUE}, "A", "", QueueingStrategy.AFTER_BACKOFF, id="queue"),
+        pytest.param({"A": Hint.SKIP}, "A", "", QueueingStrategy.SKIP, id="skip"),
+        pytest.param({"A": None}, "A", "", QueueingStrategy.AFTER_BACKOFF, id="no hint"),
+        pytest.param({"A": Hint.QUEUE}, "B", "", QueueingStrategy.SKIP, id="another plugin rejected it"),
+        pytest.param({"A": Hint.SKIP, "B": Hint.QUEUE}, "AB", "", QueueingStrategy.AFTER_BACKOFF, id="the second one"),
+        pytest.param({"A": Hint.QUEUE, "B": Hint.SKIP}, "AB", "", QueueingStrategy.AFTER_BACKOFF, id="the first one"),
+        pytest.param({"A": Hint.QUEUE}, "", "A", QueueingStrategy.IMMEDIATELY, id="pending"),
+        pytest.param({"A": Hint.SKIP}, "", "A", QueueingStrategy.SKIP, id="pending, skip"),
+        pytest.param({"A": Hint.QUEUE, "B": Hint.QUEUE}, "A", "B", QueueingStrategy.IMMEDIATELY, id="pending second"),
+        pytest.param({"A": Hint.QUEUE, "B": Hint.SKIP}, "A", "B", QueueingStrategy.AFTER_BACKOFF, id="pending skips"),
+        pytest.param({"A": Hint.SKIP}, "", "", QueueingStrategy.AFTER_BACKOFF, id="rejected by no plugin"),
+    ],
+)
+@pytest.mark.parametrize("memo", [None, {}])
+def test_strategy_by_hints_and_rejections(hints, rejected_by, pending, expected, memo):
+    registered = [
+        Registration(plugin, events.NODE_ADD, None if hint is None else hint_of(hint)) for plugin, hint in hints.items()
+    ]
+    subject = QueueingHints({"default-scheduler": QueueingHintMap(registered)}, NO_METRICS, lambda: 0)
+    queued = QueuedPodInfo(PodInfo(_pods()[1]), 0)
+    queued.unschedulable_plugins, queued.pending_plugins = set(rejected_by), set(pending)
+    assert subject.strategy(queued, events.NODE_ADD, None, Node(), memo) is expected
+
+
+def test_memo_does_not_hide_the_following_plugins():
+    first, second = sorted(HINTS_DECIDED_BY_SPEC)[:2]
+    registered = [
+        Registration(plugin, events.NODE_ADD, hint_of(hint))
+        for plugin, hint in ((first, Hint.SKIP), (second, Hint.QUEUE))
+    ]
+    subject = QueueingHints({"default-scheduler": QueueingHintMap(registered)}, NO_METRICS, lambda: 0)
+    queued, memo = QueuedPodInfo(PodInfo(_pods()[1]), 0), {}
+    queued.unschedulable_plugins = {first, second}
+    for _ in range(2):
+        strategy = subject.strategy(queued, events.NODE_ADD, None, Node(), memo)
+        assert strategy is QueueingStrategy.AFTER_BACKOFF
+    assert sorted(hint.name for hint in memo.values()) == ["QUEUE", "SKIP"]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.api.events import ClusterEvent, Hint
+from kubeloop.scheduler.api.events import ActionType, ClusterEvent, Hint
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.scheduler.queue.queue_settings import QueueSettings
+from kubeloop.scheduler.queue.queue_settings import QueueObserver, QueueSettings
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
@@ -31,11 +35,21 @@ class Gates:
 class QueueModel:
     """A queue with a fake clock and a pod lister."""
 
-    def __init__(self, hint: Any = None, *, pops_from_backoff: bool = True, pod_groups: bool = False) -> None:
+    def __init__(
+        self,
+        hint: Any = None,
+        *,
+        registrations: Sequence[Registration] = (),
+        queued: Callable[[Pod, str, str], None] | None = None,
+        pops_from_backoff: bool = True,
+        pod_groups: bool = False,
+    ) -> None:
+        """registrations: of plugins, in addition to those for new nodes and updated pods. queued: called for moves."""
         self.now_ns = 1000 * SECOND
         self.pods: dict[str, Pod] = {}
         self.version = 0
         registrations = [
+            *registrations,
             Registration("NodeResourcesFit", events.NODE_ADD, hint),
             Registration("SchedulingGates", ClusterEvent("Pod", events.UPDATE_POD), None),
         ]
@@ -46,6 +60,7 @@ class QueueModel:
             nominator=Nominator(self.pods.get),
             now_ns=lambda: self.now_ns,
             settings=QueueSettings(pops_from_backoff=pops_from_backoff, pod_groups=pod_groups),
+            **({} if queued is None else {"observer": QueueObserver(queued=queued)}),
         )
 
     def pod(self, name: str, **spec: Any) -> Pod:
@@ -312,3 +327,90 @@ def test_activating_a_member_in_flight_logs_no_event():
         model.queue.activate([model.pods["n/p"]])
         logged = [kind for kind, _ in model.queue.in_flight.log()]
         assert logged == (["pod", "event"] if group is None else ["pod"])
+
+
+def test_update_changes_the_order_of_active_pods():
+    model = QueueModel()
+    model.queue.add(model.pod("first"))
+    old = model.pod("second")
+    model.queue.add(old)
+    model.queue.update(old, model.pod("second", priority=9))
+    model.queue.check()
+    assert [model.queue.pop().key for _ in range(2)] == ["n/second", "n/first"]
+
+
+def nominated(pod: Pod, node: str) -> Pod:
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=node))
+
+
+def test_update_follows_the_nomination_of_queued_pods():
+    for rejected_by in ("", "NodeResourcesFit"):
+        model = QueueModel()
+        old = model.pod("p")
+        model.queue.add(old)
+        if rejected_by:
+            model.fail(rejected_by)
+        model.queue.update(old, nominated(model.pod("p"), "node"))
+        assert model.queue.nominator.node_of("uid-p") == "node"
+        assert model.queue_of("p") == ("unschedulable" if rejected_by else "active")
+        queued = model.queue.get("n/p")
+        assert queued is not None
+        assert queued[1].pod.status.nominated_node_name == "node"
+
+
+def test_update_of_an_unknown_pod_adds_it():
+    model = QueueModel()
+    model.queue.update(model.pod("p"), model.pod("p"))
+    assert model.queue_of("p") == "active"
+
+
+def test_update_that_helps_queues_an_unschedulable_pod_once():
+    moves = []
+    registrations = [
+        Registration("NodeResourcesFit", ClusterEvent("Pod", kind), None)
+        for kind in (ActionType.UPDATE_POD_LABEL, ActionType.UPDATE_POD_TOLERATION)
+    ]
+    model = QueueModel(registrations=registrations, queued=lambda pod, queue, event: moves.append((queue, event)))
+    old = model.pod("p")
+    model.queue.add(old)
+    model.fail("NodeResourcesFit")
+    new = model.pod("p", tolerations=[{"key": "t"}])
+    labelled = msgspec.structs.replace(new, metadata=msgspec.structs.replace(new.metadata, labels={"a": "b"}))
+    model.now_ns += 60 * SECOND
+    moves.clear()
+    model.queue.update(old, labelled)
+    assert moves == [("active", "UnschedulablePodUpdatePodLabel")]
+
+
+def test_update_without_effect_tries_the_other_events():
+    registrations = [Registration("NodeResourcesFit", ClusterEvent("Pod", ActionType.UPDATE_POD_TOLERATION), None)]
+    model = QueueModel(registrations=registrations)
+    old = model.pod("p")
+    model.queue.add(old)
+    model.fail("NodeResourcesFit")
+    new = model.pod("p", tolerations=[{"key": "t"}])
+    labelled = msgspec.structs.replace(new, metadata=msgspec.structs.replace(new.metadata, labels={"a": "b"}))
+    model.now_ns += 60 * SECOND
+    model.queue.update(old, labelled)
+    assert model.queue_of("p") == "active"
+
+
+def test_activate_moves_all_pods_whatever_their_queue():
+    model = QueueModel()
+    for name in ("flying", "rejected", "backing off", "gated", "absent"):
+        pod = model.pod(name, schedulingGates=[{"name": "g"}] if name == "gated" else [])
+        if name != "absent":
+            model.queue.add(pod)
+            if name in ("rejected", "backing off"):
+                model.queue.pop_specific(pod)
+                queued = QueuedPodInfo(PodInfo(pod), model.now_ns)
+                queued.unschedulable_plugins = {"NodeResourcesFit"}
+                model.queue.add_unschedulable_if_not_present(queued)
+    model.queue.move_all_to_active_or_backoff(
+        events.NODE_ADD, None, Node(), lambda queued: queued.key == "n/backing off"
+    )
+    assert model.queue.pop_specific(model.pods["n/flying"]) is not None
+    model.queue.activate(model.pods.values())
+    states = {name: model.queue_of(name) for name in ("rejected", "backing off", "gated", "absent")}
+    assert states == {"rejected": "active", "backing off": "active", "gated": "gated", "absent": ""}
+    model.queue.check()
