@@ -134,7 +134,7 @@ def _validate_spec(errors: ErrorList, spec: JSON) -> None:
         errors.invalid("spec.group", group, ",".join(messages))
     elif "." not in group:
         errors.invalid("spec.group", group, "should be a domain with at least one dot")
-    _require_one_of(errors, "spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
+    errors.required_one_of("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
     shared = {part for part in _SHARED if all(version.get(part) == versions[0].get(part) for version in versions)}
     if not any((version.get("schema") or {}).get("openAPIV3Schema") for version in versions[:1] if "schema" in shared):
         for index, version in enumerate(versions):
@@ -142,8 +142,7 @@ def _validate_spec(errors: ErrorList, spec: JSON) -> None:
                 errors.required(f"spec.versions[{index}].schema.openAPIV3Schema")
     names = [version.get("name", "") for version in versions]
     for index, version in enumerate(versions):
-        if messages := dns_1035_label(names[index]):
-            errors.invalid(f"spec.versions[{index}].name", names[index], ",".join(messages))
+        errors.check_joined(f"spec.versions[{index}].name", names[index], dns_1035_label)
         _validate_deprecation(errors, version, f"spec.versions[{index}]")
         for part in _SHARED:
             if part not in shared and part in version:
@@ -154,8 +153,8 @@ def _validate_spec(errors: ErrorList, spec: JSON) -> None:
     if sum(bool(version.get("storage")) for version in versions) != 1:
         message = "must have exactly one version marked as storage version"
         errors.invalid("spec.versions", unshared, message, _VERSION_TYPE)
-    if versions and (messages := dns_1035_label(names[0])) and names[0]:
-        errors.invalid("spec.version", names[0], ",".join(messages))
+    if versions and names[0]:
+        errors.check_joined("spec.version", names[0], dns_1035_label)
     for name in ("plural", "singular", "kind", "listKind"):
         errors.require(f"spec.names.{name}", (spec.get("names") or {}).get(name))
     _validate_names(errors, spec.get("names") or {}, "spec.names")
@@ -173,26 +172,20 @@ def _has_status(version: JSON) -> bool:
     return "status" in (version.get("subresources") or {})
 
 
-def _require_one_of(errors: ErrorList, path: str, value: str, accepted: tuple[str, ...]) -> None:
-    errors.required_one_of(path, value, accepted)
-
-
 def _validate_names(errors: ErrorList, names: JSON, path: str) -> None:
     for name in ("plural", "singular"):
-        if names.get(name) and (messages := dns_1035_label(names[name])):
-            errors.invalid(f"{path}.{name}", names[name], ",".join(messages))
+        if names.get(name):
+            errors.check_joined(f"{path}.{name}", names[name], dns_1035_label)
     for name in ("kind", "listKind"):
         if names.get(name) and (messages := dns_1035_label(names[name].lower())):
             message = f"may have mixed case, but should otherwise match: {','.join(messages)}"
             errors.invalid(f"{path}.{name}", names[name], message)
     for index, short in enumerate(names.get("shortNames") or ()):
-        if messages := dns_1035_label(short):
-            errors.invalid(f"{path}.shortNames[{index}]", short, ",".join(messages))
+        errors.check_joined(f"{path}.shortNames[{index}]", short, dns_1035_label)
     if names.get("kind") and names["kind"] == names.get("listKind"):
         errors.invalid(f"{path}.listKind", names["listKind"], "kind and listKind may not be the same")
     for index, category in enumerate(names.get("categories") or ()):
-        if messages := dns_1035_label(category):
-            errors.invalid(f"{path}.categories[{index}]", category, ",".join(messages))
+        errors.check_joined(f"{path}.categories[{index}]", category, dns_1035_label)
 
 
 def _validate_deprecation(errors: ErrorList, version: JSON, path: str) -> None:
@@ -297,7 +290,7 @@ def _validate_selectable_fields(errors: ErrorList, fields: list[JSON], schema: S
 
 def _validate_conversion(errors: ErrorList, conversion: JSON) -> None:
     path, strategy = "spec.conversion", conversion.get("strategy", "")
-    _require_one_of(errors, f"{path}.strategy", strategy, ("None", "Webhook"))
+    errors.required_one_of(f"{path}.strategy", strategy, ("None", "Webhook"))
     webhook = conversion.get("webhook")
     client, versions = (webhook or {}).get("clientConfig"), (webhook or {}).get("conversionReviewVersions")
     if strategy != "Webhook":

@@ -20,10 +20,10 @@ from kubeloop.devcluster.api.served_resources import (
 )
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.storage.store import METADATA_FIELDS
-from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_name
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
-from kubeloop.kube.validation.name_checks import label_value
+from kubeloop.kube.validation.name_checks import label_value, qualified_name
 
 _RESOURCE_ATTRIBUTES = "spec.resourceAttributes"
 
@@ -128,6 +128,6 @@ def _validate_selector(causes: ErrorList, path: str, selector: JSON) -> None:
             detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
             causes.forbidden(f"{where}.values", detail)
         if not is_field_selector:
-            validate_label_name(causes, f"{where}.key", key)
+            causes.check(f"{where}.key", key, qualified_name)
             for j, value in enumerate(values):
                 causes.check(f"{where}.values[{j}]", value, label_value)

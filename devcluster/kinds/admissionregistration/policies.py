@@ -114,12 +114,12 @@ def _validate_param_kind(errors: ErrorList, path: str, param_kind: JSON) -> None
         errors.invalid(where, api_version, f"unexpected GroupVersion string: {api_version}")
     else:
         group, _, version = api_version.rpartition("/")
-        if group and (problems := dns_subdomain(group)):
-            errors.invalid(where, group, ",".join(problems))
-        if not version:
+        if group:
+            errors.check_joined(where, group, dns_subdomain)
+        if version:
+            errors.check_joined(where, version, dns_1035_label)
+        else:
             errors.invalid(where, api_version, "version must be specified")
-        elif problems := dns_1035_label(version):
-            errors.invalid(where, version, ",".join(problems))
     if errors.require(f"{path}.kind", kind) and (problems := dns_1035_label(kind.lower())):
         detail = f"may have mixed case, but should otherwise match: {','.join(problems)}"
         errors.invalid(f"{path}.kind", kind, detail)

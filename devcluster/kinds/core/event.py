@@ -7,8 +7,9 @@ from datetime import datetime
 from kubeloop.devcluster.api.selectable_fields import METADATA, field_getter
 from kubeloop.devcluster.api.strategy import Getter, Strategy, update_as_create
 from kubeloop.devcluster.printers.formatting import Cells, age_since, object_name
-from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_name
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.validation.name_checks import qualified_name
 
 
 def validate_event(errors: ErrorList, obj: JSON) -> None:
@@ -29,7 +30,7 @@ def validate_event_fields(errors: ErrorList, obj: JSON, involved: JSON, controll
         return
     controller = obj.get(controller_field, "")
     errors.require(controller_field, controller)
-    validate_label_name(errors, controller_field, controller)
+    errors.check(controller_field, controller, qualified_name)
     for name in ("reportingInstance", "action", "reason"):
         text = obj.get(name, "")
         if errors.require(name, text) and len(text.encode()) > 128:

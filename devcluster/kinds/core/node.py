@@ -16,13 +16,13 @@ from kubeloop.devcluster.printers.columns import AGE, row, text_of
 from kubeloop.devcluster.printers.formatting import NONE, UNKNOWN, spec_of, status_of
 from kubeloop.devcluster.registry.disabled_fields import drop_fields, itself
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
-from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList, validate_label_name
+from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network, validate_cidr
 from kubeloop.devcluster.validation.pod.containers import validate_resource_quantity
 from kubeloop.devcluster.validation.pod.scheduling import TAINT_EFFECTS
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.validation.field_errors import quoted
-from kubeloop.kube.validation.name_checks import label_value
+from kubeloop.kube.validation.name_checks import label_value, qualified_name
 
 
 def validate_node(errors: ErrorList, obj: JSON) -> None:
@@ -83,7 +83,7 @@ def _validate_taints(errors: ErrorList, taints: Sequence[JSON]) -> None:
     seen = set()
     for i, taint in enumerate(taints):
         where, key, effect = f"metadata.taints[{i}]", taint.get("key", ""), taint.get("effect", "")
-        validate_label_name(errors, f"{where}.key", key)
+        errors.check(f"{where}.key", key, qualified_name)
         if bad := label_value(taint.get("value", "")):
             errors.invalid(f"{where}.value", taint.get("value", ""), ";".join(bad))
         errors.required_one_of(f"{where}.effect", effect, TAINT_EFFECTS)

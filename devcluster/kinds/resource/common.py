@@ -31,6 +31,12 @@ _IDENTIFIER_ERROR = regex_error(
 )
 
 
+def name_of(item: JSON) -> str:
+    """Return the name of an item of a list, "" if it has none."""
+    name: str = item.get("name", "")
+    return name
+
+
 def validate_list(
     errors: ErrorList,
     path: str,

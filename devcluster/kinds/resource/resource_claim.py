@@ -15,6 +15,7 @@ from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.resource.common import (
     Validator,
+    name_of,
     validate_attribute_name,
     validate_binding_conditions,
     validate_driver_name,
@@ -74,23 +75,18 @@ def validate_devices(errors: ErrorList, path: str, devices: JSON) -> None:
         _validate_constraint(errors, path, constraint)
 
     requests = devices.get("requests")
-    validate_list(errors, f"{path}.requests", requests, _MAX_REQUESTS, _validate_request, key=_name)
+    validate_list(errors, f"{path}.requests", requests, _MAX_REQUESTS, _validate_request, key=name_of)
     constraints = devices.get("constraints")
     validate_list(errors, f"{path}.constraints", constraints, _MAX_CONSTRAINTS, validate_constraint)
     validate_list(errors, f"{path}.config", devices.get("config"), MAX_CONFIG, validate_configuration)
-
-
-def _name(item: JSON) -> str:
-    name: str = item.get("name", "")
-    return name
 
 
 def _request_reference(devices: JSON) -> Validator:
     """Return the validator of names that must be those of requests of a claim: "request" or "request/subrequest"."""
     names = set()
     for request in devices.get("requests") or ():
-        names.add(_name(request))
-        names.update(f"{_name(request)}/{_name(alternative)}" for alternative in request.get("firstAvailable") or ())
+        names.add(name_of(request))
+        names.update(f"{name_of(request)}/{name_of(other)}" for other in request.get("firstAvailable") or ())
 
     def validate(errors: ErrorList, path: str, name: str) -> None:
         parts = name.split("/")
@@ -104,13 +100,13 @@ def _request_reference(devices: JSON) -> Validator:
 
 
 def _validate_request(errors: ErrorList, path: str, request: JSON) -> None:
-    validate_label(errors, f"{path}.name", _name(request))
+    validate_label(errors, f"{path}.name", name_of(request))
     exactly, alternatives = request.get("exactly"), request.get("firstAvailable")
     if exactly is not None and alternatives:
         errors.invalid(path, None, f"{_EITHER_REQUEST}, but multiple fields are set")
     elif alternatives:
         where = f"{path}.firstAvailable"
-        validate_list(errors, where, alternatives, _MAX_ALTERNATIVES, _validate_alternative, key=_name)
+        validate_list(errors, where, alternatives, _MAX_ALTERNATIVES, _validate_alternative, key=name_of)
     elif exactly is not None:
         _validate_requested_devices(errors, f"{path}.exactly", exactly)
     else:
@@ -118,7 +114,7 @@ def _validate_request(errors: ErrorList, path: str, request: JSON) -> None:
 
 
 def _validate_alternative(errors: ErrorList, path: str, alternative: JSON) -> None:
-    validate_label(errors, f"{path}.name", _name(alternative))
+    validate_label(errors, f"{path}.name", name_of(alternative))
     _validate_requested_devices(errors, path, alternative)
 
 
@@ -251,8 +247,7 @@ def _device_id(device: JSON) -> tuple[str, ...]:
 
 
 def _validate_device_statuses(errors: ErrorList, statuses: list[JSON] | None, allocation: JSON | None) -> None:
-    results = ((allocation or {}).get("devices") or {}).get("results") or ()
-    allocated = {_device_id(result) for result in results}
+    allocated = {_device_id(result) for result in _results({"allocation": allocation})}
 
     def validate(errors: ErrorList, path: str, device: JSON) -> None:
         _validate_device(errors, path, device)
@@ -355,15 +350,11 @@ def _status_devices(status: JSON) -> Iterable[JSON]:
 
 def _drop_deallocated_devices(status: JSON, old: JSON) -> None:
     """Drop, in place, the device statuses of devices that a claim no longer has."""
-    deallocated = set(map(_shared_device, _results(old))) - set(map(_shared_device, _results(status)))
+    deallocated = set(map(_device_id, _results(old))) - set(map(_device_id, _results(status)))
     if deallocated and status.get("devices"):
-        status["devices"] = [device for device in status["devices"] if _shared_device(device) not in deallocated]
+        status["devices"] = [device for device in status["devices"] if _device_id(device) not in deallocated]
         if not status["devices"]:
             del status["devices"]
-
-
-def _shared_device(result: JSON) -> tuple[str, ...]:
-    return tuple(result.get(name) or "" for name in ("driver", "pool", "device", "shareID"))
 
 
 def _prepare_status(claim: JSON, old: JSON, _write: Write) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from kubeloop.devcluster.api.selectable_fields import fields
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.resource.common import (
+    name_of,
     validate_attribute_name,
     validate_binding_conditions,
     validate_driver_name,
@@ -75,13 +76,8 @@ def validate_resource_slice(errors: ErrorList, obj: JSON, stored: JSON | None = 
         _validate_device(errors, path, device, old_devices.get(device.get("name", "")), per_device=per_device)
 
     limit = _MAX_ADVANCED_DEVICES if any(map(_is_advanced, devices)) else _MAX_DEVICES
-    validate_list(errors, "spec.devices", devices, limit, validate_device, key=_name)
-    validate_list(errors, "spec.sharedCounters", counter_sets, _MAX_COUNTER_SETS, _validate_counter_set, key=_name)
-
-
-def _name(item: JSON) -> str:
-    name: str = item.get("name", "")
-    return name
+    validate_list(errors, "spec.devices", devices, limit, validate_device, key=name_of)
+    validate_list(errors, "spec.sharedCounters", counter_sets, _MAX_COUNTER_SETS, _validate_counter_set, key=name_of)
 
 
 def _is_advanced(device: JSON) -> bool:
@@ -110,7 +106,7 @@ def _node_selections(errors: ErrorList, path: str, value: JSON, names: Sequence[
 
 
 def _validate_device(errors: ErrorList, path: str, device: JSON, old: JSON | None, *, per_device: bool) -> None:
-    validate_label(errors, f"{path}.name", _name(device))
+    validate_label(errors, f"{path}.name", name_of(device))
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     if (count := len(attributes) + len(capacity)) > _MAX_ATTRIBUTES:
         detail = f"the total number of attributes and capacities must not exceed {_MAX_ATTRIBUTES}"

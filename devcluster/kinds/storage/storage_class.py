@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kubeloop.devcluster.api.strategy import Strategy, update_as_create
 from kubeloop.devcluster.printers.columns import AGE, boolean_of, row, text_of
 from kubeloop.devcluster.printers.formatting import object_name
-from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_label_name
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.warnings.pod_warnings import DEPRECATED_NODE_LABELS
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.validation.name_checks import qualified_name
@@ -60,7 +60,7 @@ def _validate_topology_term(errors: ErrorList, path: str, term: JSON) -> dict[st
         for j, value in enumerate(values):
             if value in values[:j]:
                 errors.duplicate(f"{where}.values[{j}]", value)
-        validate_label_name(errors, f"{where}.key", key)
+        errors.check(f"{where}.key", key, qualified_name)
         if key in values_by_key:
             errors.duplicate(f"{where}.key", key)
         values_by_key[key] = set(values)

@@ -20,10 +20,8 @@ _CONDITIONS = "status.conditions"
 def validate_storage_version_migration(errors: ErrorList, obj: JSON) -> None:
     target, path = (obj.get("spec") or {}).get("resource") or {}, "spec.resource"
     resource, group = target.get("resource", ""), target.get("group", "")
-    if not resource:
-        errors.required(f"{path}.resource", "resource is required to be set")
-    elif problems := dns_1035_label(resource):
-        errors.invalid(f"{path}.resource", resource, ",".join(problems))
+    if errors.require(f"{path}.resource", resource, "resource is required to be set"):
+        errors.check_joined(f"{path}.resource", resource, dns_1035_label)
     errors.check(f"{path}.group", group or None, dns_subdomain)
 
 

@@ -75,6 +75,11 @@ class ErrorList(list[JSON]):
         if value is not None:
             self.invalid_each(path, value, problems(value))
 
+    def check_joined(self, path: str, value: Any, problems: Callable[[Any], Iterable[str]]) -> None:
+        """Report all problems of a value in one error."""
+        if details := ",".join(problems(value)):
+            self.invalid(path, value, details)
+
     def check_required(self, path: str, value: Any, problems: Callable[[Any], Iterable[str]], detail: str = "") -> None:
         """Require a value without problems; detail: about a missing one."""
         if self.require(path, value, detail):
@@ -204,10 +209,6 @@ def validate_labels(errors: ErrorList, path: str, values: Mapping[str, str] | No
         errors.invalid_each(path, value, label_value(value))
 
 
-def validate_label_name(errors: ErrorList, path: str, key: str) -> None:
-    errors.invalid_each(path, key, qualified_name(key))
-
-
 def validate_label_selector(errors: ErrorList, path: str, selector: JSON | None) -> None:
     """Validate a LabelSelector, without regard to the labels that it has to match."""
     if not selector:
@@ -225,7 +226,7 @@ def validate_label_selector(errors: ErrorList, path: str, selector: JSON | None)
                 )
         else:
             errors.invalid(f"{where}.operator", operator, "not a valid selector operator")
-        validate_label_name(errors, f"{where}.key", requirement.get("key", ""))
+        errors.check(f"{where}.key", requirement.get("key", ""), qualified_name)
         for j, value in enumerate(values):
             errors.invalid_each(f"{where}.values[{j}]", value, label_value(value))
 

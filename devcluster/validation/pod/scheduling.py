@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from kubeloop.devcluster.validation.common.error_list import (
     NOT_POSITIVE,
     ErrorList,
-    validate_label_name,
     validate_label_selector,
 )
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.validation.field_errors import quoted
-from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain, label_value
+from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain, label_value, qualified_name
 from kubeloop.kube.values.integers import parse_integer
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -41,7 +40,7 @@ def validate_tolerations(errors: ErrorList, path: str, tolerations: Sequence[JSO
         key, operator, effect = toleration.get("key", ""), toleration.get("operator", ""), toleration.get("effect", "")
         value = toleration.get("value", "")
         if key:
-            validate_label_name(errors, f"{where}.key", key)
+            errors.check(f"{where}.key", key, qualified_name)
         elif operator != "Exists":
             detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             errors.invalid(f"{where}.operator", operator, detail)
@@ -83,7 +82,7 @@ def _validate_node_requirement(errors: ErrorList, path: str, requirement: JSON, 
             errors.required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
     else:
         errors.invalid(f"{path}.operator", operator, _INVALID_OPERATOR)
-    validate_label_name(errors, f"{path}.key", requirement.get("key", ""))
+    errors.check(f"{path}.key", requirement.get("key", ""), qualified_name)
     if check_values:
         for i, value in enumerate(values):
             errors.check(f"{path}.values[{i}]", value, label_value)
@@ -124,7 +123,7 @@ def _validate_pod_term(errors: ErrorList, path: str, term: JSON) -> None:
         errors.check(f"{path}.namespace", name, dns_label)
     _validate_match_label_keys(errors, path, term)
     errors.require(f"{path}.topologyKey", term.get("topologyKey"), "can not be empty")
-    validate_label_name(errors, f"{path}.topologyKey", term.get("topologyKey", ""))
+    errors.check(f"{path}.topologyKey", term.get("topologyKey", ""), qualified_name)
 
 
 def _validate_match_label_keys(errors: ErrorList, path: str, term: JSON) -> None:
@@ -153,7 +152,7 @@ def _validate_unmerged_keys(errors: ErrorList, path: str, constraint: JSON) -> N
     selector = selector or {}
     selected = {*selector.get("matchLabels", ()), *(e.get("key", "") for e in selector.get("matchExpressions", ()))}
     for i, key in enumerate(keys):
-        validate_label_name(errors, f"{path}[{i}]", key)
+        errors.check(f"{path}[{i}]", key, qualified_name)
         if key in selected:
             errors.invalid(f"{path}[{i}]", key, "exists in both matchLabelKeys and labelSelector")
 
@@ -170,7 +169,7 @@ def _validate_label_keys(errors: ErrorList, path: str, keys: Sequence[str], term
         errors.forbidden(path, "must not be specified when labelSelector is not set")
         return
     for i, key in enumerate(keys):
-        validate_label_name(errors, f"{path}[{i}]", key)
+        errors.check(f"{path}[{i}]", key, qualified_name)
 
 
 def _validate_keys_not_in_selector(errors: ErrorList, path: str, keys: Sequence[str], term: JSON) -> None:
