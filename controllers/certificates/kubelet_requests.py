@@ -1,20 +1,19 @@
 """CertificateSigningRequests of kubelets for their client certificates. A pure function of JSON.
 
-Source: v1.36 pkg/controller/certificates/approver/sarapprove.go, pkg/apis/certificates/helpers.go.
+Source: v1.36 pkg/controller/certificates/approver/sarapprove.go.
 """
 
 from __future__ import annotations
 
-import base64
 from typing import NamedTuple
 
-from cryptography import x509
-from cryptography.x509.oid import NameOID
-
+from kubeloop.controllers.certificates.signer_rules import (
+    KUBELET_CLIENT,
+    common_name,
+    parsed_request,
+    request_problem,
+)
 from kubeloop.kube.objects.api_types import JSONValue
-
-SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
-_USAGES = frozenset({"digital signature", "client auth"})
 
 
 class Permission(NamedTuple):
@@ -34,27 +33,9 @@ def required_permissions(request: JSONValue) -> list[Permission]:
     Raises ValueError for a request that cannot be read.
     """
     spec = request["spec"]
-    if spec["signerName"] != SIGNER or {*(spec.get("usages") or ())} - {"key encipherment"} != _USAGES:
+    if spec["signerName"] != KUBELET_CLIENT:
         return []
-    content = x509.load_pem_x509_csr(base64.b64decode(spec["request"]))
-    names = [str(name.value) for name in content.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    organizations = [name.value for name in content.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
-    common_name = names[-1] if names else ""
-    if organizations != ["system:nodes"] or not common_name.startswith("system:node:") or _has_other_names(content):
+    content = parsed_request(request)
+    if request_problem(KUBELET_CLIENT, content, spec.get("usages") or ()):
         return []
-    return [_SELF, _NODE] if spec.get("username") == common_name else [_NODE]
-
-
-def _has_other_names(content: x509.CertificateSigningRequest) -> bool:
-    """Return True if a request names DNS names, addresses, e-mail addresses or URIs.
-
-    Raises ValueError for extensions that cannot be read.
-    """
-    try:
-        names = content.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return False
-    except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:  # not ValueErrors
-        raise ValueError(str(error)) from None
-    kinds = (x509.DNSName, x509.RFC822Name, x509.IPAddress, x509.UniformResourceIdentifier)
-    return any(isinstance(name, kinds) for name in names)
+    return [_SELF, _NODE] if spec.get("username") == common_name(content) else [_NODE]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,9 @@ from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 
+if TYPE_CHECKING:
+    from kubeloop.kube.auth.certificate_authority import SigningAuthority
+
 
 class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a controller is created with; see "How to add a controller" in docs/architecture.md.
@@ -35,6 +38,8 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     pace: begins the reconciles of all controllers of this process.
     root_ca: certificates that verify the API server, in PEM (--root-ca-file, or those of the kubeconfig).
     sign_token: signs tokens of ServiceAccounts; None without a key (--service-account-private-key-file).
+    signing_authority: returns the authority of a signer of CertificateSigningRequests, None without one; None without
+    any (--cluster-signing-cert-file and its like).
     """
 
     client: Client
@@ -52,6 +57,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     pace: ReconcilePace = msgspec.field(default_factory=ReconcilePace)
     root_ca: str = ""
     sign_token: SignToken | None = None
+    signing_authority: SigningAuthority | None = None
 
     def new_queue(self, name: str, limiter: RateLimiter | None = None) -> WorkQueue:
         """Return a work queue with metrics; without a limiter it has the default one."""

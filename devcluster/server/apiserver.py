@@ -18,6 +18,7 @@ from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -80,6 +81,9 @@ from kubeloop.kube.objects.resources import EVENTS, SERVICES
 from kubeloop.kube.values.durations import InvalidDuration, duration_text, parse_duration
 from kubeloop.kube.values.quantities import QuantityError
 
+if TYPE_CHECKING:
+    from kubeloop.kube.auth.certificate_authority import CertificateAuthority
+
 log = logging.getLogger(__name__)
 
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
@@ -128,11 +132,12 @@ class ServingSettings(msgspec.Struct, frozen=True):
     or the start. service_range: cluster IPs. identity: name and addresses. container_answers: answers to logs, exec and
     the like for simulated containers. root_ca: certificates in PEM by which clients verify the server, "" without TLS:
     every namespace has them in a ConfigMap, and a ServiceAccount that pods use by default; None: like kube-apiserver
-    without kube-controller-manager. client_ca: authorities whose client certificates are accepted, in PEM.
-    disabled_plugins: admission plugins that do not run. service_account_key: file of the key that signs service account
-    tokens, created on first use; None: in the data directory, else in memory. serves_metrics: serve the metrics API for
-    simulated pods. resolved_addresses: addresses of Services and other hosts that the server calls, by host.
-    audit: the audit log, None for none. tokens: of service accounts.
+    without kube-controller-manager. authority: of the cluster; None: created when it is needed. client_ca: authorities
+    whose client certificates are accepted, in PEM, "" for those of root_ca. disabled_plugins: admission plugins that do
+    not run. service_account_key: file of the key that signs service account tokens, created on first use; None: in the
+    data directory, else in memory. serves_metrics: serve the metrics API for simulated pods. resolved_addresses:
+    addresses of Services and other hosts that the server calls, by host. audit: the audit log, None for none. tokens:
+    of service accounts.
     """
 
     compaction_seconds: float = 300.0
@@ -143,6 +148,7 @@ class ServingSettings(msgspec.Struct, frozen=True):
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     container_answers: ContainerAnswers = msgspec.field(default_factory=ContainerAnswers)
     root_ca: str | None = None
+    authority: CertificateAuthority | None = None
     client_ca: str = ""
     service_account_key: Path | None = None
     disabled_plugins: frozenset[str] = WITHOUT_ACCOUNTS
@@ -177,6 +183,7 @@ class ApiServer:
         self._data_directory = data_directory
         self.clock = clock
         self.root_ca = settings.root_ca or ""
+        self._authority = settings.authority
         self.feature_gates = gates = settings.feature_gates
         self._api_gates = api_gates(gates)
         self._bootstrap = Bootstrap(
@@ -195,7 +202,7 @@ class ApiServer:
             self.token_key,
             checks_account_uid=gates.enabled("TokenRequestServiceAccountUIDValidation"),
             certificates=ClientCertificates(
-                settings.client_ca, clock, reads_uid=gates.enabled("AllowParsingUserUIDFromCertAuth")
+                settings.client_ca or self.root_ca, clock, reads_uid=gates.enabled("AllowParsingUserUIDFromCertAuth")
             ),
         )
         self._faults = None if faults is None else FaultSource(faults)
@@ -280,6 +287,14 @@ class ApiServer:
         """Close the file of the audit log, which run() does at its end."""
         if self._auditor is not None:
             self._auditor.close()
+
+    def signing_authority(self, _signer: str) -> CertificateAuthority:
+        """Return the certificate authority of the cluster, which is that of all signers."""
+        if self._authority is None:
+            from kubeloop.kube.auth.certificate_authority import CertificateAuthority
+
+            self._authority = CertificateAuthority.create(self.clock.now())
+        return self._authority
 
     async def handle(self, request: Request) -> Response:
         """Handle a request of any kind. Raises AnswerLost only, as an injected fault."""

@@ -34,7 +34,7 @@ from kubeloop.kube.auth.certificate_authority import (
 )
 from kubeloop.kube.clock import Clock
 
-_AUTHORITY, _SERVER = "ca.pem", "server.pem"  # files of a data directory: certificate and key
+_SERVER = "server.pem"  # certificate and key
 _VALIDITY = timedelta(days=365)
 _MIN_REMAINING = timedelta(days=30)  # a stored certificate with less validity is replaced at a start
 
@@ -76,8 +76,8 @@ def create_certificate(clock: Clock) -> ServerCertificate:
     return ServerCertificate(authority, _new_pem(authority, clock))
 
 
-def stored_certificate(folder: Path, clock: Clock) -> ServerCertificate:
-    """Return the authority and certificate stored in `folder`; create what is missing or about to expire.
+def stored_certificate(authority_file: Path, clock: Clock) -> ServerCertificate:
+    """Return the authority in this file, and the certificate beside it; create what is missing or about to expire.
 
     Raises UserError.
     """
@@ -98,9 +98,10 @@ def stored_certificate(folder: Path, clock: Clock) -> ServerCertificate:
             return False
         return certificate.not_valid_after_utc > clock.now() + _MIN_REMAINING
 
-    pem = read_or_create(folder / _AUTHORITY, lambda: CertificateAuthority.create(clock.now()).pem(), is_authority)
+    pem = read_or_create(authority_file, lambda: CertificateAuthority.create(clock.now()).pem(), is_authority)
     authority = CertificateAuthority.from_pem(pem, pem)
-    return ServerCertificate(authority, read_or_create(folder / _SERVER, lambda: _new_pem(authority, clock), is_usable))
+    server_file = authority_file.with_name(_SERVER)
+    return ServerCertificate(authority, read_or_create(server_file, lambda: _new_pem(authority, clock), is_usable))
 
 
 def _new_pem(authority: CertificateAuthority, clock: Clock) -> bytes:

@@ -1,7 +1,7 @@
 """Files that other users of the machine cannot read, among them those of the data directory beside its objects.
 
-These are the token, the certificate and the signing key; they keep a kubeconfig and service account tokens valid across
-restarts.
+These are the token, the certificates and the signing keys; they keep kubeconfigs and service account tokens valid
+across restarts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from kubeloop.kube.user_error import UserError
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
-SERVICE_ACCOUNT_KEY = "service-account.key"
+SERVICE_ACCOUNT_KEY, CERTIFICATE_AUTHORITY = "service-account.key", "ca.pem"
 
 
 def check_owner(path: Path) -> None:

@@ -5,9 +5,10 @@ Source: kubernetes pkg/controller/certificates/authority and cmd/kubeadm/app/uti
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from cryptography import x509
@@ -15,6 +16,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
+
+from kubeloop.kube.user_error import UserError
 
 BACKDATE = timedelta(minutes=5)  # clocks of clients may be behind
 SigningKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
@@ -85,6 +88,22 @@ class CertificateAuthority:
         leaf = Extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         validity = (validity[0], min(validity[1], self.certificate.not_valid_after_utc))
         return _signed(subject, self.certificate.subject, public_key, validity, [*extensions, leaf, *issuer], self.key)
+
+
+SigningAuthority = Callable[[str], CertificateAuthority | None]
+"""Return the authority of a signer of CertificateSigningRequests, by its name; None for a signer without one."""
+
+
+def read_authority(certificate: Path, key: Path) -> CertificateAuthority:
+    """Return the authority whose certificate and private key, in PEM, are in these files. Raises UserError."""
+    try:
+        return CertificateAuthority.from_pem(certificate.read_bytes(), key.read_bytes())
+    except (OSError, ValueError) as error:
+        problem = error.strerror if isinstance(error, OSError) else str(error)
+        raise UserError(
+            f"cannot read a certificate authority from {certificate} and {key}: {problem}",
+            hint="they take a certificate and its unencrypted private key in PEM",
+        ) from None
 
 
 def private_key_pem(key: SigningKey) -> bytes:

@@ -12,7 +12,7 @@ from kubeloop.devcluster.outgoing.service_addresses import parse_addresses
 from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
-from kubeloop.devcluster.storage.private_files import SERVICE_ACCOUNT_KEY, read_or_create_token
+from kubeloop.devcluster.storage.private_files import CERTIFICATE_AUTHORITY, SERVICE_ACCOUNT_KEY, read_or_create_token
 from kubeloop.kube.client.tls_verification import load_certificates
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.control_plane.service_range import parse_service_range
@@ -43,6 +43,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
     temporary_kubeconfig = cluster.kubeconfig is None
     path = cluster.kubeconfig or runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
     data_directory = None if cluster.data_dir is None else DataDirectory(cluster.data_dir)
+    temporary_authority = runtime_directory() / f"certificate-authority-{os.getpid()}.pem"
     temporary_key = runtime_directory() / f"service-account-{os.getpid()}.key"
     api = ApiServerSettings(
         port=cluster.port,
@@ -56,6 +57,9 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
         feature_gates=gates,
         container_answers=answers,
         service_account_key=temporary_key if cluster.data_dir is None else cluster.data_dir / SERVICE_ACCOUNT_KEY,
+        certificate_authority=(
+            temporary_authority if cluster.data_dir is None else cluster.data_dir / CERTIFICATE_AUTHORITY
+        ),
         client_ca=_read_certificates(cluster.client_ca_file),
         disabled_plugins=parse_disabled_plugins(cluster.disable_admission_plugins),
         resolved_addresses=parse_addresses(cluster.resolve),
@@ -68,6 +72,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
         if temporary_kubeconfig:
             path.unlink(missing_ok=True)
         temporary_key.unlink(missing_ok=True)
+        temporary_authority.unlink(missing_ok=True)
 
 
 def _read_certificates(path: Path | None) -> str:

@@ -48,8 +48,14 @@ from kubeloop.process.control_plane.control_plane import (
     initial_components,
     parse_controllers,
 )
-from kubeloop.process.control_plane.controller_table import ROOT_CA_PUBLISHER, SCHEDULER, SERVICE_ACCOUNT_TOKEN
+from kubeloop.process.control_plane.controller_table import (
+    CSR_SIGNING,
+    ROOT_CA_PUBLISHER,
+    SCHEDULER,
+    SERVICE_ACCOUNT_TOKEN,
+)
 from kubeloop.process.control_plane.running_components import check_running_components
+from kubeloop.process.control_plane.signing_authorities import signing_authority
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
@@ -88,7 +94,7 @@ def run(
     settings = control_plane_settings(
         process, parse_controllers(server.controllers), scheduler, gates, controller_options=controllers
     )
-    settings = _with_service_account_token(settings)
+    settings = _with_keys(settings)
     if settings.controllers & {ROOT_CA_PUBLISHER, SERVICE_ACCOUNT_TOKEN}:
         settings = structs.replace(settings, root_ca=_root_ca(settings.controller_options["root_ca_file"], server))
     if election.leader_elect:
@@ -98,22 +104,24 @@ def run(
     return run_until_interrupted(_run(settings, server, process, run_options, election), interrupted=0)
 
 
-def _with_service_account_token(settings: Settings) -> Settings:
-    """Return the settings with the key of serviceaccount-token; without a key, it does not run. Raises UserError."""
-    if SERVICE_ACCOUNT_TOKEN not in settings.controllers:
-        return settings
-    option = "--service-account-private-key-file"
-    path = settings.controller_options["service_account_private_key_file"]
-    if path:
+def _with_keys(settings: Settings) -> Settings:
+    """Return the settings with the keys of controllers; a controller without its key does not run. Raises UserError."""
+    token_option, options = "--service-account-private-key-file", settings.controller_options
+    if SERVICE_ACCOUNT_TOKEN in settings.controllers and (path := options["service_account_private_key_file"]):
         try:
-            return structs.replace(settings, sign_token=read_token_signer(Path(path)).sign)
+            settings = structs.replace(settings, sign_token=read_token_signer(Path(path)).sign)
         except UserError as error:
-            raise UserError(f"{option}: {error}", hint=error.hint) from None
-    others = settings.controllers - {SERVICE_ACCOUNT_TOKEN}
-    if not others:
-        raise UserError(f"{SERVICE_ACCOUNT_TOKEN} needs {option}", hint="it signs tokens with the key in this file")
-    log.info("%s does not run without %s", SERVICE_ACCOUNT_TOKEN, option)
-    return structs.replace(settings, controllers=others)
+            raise UserError(f"{token_option}: {error}", hint=error.hint) from None
+    if CSR_SIGNING in settings.controllers:
+        settings = structs.replace(settings, signing_authority=signing_authority(options))
+    needed = {SERVICE_ACCOUNT_TOKEN: token_option, CSR_SIGNING: "--cluster-signing-cert-file"}
+    unable = settings.controllers & settings.without_key
+    if unable == settings.controllers:
+        name = min(unable)
+        raise UserError(f"{name} needs {needed[name]}", hint="it signs with the key in a file")
+    for name in sorted(unable):
+        log.info("%s does not run without %s", name, needed[name])
+    return structs.replace(settings, controllers=settings.controllers - unable)
 
 
 def _root_ca(path: str, server: ServerOptions) -> str:

@@ -41,6 +41,7 @@ from kubeloop.kube.objects.resources import (
 )
 from kubeloop.process import workload_progress
 from kubeloop.process.control_plane.controller_table import CONTROLLERS
+from kubeloop.process.control_plane.signing_authorities import authority_in_files, signing_authority
 from kubeloop.process.development_cluster.apiserver_process import (
     ApiServerExited,
     ApiServerProcess,
@@ -154,6 +155,8 @@ async def _up(
             settings,
             root_ca=cluster.ready.root_ca,
             sign_token=TokenKey(Path(cluster.ready.service_account_key)).sign,
+            signing_authority=signing_authority(settings.controller_options)
+            or authority_in_files(Path(cluster.ready.certificate_authority)),
         )
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
         add_process_pages(endpoint, plane)

@@ -85,7 +85,8 @@ def list_processes() -> list[ProcessRecord]:
     """Return the running processes, newest first."""
     processes = []
     folder = runtime_directory()
-    for path in (*folder.glob("kubeconfig-*.yaml"), *folder.glob("service-account-*.key")):
+    patterns = ("kubeconfig-*.yaml", "service-account-*.key", "certificate-authority-*.pem")
+    for path in (path for pattern in patterns for path in folder.glob(pattern)):
         pid = path.stem.rpartition("-")[2]
         if pid.isdecimal() and not process_exists(int(pid)):
             path.unlink(missing_ok=True)

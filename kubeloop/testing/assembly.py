@@ -25,16 +25,22 @@ from kubeloop.testing.cluster_options import ClusterOptions
 from kubeloop.testing.memory_transport import MemoryTransport
 
 if TYPE_CHECKING:
+    from kubeloop.kube.auth.certificate_authority import CertificateAuthority
     from kubeloop.process.control_plane.control_plane import ControlPlane, Settings
 
 
 @contextlib.asynccontextmanager
 async def run_api_server(
-    options: ClusterOptions, *, clock: Clock, rng: random.Random, token: str | None = None, root_ca: str = ""
+    options: ClusterOptions,
+    *,
+    clock: Clock,
+    rng: random.Random,
+    token: str | None = None,
+    authority: CertificateAuthority | None = None,
 ) -> AsyncIterator[ApiServer]:
     """Run an API server with its nodes for the length of the context. token: see ApiServer.
 
-    root_ca: certificate authority of the server and its clients, if it has TLS. A crash inside raises out of the
+    authority: certificate authority of the server and its clients, if it has TLS. A crash inside raises out of the
     context, in an ExceptionGroup. Raises UserError for invalid options, before anything runs.
     """
     nodes, faults = options.node_settings(), options.parsed_faults()
@@ -43,8 +49,8 @@ async def run_api_server(
         service_range=options.service_range(),
         feature_gates=options.parsed_feature_gates(),
         container_answers=answers,
-        root_ca=root_ca,
-        client_ca=root_ca,
+        root_ca="" if authority is None else authority.certificate_pem,
+        authority=authority,
         disabled_plugins=options.parsed_disabled_plugins(),
         resolved_addresses=options.resolved_addresses(),
         serves_metrics=nodes.every_node,
@@ -79,7 +85,9 @@ async def run_control_plane(
         AuthorizedTransport(MemoryTransport(api.handle), authorization), clock=clock, rng=rng, user_agent=user_agent
     )
     registry = registry or MetricsRegistry()
-    settings = msgspec.structs.replace(settings, root_ca=api.root_ca, sign_token=api.token_key.sign)
+    settings = msgspec.structs.replace(
+        settings, root_ca=api.root_ca, sign_token=api.token_key.sign, signing_authority=api.signing_authority
+    )
     plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
     plane.informers.informer(DEPLOYMENTS)
     async with asyncio.TaskGroup() as group:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import ssl
-from base64 import b64decode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
 from kubeloop.kube.auth.certificate_authority import CertificateAuthority
-from support.apiserver.apiserver_process import TOKEN, apiserver_command, running_apiserver_sync
+from support.apiserver.apiserver_process import apiserver_command, running_apiserver_sync
+from support.apiserver.tls_api import TlsApi
 from support.comparison.real_apiserver import needs_binaries, real_apiserver
 from support.objects.client_certificates import (
     SERVER,
-    ClientCertificate,
     client_certificate,
     intermediate_authority,
 )
@@ -28,43 +22,11 @@ JSON = dict[str, Any]
 NOW = datetime.now(UTC)
 
 
-class Server(NamedTuple):
-    """A server on loopback. ca: verifies it. token: the administrator's."""
-
-    url: str
-    ca: str
-    token: str
-
-    def request(
-        self, method: str, path: str, body: Any = None, *, client: ClientCertificate | None = None, **headers: str
-    ) -> tuple[int, Any]:
-        """Send a request on a connection of its own; return the status and the content."""
-        context = ssl.create_default_context(cadata=self.ca) if client is None else client.context(self.ca)
-        address = urlsplit(self.url).netloc
-        connection = http.client.HTTPSConnection(address, context=context, timeout=30)
-        try:
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
-            content = None if body is None else json.dumps(body)
-            connection.request(method, path, content, {"Content-Type": "application/json", **named})
-            response = connection.getresponse()
-            text = response.read().decode()
-        finally:
-            connection.close()
-        return response.status, json.loads(text) if text.startswith("{") else text
-
-    def who_am_i(self, **options: Any) -> Any:
-        """Return the user of a SelfSubjectReview, or the status of a refused request."""
-        path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        status, content = self.request("POST", path, body, **options)
-        return content["status"]["userInfo"] if status == 201 else (status, content)
-
-
 class Servers(NamedTuple):
     """Both servers, and the authority of the certificates of their clients."""
 
-    real: Server
-    ours: Server
+    real: TlsApi
+    ours: TlsApi
     authority: CertificateAuthority
 
 
@@ -77,15 +39,9 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     client_ca.write_text(authority.certificate_pem)
     with (
         real_apiserver(folder / "real", {"client-ca-file": str(client_ca)}) as real,
-        running_apiserver_sync(apiserver_command(folder, f"--client-ca-file={client_ca}")) as (url, _log),
+        running_apiserver_sync(apiserver_command(folder, f"--client-ca-file={client_ca}")) as _,
     ):
-        config = yaml.safe_load((folder / "kubeconfig").read_text())
-        ca = b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
-        yield Servers(
-            Server(real.url, real.ca.read_text(), real.token),
-            Server(url.replace("http", "https"), ca, TOKEN),
-            authority,
-        )
+        yield Servers(TlsApi.from_kubeconfig(real.kubeconfig), TlsApi.from_kubeconfig(folder / "kubeconfig"), authority)
 
 
 CERTIFICATES: dict[str, JSON] = {

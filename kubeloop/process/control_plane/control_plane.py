@@ -35,6 +35,7 @@ from kubeloop.process.control_plane.controller_table import (
     CONTROLLER_TABLE,
     CONTROLLERS,
     CONTROLLERS_BY_NAME,
+    CSR_SIGNING,
     SCHEDULER,
     SERVICE_ACCOUNT_TOKEN,
     ControllerDescriptor,
@@ -58,6 +59,7 @@ from kubeloop.tracing.recording.pod_recorder import PodScope
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 
 if TYPE_CHECKING:
+    from kubeloop.kube.auth.certificate_authority import SigningAuthority
     from kubeloop.process.observation.top_owners import TopOwners
     from kubeloop.scheduler.scheduler import Scheduler
 
@@ -72,9 +74,9 @@ class Settings(msgspec.Struct, frozen=True):
     controllers: names from CONTROLLERS; those of a feature gate that is off do not run. controller_options: values of
     the controllers' options by key, where they are not the default. development: the API server is kubeloop's own. It
     is the only one, and controllers whose table row says so start with the first object of their resources. root_ca,
-    sign_token: see ControllerContext; without sign_token, serviceaccount-token does not run. trace_tail_rules: rules
-    for traces that are exported although the sampler rejected them. trace_until_ready: a trace ends when the pod is
-    Ready, else when it is bound. trace_annotate: workloads are annotated with a trace context, as pods always are.
+    sign_token, signing_authority: see ControllerContext; a controller without its key does not run. trace_tail_rules:
+    rules for traces that are exported although the sampler rejected them. trace_until_ready: a trace ends when the pod
+    is Ready, else when it is bound. trace_annotate: workloads are annotated with a trace context, as pods always are.
     """
 
     controllers: frozenset[str] = frozenset(CONTROLLERS)
@@ -82,11 +84,18 @@ class Settings(msgspec.Struct, frozen=True):
     development: bool = False
     root_ca: str = ""
     sign_token: SignToken | None = None
+    signing_authority: SigningAuthority | None = None
     scheduler: SchedulerConfiguration = msgspec.field(default_factory=SchedulerConfiguration)
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     trace_tail_rules: TailRules = NO_TAIL_RULES
     trace_until_ready: bool = False
     trace_annotate: bool = False
+
+    @property
+    def without_key(self) -> frozenset[str]:
+        """Controllers whose key is missing."""
+        keys = {SERVICE_ACCOUNT_TOKEN: self.sign_token, CSR_SIGNING: self.signing_authority}
+        return frozenset(name for name, key in keys.items() if key is None)
 
 
 class Component(Protocol):
@@ -189,10 +198,8 @@ class ControlPlane:
         """`exporter` replaces the one that the environment configures; `open_journal` opens the journal of traces, if
         they are exported."""
         self.client = client
-        unable = frozenset() if settings.sign_token is not None else {SERVICE_ACCOUNT_TOKEN}
-        self.settings = settings = msgspec.structs.replace(
-            settings, controllers=enabled_controllers(settings.controllers, settings.feature_gates) - unable
-        )
+        enabled = enabled_controllers(settings.controllers, settings.feature_gates) - settings.without_key
+        self.settings = settings = msgspec.structs.replace(settings, controllers=enabled)
         self.informers = InformerFactory(client, clock=clock, rng=rng)
         self.tracing = self._new_tracing(clock, rng, registry, exporter, open_journal)
         self.lag = LoopLag(registry)
@@ -368,6 +375,7 @@ class ControlPlane:
             single_api_server=self.settings.development,
             root_ca=self.settings.root_ca,
             sign_token=self.settings.sign_token,
+            signing_authority=self.settings.signing_authority,
             status_delay_seconds=STATUS_DELAY_SECONDS,
             pace=self._pace,
         )

@@ -22,6 +22,7 @@ _FIRST = "first"  # of the resources that a controller watches
 SCHEDULER = "scheduler"
 ROOT_CA_PUBLISHER = "root-ca-cert-publisher"
 SERVICE_ACCOUNT_TOKEN = "serviceaccount-token"
+CSR_SIGNING = "csrsigning"
 
 
 class ControllerOption(msgspec.Struct, frozen=True):
@@ -457,6 +458,37 @@ CONTROLLER_TABLE = (
         "certificates.approver:CertificateSigningRequestApprover",
         "certificatesigningrequests.certificates.k8s.io",
         kubernetes_name="certificatesigningrequest-approving-controller",
+    ),
+    ControllerDescriptor(
+        CSR_SIGNING,
+        "certificates.signer:CertificateSigningRequestSigner",
+        "certificatesigningrequests.certificates.k8s.io",
+        kubernetes_name="certificatesigningrequest-signing-controller",
+        options=_options("""
+            cluster-signing-cert-file text
+                File of the certificate authority, in PEM, whose signers issue the certificates of approved requests;
+                csrsigning needs it, or those of single signers.
+            cluster-signing-key-file text
+                File of the private key of --cluster-signing-cert-file, in PEM.
+            cluster-signing-duration duration 31536000.0
+                Longest validity of a certificate.
+            cluster-signing-kube-apiserver-client-cert-file text
+                File of the authority of the signer kubernetes.io/kube-apiserver-client.
+            cluster-signing-kube-apiserver-client-key-file text
+                File of its private key.
+            cluster-signing-kubelet-client-cert-file text
+                File of the authority of the signer kubernetes.io/kube-apiserver-client-kubelet.
+            cluster-signing-kubelet-client-key-file text
+                File of its private key.
+            cluster-signing-kubelet-serving-cert-file text
+                File of the authority of the signer kubernetes.io/kubelet-serving.
+            cluster-signing-kubelet-serving-key-file text
+                File of its private key.
+            cluster-signing-legacy-unknown-cert-file text
+                File of the authority of the signer kubernetes.io/legacy-unknown.
+            cluster-signing-legacy-unknown-key-file text
+                File of its private key.
+        """),
     ),
     ControllerDescriptor(
         "csrcleaner",

@@ -22,7 +22,7 @@ class Ready(msgspec.Struct, frozen=True):
     """Readiness message of the process: one line of JSON on its stdout.
 
     root_ca: certificates in PEM that verify the server. service_account_key: file of the key that signs service account
-    tokens.
+    tokens. certificate_authority: file of the cluster's certificate authority, with its key.
     """
 
     server: str
@@ -30,6 +30,7 @@ class Ready(msgspec.Struct, frozen=True):
     kubeconfig: str
     root_ca: str
     service_account_key: str
+    certificate_authority: str
 
 
 class Messages(asyncio.Protocol):

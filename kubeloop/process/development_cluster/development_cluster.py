@@ -23,6 +23,7 @@ from kubeloop.devcluster.server.listener import PortTaken, listen, loopback_sock
 from kubeloop.devcluster.server.tls import create_certificate, stored_certificate
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
+from kubeloop.devcluster.storage.private_files import write_private_file
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import NODES
@@ -41,7 +42,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     journal: storage of objects over restarts, None for memory only. supervised: print a Ready message on stdout, and
     end at the end of stdin. container_answers: answers to logs, exec and the like for simulated containers.
     service_account_key: see ServingSettings. client_ca: authorities whose client certificates are accepted, in PEM;
-    "" for that of the cluster.
+    "" for that of the cluster. certificate_authority: file of the cluster's own.
     disabled_plugins: admission plugins that do not run. resolved_addresses: those of --resolve, by host.
     """
 
@@ -57,6 +58,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     container_answers: ContainerAnswers
     service_account_key: Path
     client_ca: str
+    certificate_authority: Path
     disabled_plugins: frozenset[str]
     resolved_addresses: dict[str, tuple[str, int]]
 
@@ -87,10 +89,12 @@ async def _serve_on(
     rng = random.Random()
     port = listener.getsockname()[1]
     data_directory = server.data_directory
-    certificate = (
-        create_certificate(clock) if data_directory is None else stored_certificate(data_directory.folder, clock)
-    )
-    client_ca = server.client_ca or certificate.authority.certificate_pem
+    if data_directory is not None:
+        certificate = stored_certificate(server.certificate_authority, clock)
+    else:
+        certificate = create_certificate(clock)
+        if server.supervised:  # the other process has the controller that signs with it
+            write_private_file(server.certificate_authority, certificate.authority.pem())
     api = ApiServer(
         clock=clock,
         rng=rng,
@@ -104,7 +108,7 @@ async def _serve_on(
             feature_gates=server.feature_gates,
             container_answers=server.container_answers,
             root_ca=certificate.authority.certificate_pem,
-            client_ca=client_ca,
+            client_ca=server.client_ca,
             service_account_key=server.service_account_key,
             disabled_plugins=server.disabled_plugins,
             resolved_addresses=server.resolved_addresses,
@@ -117,6 +121,7 @@ async def _serve_on(
         kubeconfig=str(path.absolute()),
         root_ca=certificate.authority.certificate_pem,
         service_account_key=str(server.service_account_key.absolute()),
+        certificate_authority=str(server.certificate_authority.absolute()),
     )
     write_kubeconfig(
         path, server=ready.server, token=server.token, certificate_pem=certificate.authority.certificate_pem
@@ -127,7 +132,9 @@ async def _serve_on(
         asyncio.TaskGroup() as group,
     ):
         _warn_about_removed_nodes(api, settings)
-        listener_task = group.create_task(listen(listener, http, certificate.context(client_ca)), name="listener")
+        listener_task = group.create_task(
+            listen(listener, http, certificate.context(server.client_ca)), name="listener"
+        )
         if server.supervised:
             print(msgspec.json.encode(ready).decode(), flush=True)
             await _wait_for_stdin_eof()

@@ -102,7 +102,7 @@ class Host:
         self._parent = parent
         self._clock = SystemClock()
         certificate = create_certificate(self._clock)
-        self._root_ca, self._tls = certificate.authority.certificate_pem, certificate.context()
+        self._authority, self._tls = certificate.authority, certificate.context()
         self._imported = asyncio.Event()
         self._clusters: dict[int, HostedCluster] = {}
         self._started = 0
@@ -221,7 +221,7 @@ class Host:
                     clock=self._clock,
                     rng=rng,
                     token=token,
-                    root_ca=self._root_ca,
+                    authority=self._authority,
                 ) as api,
             ):
                 port = await listener(HttpServer(api, compress=api.compresses_responses))
@@ -234,7 +234,7 @@ class Host:
                     endpoint=f"http://127.0.0.1:{pages.getsockname()[1]}",
                     directory=str(directory),
                 )
-                address.certificate.write_text(self._root_ca)
+                address.certificate.write_text(self._authority.certificate_pem)
                 address.write_kubeconfig_of("default")
                 async with asyncio.TaskGroup() as group:
                     ready = asyncio.Event()

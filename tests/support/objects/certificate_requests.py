@@ -32,6 +32,7 @@ def signing_request(
     usages: Sequence[str] = USAGES,
     signer: str = "kubernetes.io/kube-apiserver-client-kubelet",
     extensions: Sequence[x509.ExtensionType] = (),
+    key: ec.EllipticCurvePrivateKey | None = None,
 ) -> dict[str, Any]:
     """Return a CertificateSigningRequest, by default of a kubelet for its client certificate."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject(common_name, *organizations))
@@ -39,9 +40,8 @@ def signing_request(
         extensions = (*extensions, x509.SubjectAlternativeName(names))
     for extension in extensions:
         builder = builder.add_extension(extension, critical=False)
-    pem = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256()).public_bytes(
-        serialization.Encoding.PEM
-    )
+    signed = builder.sign(key or ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
+    pem = signed.public_bytes(serialization.Encoding.PEM)
     spec = {"request": base64.b64encode(pem).decode(), "signerName": signer, "usages": [*usages]}
     return {"metadata": {"name": "csr"}, "spec": spec}
 

@@ -57,7 +57,11 @@ class RecordedBuckets(RecordedMetrics):
 async def test_histograms_have_the_bounds_of_kubernetes(fake_apiserver):
     metrics = RecordedBuckets()
     context = structs.replace(
-        fake_apiserver.context, metrics=metrics, options=default_options(), sign_token=lambda _claims: "token"
+        fake_apiserver.context,
+        metrics=metrics,
+        options=default_options(),
+        sign_token=lambda _claims: "token",
+        signing_authority=lambda _signer: None,
     )
     for descriptor in CONTROLLER_TABLE:
         getattr(importlib.import_module(descriptor.module), descriptor.factory.rpartition(":")[2])(context)

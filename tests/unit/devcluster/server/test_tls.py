@@ -63,9 +63,9 @@ def test_stored_certificates_are_replaced_before_they_expire(
     tmp_path: Path, days: int, is_same: bool, is_same_authority: bool
 ):
     clock = SetClock(NOW)
-    first = stored_certificate(tmp_path, clock)
+    first = stored_certificate(tmp_path / "ca.pem", clock)
     clock.moment += timedelta(days=days)
-    second = stored_certificate(tmp_path, clock)
+    second = stored_certificate(tmp_path / "ca.pem", clock)
     assert (first.pem == second.pem) == is_same
     assert (first.authority.certificate == second.authority.certificate) == is_same_authority
     assert parsed(second).not_valid_after_utc > clock.moment + timedelta(days=30)
@@ -73,9 +73,9 @@ def test_stored_certificates_are_replaced_before_they_expire(
 
 def test_stored_certificate_of_another_authority_is_replaced(tmp_path: Path):
     clock = SetClock(NOW)
-    first = stored_certificate(tmp_path, clock)
+    first = stored_certificate(tmp_path / "ca.pem", clock)
     (tmp_path / "ca.pem").unlink()
-    second = stored_certificate(tmp_path, clock)
+    second = stored_certificate(tmp_path / "ca.pem", clock)
     parsed(second).verify_directly_issued_by(second.authority.certificate)
     assert second.pem != first.pem
 

@@ -29,10 +29,10 @@ class LaterClock(SystemClock):
 
 def test_private_files_survive_restarts_with_mode_0600(tmp_path: Path):
     folder, clock = tmp_path / "data", SystemClock()
-    token, certificate = read_or_create_token(folder), stored_certificate(folder, clock).pem
+    token, certificate = read_or_create_token(folder), stored_certificate(folder / "ca.pem", clock).pem
     signed = TokenKey(folder / SERVICE_ACCOUNT_KEY).sign({"sub": "a"})
     assert read_or_create_token(folder) == token
-    assert stored_certificate(folder, clock).pem == certificate
+    assert stored_certificate(folder / "ca.pem", clock).pem == certificate
     assert TokenKey(folder / SERVICE_ACCOUNT_KEY).claims(signed) == {"sub": "a"}
     files = sorted(folder.iterdir())
     assert [file.name for file in files] == ["ca.pem", "server.pem", "service-account.key", "token"]
@@ -41,11 +41,11 @@ def test_private_files_survive_restarts_with_mode_0600(tmp_path: Path):
 
 
 def test_expiring_or_invalid_certificate_is_replaced(tmp_path: Path):
-    first = stored_certificate(tmp_path, SystemClock()).pem
-    second = stored_certificate(tmp_path, LaterClock()).pem
+    first = stored_certificate(tmp_path / "ca.pem", SystemClock()).pem
+    second = stored_certificate(tmp_path / "ca.pem", LaterClock()).pem
     assert second != first
     (tmp_path / "server.pem").write_text("spoilt")
-    assert stored_certificate(tmp_path, SystemClock()).pem not in (first, second)
+    assert stored_certificate(tmp_path / "ca.pem", SystemClock()).pem not in (first, second)
 
 
 def test_invalid_signing_key_is_an_error(tmp_path: Path):

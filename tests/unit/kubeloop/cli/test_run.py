@@ -20,6 +20,13 @@ def test_inconsistent_election_options_are_rejected():
         run(ServerOptions(), ProcessOptions(), ControllerOptions(), RunOptions(), election, FeatureGateOptions())
 
 
+def test_signing_controller_alone_needs_an_authority():
+    server = ServerOptions(controllers="csrsigning")
+    arguments = (ProcessOptions(), ControllerOptions(), RunOptions(), ElectionOptions(), FeatureGateOptions())
+    with pytest.raises(UserError, match="csrsigning needs --cluster-signing-cert-file"):
+        run(server, *arguments)
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

@@ -99,7 +99,12 @@ def plane_over(api: ApiServer, settings: Settings) -> ControlPlane:
 async def test_watched_resources_match_those_of_the_component(api, name):
     gate = CONTROLLERS_BY_NAME[name].feature_gate if name in CONTROLLERS_BY_NAME else ""
     gates = FeatureGates({gate: True} if gate else {})
-    settings = Settings(controllers=frozenset({name}), feature_gates=gates, sign_token=api.token_key.sign)
+    settings = Settings(
+        controllers=frozenset({name}),
+        feature_gates=gates,
+        sign_token=api.token_key.sign,
+        signing_authority=api.signing_authority,
+    )
     plane = plane_over(api, settings)
     plane._create_component(name)
     assert {informer.resource for informer in plane.informers.informers} == {PODS, *watched_resources(name, gates)}
@@ -115,10 +120,11 @@ async def test_resources_of_a_disabled_gate_are_not_watched(api):
     assert {informer.resource for informer in plane.informers.informers} == {PODS, *watched_resources(name, gates)}
 
 
-async def test_token_controller_does_not_run_without_a_key(api):
-    for sign_token, runs in ((None, False), (api.token_key.sign, True)):
-        plane = plane_over(api, Settings(sign_token=sign_token))
-        assert ("serviceaccount-token" in plane.settings.controllers) is runs
+async def test_signing_controllers_do_not_run_without_their_keys(api):
+    both = {"serviceaccount-token", "csrsigning"}
+    assert not both & plane_over(api, Settings()).settings.controllers
+    settings = Settings(sign_token=api.token_key.sign, signing_authority=api.signing_authority)
+    assert both <= plane_over(api, settings).settings.controllers
 
 
 async def test_pods_of_an_existing_deployment_are_bound(api):

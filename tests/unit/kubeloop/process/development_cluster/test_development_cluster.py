@@ -28,6 +28,7 @@ async def test_port_in_use_is_an_error_with_a_hint(tmp_path):
             disabled_plugins=frozenset(),
             resolved_addresses={},
             client_ca="",
+            certificate_authority=tmp_path / "ca.pem",
             service_account_key=tmp_path / "service-account.key",
         )
         with pytest.raises(UserError) as raised:
