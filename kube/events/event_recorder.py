@@ -22,12 +22,13 @@ from kubeloop.kube.events.event_aggregation import EventCorrelator, PendingEvent
 from kubeloop.kube.objects.api_types import Object, ObjectReference
 from kubeloop.kube.objects.resources import ALL, EVENTS
 from kubeloop.kube.uids import new_uid
-from kubeloop.kube.validation.field_errors import subdomain_errors
+from kubeloop.kube.validation.name_checks import dns_subdomain
 
 log = logging.getLogger(__name__)
 
 EventType = Literal["Normal", "Warning"]
 
+_MAX_NAME = 253
 _TRIES = 12
 _SLEEP_SECONDS = 10.0
 _SENDERS = 4
@@ -154,9 +155,10 @@ class EventRecorder:
         self._wake[sender].set()
 
     def _event_name(self, pending: PendingEvent) -> str:
-        name = f"{pending.involved_object.name}.{pending.at_ns:x}"
+        object_name = pending.involved_object.name
+        name = f"{object_name}.{pending.at_ns:x}"
         # The object's name may be longer than an event's, or have other characters.
-        return new_uid(self._rng) if subdomain_errors(name) else name
+        return new_uid(self._rng) if len(name) > _MAX_NAME or dns_subdomain(object_name) else name
 
     async def run(self) -> None:
         """Send until cancelled. Then the queue gets 3 seconds to be sent; the rest is dropped."""

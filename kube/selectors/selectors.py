@@ -1,7 +1,7 @@
 """Label and field selectors: parsed once, matched often, printed as Kubernetes prints them.
 
 A Selector is compiled to one function, because the scheduler and the controllers match millions of times. Source:
-apimachinery pkg/labels and pkg/fields. Imports msgspec, `objects` and `validation.field_errors`.
+apimachinery pkg/labels and pkg/fields. Imports msgspec, `objects` and `validation`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from kubeloop.kube.validation.field_errors import (
     FieldError,
     aggregate_message,
     invalid,
-    label_key_errors,
-    label_value_errors,
     not_supported,
     parse_int64,
     quoted,
 )
+from kubeloop.kube.validation.name_checks import label_value, qualified_name
 
 Labels = Mapping[str, str]
 Operator = Literal["=", "==", "!=", "in", "notin", "exists", "!", "gt", "lt"]
@@ -94,7 +93,7 @@ def requirement_errors(key: str, operator: str, values: Sequence[str], path: str
     """Return the errors of a requirement. Source: labels.NewRequirement."""
     dot = f"{path}." if path else ""
     errors = []
-    if problems := label_key_errors(key):
+    if problems := qualified_name(key):
         errors.append(invalid(f"{dot}key", key, "; ".join(problems)))
     problem = ""
     match operator:
@@ -117,7 +116,7 @@ def requirement_errors(key: str, operator: str, values: Sequence[str], path: str
     if operator not in _OPERATORS:
         errors.append(not_supported(f"{dot}operator", operator, _OPERATORS))
     for index, value in enumerate(values):
-        if problems := label_value_errors(value):
+        if problems := label_value(value):
             errors.append(invalid(f"{dot}values[{index}][{key}]", value, "; ".join(problems)))
     return errors
 
@@ -292,7 +291,7 @@ class _LabelSelectorParser:
             key = self._take()
         if not _is_identifier(key):
             _fail(f"found '{key}', expected: identifier")
-        if problems := label_key_errors(key):
+        if problems := qualified_name(key):
             # Kubernetes prints "<nil>" as the path of this error.
             raise SelectorError(str(invalid("<nil>", key, "; ".join(problems))))
         if negated or self._peek() in {_END, ","}:

@@ -1,7 +1,6 @@
 """Field errors with the API server's messages: "spec.replicas: Invalid value: -1: must be ...".
 
-Source: apimachinery pkg/util/validation (field/errors.go, validation.go) and pkg/api/validate/content. `quoted`
-is exported for messages of other shapes.
+Source: apimachinery pkg/util/validation/field/errors.go. `quoted` is exported for messages of other shapes.
 """
 
 from __future__ import annotations
@@ -63,66 +62,6 @@ def format_value(value: Any) -> str:
     import json
 
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-# --- names and label values ------------------------------------------------------------------------------------------
-
-_NAME_FORMAT = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_NAME = re.compile(_NAME_FORMAT)
-_NAME_RULE = (
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
-    f" (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_NAME_FORMAT}')"
-)
-_VALUE_FORMAT = f"({_NAME_FORMAT})?"
-_VALUE = re.compile(_VALUE_FORMAT)
-_VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and"
-    " end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is"
-    f" '{_VALUE_FORMAT}')"
-)
-_SUBDOMAIN_FORMAT = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_SUBDOMAIN = re.compile(_SUBDOMAIN_FORMAT)
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and"
-    f" end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN_FORMAT}')"
-)
-
-
-def _too_long(limit: int) -> str:
-    return f"must be no more than {limit} bytes"
-
-
-def subdomain_errors(text: str) -> list[str]:
-    """Return errors of a DNS subdomain: an object name, or the prefix of a key."""
-    errors = [_too_long(253)] if len(text.encode()) > 253 else []
-    return errors if _SUBDOMAIN.fullmatch(text) else [*errors, _SUBDOMAIN_RULE]
-
-
-def label_key_errors(key: str) -> list[str]:
-    """Return errors of a key of a label, annotation or taint."""
-    errors: list[str] = []
-    prefix, slash, name = key.rpartition("/")
-    if "/" in prefix:
-        return [
-            f"a valid label key {_NAME_RULE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        ]
-    if slash and not prefix:
-        errors.append("prefix part must be non-empty")
-    elif slash:
-        errors += [f"prefix part {problem}" for problem in subdomain_errors(prefix)]
-    if not name:
-        errors.append("name part must be non-empty")
-    elif len(name.encode()) > 63:
-        errors.append(f"name part {_too_long(63)}")
-    if not _NAME.fullmatch(name):
-        errors.append(f"name part {_NAME_RULE}")
-    return errors
-
-
-def label_value_errors(value: str) -> list[str]:
-    """Return errors of a label value."""
-    errors = [_too_long(63)] if len(value.encode()) > 63 else []
-    return errors if _VALUE.fullmatch(value) else [*errors, _VALUE_RULE]
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")

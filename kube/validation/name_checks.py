@@ -1,6 +1,7 @@
 """Syntax checks of names and values: DNS labels and subdomains, qualified names, label values, port names.
 
-Each check returns its error messages, () if the text is valid. Source: apimachinery pkg/util/validation/validation.go.
+Each check returns its error messages, () if the text is valid. Source: apimachinery pkg/util/validation/validation.go
+and pkg/api/validate/content.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def qualified_name(text: str) -> tuple[str, ...]:
     if slash:
         if not prefix:
             errors.append("prefix part must be non-empty")
-        errors += [f"prefix part {error}" for error in (dns_subdomain(prefix) if prefix else ())]
+        errors += [f"prefix part {error}" for error in (long_name(prefix) if prefix else ())]
     if not name:
         errors.append("name part must be non-empty")
     elif len(name.encode()) > 63:

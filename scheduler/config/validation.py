@@ -14,10 +14,10 @@ from kubeloop.kube.validation.field_errors import (
     FieldError,
     forbidden,
     invalid,
-    label_key_errors,
     not_supported,
     required,
 )
+from kubeloop.kube.validation.name_checks import qualified_name
 from kubeloop.kube.values.durations import duration_text, parse_duration_seconds
 from kubeloop.scheduler.config.defaults import API_VERSION
 from kubeloop.scheduler.config.plugin_args import has_binding_timeout, has_filter_timeout
@@ -153,7 +153,7 @@ def _extender_errors(extenders: Sequence[ExtenderConfiguration]) -> list[FieldEr
             errors.append(invalid(f"{path}.weight", extender.weight, "must have a positive weight applied to it"))
         for number, resource in enumerate(extender.managed_resources):
             field = f"{path}.managedResources[{number}].name"
-            wrong = label_key_errors(resource.name)
+            wrong = qualified_name(resource.name)
             errors += [invalid(field, resource.name, problem) for problem in wrong]
             if not wrong and not _is_extended(resource.name):
                 errors.append(invalid(field, resource.name, "is an invalid extended resource name"))
@@ -237,7 +237,7 @@ def _pod_topology_spread(args: Any, path: str) -> list[FieldError]:
         else:
             errors += [
                 invalid(f"{at}.topologyKey", constraint.topology_key, problem)
-                for problem in label_key_errors(constraint.topology_key)
+                for problem in qualified_name(constraint.topology_key)
             ]
         if not constraint.when_unsatisfiable:
             errors.append(required(f"{at}.whenUnsatisfiable", "can not be empty"))
@@ -278,12 +278,12 @@ def _shape_errors(shape: Sequence[Any], path: str) -> list[FieldError]:
 def _node_resources_fit(args: Any, path: str) -> list[FieldError]:
     errors = []
     for index, name in enumerate(args.ignored_resources):
-        errors += [invalid(f"{path}.ignoredResources[{index}]", name, problem) for problem in label_key_errors(name)]
+        errors += [invalid(f"{path}.ignoredResources[{index}]", name, problem) for problem in qualified_name(name)]
     for index, group in enumerate(args.ignored_resource_groups):
         at = f"{path}.ignoredResourceGroups[{index}]"
         if "/" in group:
             errors.append(invalid(at, group, "resource group name can't contain '/'"))
-        errors += [invalid(at, group, problem) for problem in label_key_errors(group)]
+        errors += [invalid(at, group, problem) for problem in qualified_name(group)]
     strategy, at = args.scoring_strategy, f"{path}.scoringStrategy"
     if strategy.type not in _STRATEGIES:
         errors.append(not_supported(f"{at}.type", strategy.type, _STRATEGIES))

@@ -8,13 +8,10 @@ from kubeloop.kube.validation.field_errors import (
     aggregate_message,
     format_value,
     invalid,
-    label_key_errors,
-    label_value_errors,
     not_supported,
     parse_int64,
     quoted,
     required,
-    subdomain_errors,
 )
 
 
@@ -33,31 +30,6 @@ def test_several_errors_are_listed_once():
 def test_values_are_quoted_like_go():
     assert quoted('a"\n\x01é\u200b') == '"a\\"\\n\\x01é\\u200b"'
     assert format_value({"a": [1, None]}) == '{"a":[1,null]}'
-
-
-@pytest.mark.parametrize("key", ["app", "example.com/app", "a" * 63])
-def test_valid_label_keys(key):
-    assert label_key_errors(key) == []
-
-
-@pytest.mark.parametrize(
-    ("key", "problem"),
-    [
-        ("/app", "prefix part must be non-empty"),
-        ("a/", "name part must be non-empty"),
-        ("a" * 64, "must be no more than 63 bytes"),
-        ("A_b/x", "a lowercase RFC 1123 subdomain"),
-        ("a/b/c", "with an optional DNS subdomain prefix"),
-    ],
-)
-def test_invalid_label_keys(key, problem):
-    assert any(problem in error for error in label_key_errors(key))
-
-
-def test_label_values_and_subdomains():
-    assert label_value_errors("") == label_value_errors("a.b") == subdomain_errors("a.b") == []
-    assert label_value_errors("-a") != []
-    assert subdomain_errors("A") != []
 
 
 @pytest.mark.parametrize(("text", "number"), [("-5", -5), ("9223372036854775808", None), ("1e3", None), ("", None)])

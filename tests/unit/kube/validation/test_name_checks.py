@@ -18,6 +18,10 @@ NAME_MESSAGE = (
     f"name part must consist of alphanumeric characters, '-', '_' or '.', and {ENDS} (e.g. 'MyName',  or 'my.name',  "
     "or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
+KEY_MESSAGE = (
+    f"a valid label key {NAME_MESSAGE.removeprefix('name part ')} with an optional DNS subdomain prefix and '/' "
+    "(e.g. 'example.com/MyName')"
+)
 
 
 @pytest.mark.parametrize(
@@ -35,9 +39,12 @@ NAME_MESSAGE = (
         (name_checks.qualified_name, "example.com/My.Name", ()),
         (name_checks.qualified_name, "/a", ("prefix part must be non-empty",)),
         (name_checks.qualified_name, "a/", ("name part must be non-empty", NAME_MESSAGE)),
+        (name_checks.qualified_name, f"{LONG_NAME}/b", ("prefix part must be no more than 253 bytes",)),
+        (name_checks.qualified_name, "a/b/c", (KEY_MESSAGE,)),
         (name_checks.qualified_name, "A/b", (f"prefix part {name_checks.SUBDOMAIN_ERROR}",)),
         (name_checks.qualified_name, "a" * 64, ("name part must be no more than 63 bytes",)),
         (name_checks.label_value, "", ()),
+        (name_checks.label_value, "a.b", ()),
         (name_checks.label_value, "a" * 64, ("must be no more than 63 bytes",)),
         (name_checks.port_name, "http", ()),
         (name_checks.port_name, "80", ("must contain at least one letter (a-z)",)),
