@@ -88,11 +88,6 @@ class HandlerRegistration(Generic[T]):
         self._synced = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
-    @property
-    def synced(self) -> bool:
-        """Return True if the handler has received all objects of the first list."""
-        return self._synced.is_set()
-
     async def wait_synced(self) -> None:
         """Wait until the handler has received all objects of the first list. Cancellation: safe."""
         await self._synced.wait()

@@ -51,13 +51,6 @@ class RecentTraces:
     def add_group(self, record: PodGroupRecord) -> None:
         self._groups.append(record)
 
-    def record(self, uid: str) -> PodRecord | None:
-        """Return the record of the pod with this UID."""
-        match = self._pods.get(uid)
-        if match is None:
-            match = next((record for record in self._open_records() if record.uid == uid), None)
-        return match
-
     def finished(self, uid: str) -> PodRecord | None:
         """Return the record of the pod with this UID if its trace has ended."""
         return self._pods.get(uid)
@@ -88,10 +81,14 @@ class RecentTraces:
 
     def slowest(self, namespace: str = "", owner: str = "") -> dict[str, Any] | None:
         """Return the longest trace of a pod, in this namespace and of this owner ("statefulset/db") if they are set."""
-        return self._slowest(
+        now_ns = self._clock.time_ns()
+        records = (
             record
             for record in self._all()
             if namespace in ("", record.namespace) and (not owner or owner in record.owners)
+        )
+        return self._document(
+            max(records, key=lambda record: (record.end_ns or now_ns) - record.start_ns, default=None)
         )
 
     def records(self) -> Iterator[PodRecord]:
@@ -109,10 +106,6 @@ class RecentTraces:
     def _all(self) -> Iterator[PodRecord]:
         yield from self._pods.values()
         yield from self._open_records()
-
-    def _slowest(self, records: Iterable[PodRecord]) -> dict[str, Any] | None:
-        now_ns = self._clock.time_ns()
-        return self._document(max(records, key=lambda r: (r.end_ns or now_ns) - r.start_ns, default=None))
 
     def _document(self, record: PodRecord | None) -> dict[str, Any] | None:
         return None if record is None else self.document(record)

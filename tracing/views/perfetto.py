@@ -62,28 +62,23 @@ class _Tracks:
 def _events(document: Mapping[str, Any], origin_ns: int, tracks: _Tracks) -> Iterator[dict[str, Any]]:
     spans = document["spans"]
     pod = pod_span(document)
+    root = pod or spans[0]
+    attributes = root["attributes"]
     if pod is not None:
-        attributes = pod["attributes"]
         namespace, name = attributes.get("k8s.namespace.name", ""), attributes.get("k8s.pod.name", "")
         owner = next(iter(owners_of(attributes)), "pods without an owner")
-        pid, tid = tracks.track(f"{namespace} {owner}".strip(), document["traceId"], name or "never created")
-    elif spans[0]["name"] == POD_GROUP_ROOT:
-        group = spans[0]["attributes"]
-        pid, tid = tracks.track(
-            f"{group.get('k8s.namespace.name', '')} pod groups".strip(),
-            document["traceId"],
-            str(group.get("kubeloop.pod_group.name", "")),
-        )
-    elif spans[0]["name"] == APPLY:
-        pid, tid = tracks.track(APPLY, document["traceId"], title(spans[0]))
+        process, thread = f"{namespace} {owner}".strip(), name or "never created"
+    elif root["name"] == POD_GROUP_ROOT:
+        process = f"{attributes.get('k8s.namespace.name', '')} pod groups".strip()
+        thread = str(attributes.get("kubeloop.pod_group.name", ""))
+    elif root["name"] == APPLY:
+        process, thread = APPLY, title(root)
     else:
-        controller = str(spans[0]["attributes"].get("kubeloop.controller", "")) or spans[0].get("service", "other")
-        # reconciles of one controller overlap, but events on one track must nest
-        pid, tid = tracks.track(
-            f"reconcile {controller}", document["traceId"], str(spans[0]["attributes"].get("kubeloop.key", controller))
-        )
-    nested = _nested(spans)
-    for span, start_ns, end_ns in nested:
+        controller = str(attributes.get("kubeloop.controller", "")) or root.get("service", "other")
+        process, thread = f"reconcile {controller}", str(attributes.get("kubeloop.key", controller))
+    # a thread per trace: reconciles of one controller overlap, but events on one track must nest
+    pid, tid = tracks.track(process, document["traceId"], thread)
+    for span, start_ns, end_ns in _nested(spans):
         yield {
             "ph": "X",
             "name": title(span),
