@@ -33,7 +33,8 @@ from kubeloop.kube.validation.string_formats import has_format
 from kubeloop.kube.values.quantities import Format, Quantity, QuantityError, parse_quantity
 
 
-def _require_string(value: Any) -> str:
+def require_string(value: Any) -> str:
+    """Return a string argument; other values have no such overload."""
     if type(value) is not str:
         raise no_overload()
     return value
@@ -122,7 +123,7 @@ def _host_problem(host: str) -> str:
 
 
 def url(text: Any) -> Url:
-    problem = url_problem(_require_string(text))
+    problem = url_problem(require_string(text))
     if problem:
         raise CelError(f"URL parse error during conversion from string: {problem}")
     try:
@@ -186,7 +187,7 @@ def ip(value: Any) -> AddressValue:
     """Return the address of a string, or of a CIDR."""
     if isinstance(value, Network):
         return AddressValue(value.address)
-    return AddressValue(_parse_ip(_require_string(value)))
+    return AddressValue(_parse_ip(require_string(value)))
 
 
 def _address_problem(text: str) -> str:
@@ -210,7 +211,7 @@ def _address_problem(text: str) -> str:
 
 def _parses(parse: Callable[[Any], Any]) -> Callable[[Any], bool]:
     def check(value: Any, *options: Any) -> bool:
-        _require_string(value)
+        require_string(value)
         try:
             parse(value, *options)
         except CelError:
@@ -225,7 +226,7 @@ def _address_part(read: Callable[[IPv4Address | IPv6Address], Any]) -> Callable[
 
 
 def _is_canonical(text: Any) -> bool:
-    return str(_parse_ip(_require_string(text))) == str(text)
+    return str(_parse_ip(require_string(text))) == str(text)
 
 
 def _is_global(address: IPv4Address | IPv6Address) -> bool:
@@ -263,7 +264,7 @@ class Network(_Value):
 
 
 def cidr(text: Any) -> Network:
-    address, slash, bits = _require_string(text).partition("/")
+    address, slash, bits = require_string(text).partition("/")
     prefix = "network address parse error during conversion from string"
     prefix_error = f"{prefix}: {prefix}: netip.ParsePrefix({quoted(text)})"
     if not slash:
@@ -341,7 +342,7 @@ class QuantityValue(_Value):
 
 def quantity(text: Any) -> QuantityValue:
     try:
-        return QuantityValue(parse_quantity(_require_string(text)))
+        return QuantityValue(parse_quantity(require_string(text)))
     except QuantityError as error:
         raise CelError(str(error)) from None
 
@@ -409,7 +410,7 @@ _PARTS = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]*))?(?:\+([0-9A-Za-z.
 
 
 def semver(text: Any, normalize: Any = False) -> Semver:  # as it is called in expressions
-    text = _normalized(_require_string(text)) if normalize else _require_string(text)
+    text = _normalized(require_string(text)) if normalize else require_string(text)
     if not text:
         raise CelError("Version string empty")
     match = _PARTS.fullmatch(text)
@@ -505,13 +506,13 @@ _FORMATS = {
 
 
 def _find_format(name: Any) -> Optional:
-    form = _FORMATS.get(_require_string(name))
+    form = _FORMATS.get(require_string(name))
     return Optional(form) if form is not None else NONE
 
 
 def _validate(form: Any, text: Any) -> Optional:
     _require_type(NamedFormat, form)
-    errors = list(form.check(_require_string(text)))
+    errors = list(form.check(require_string(text)))
     return Optional(errors) if errors else NONE
 
 

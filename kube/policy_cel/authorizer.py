@@ -18,7 +18,7 @@ from kubeloop.cel.costs.runtime_costs import (
 from kubeloop.cel.declarations import Overload
 from kubeloop.cel.types import BOOL, STRING, Type
 from kubeloop.cel.values import CelError, ContainerValue, Opaque, no_overload
-from kubeloop.kube.cel_library import KUBERNETES_LIBRARY
+from kubeloop.kube.cel_library import KUBERNETES_LIBRARY, require_string
 from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain
 
 _NAME = "kubernetes.authorization."
@@ -61,12 +61,6 @@ class _Check(Opaque):
         return other is self
 
 
-def _require_string(value: Any) -> str:
-    if type(value) is not str:
-        raise no_overload()
-    return value
-
-
 def _builder(kind: str, *, of: str, required: str = "") -> Callable[..., _Check]:
     """Return the function that extends a value of kind `of` to a check of kind `kind`."""
 
@@ -76,7 +70,7 @@ def _builder(kind: str, *, of: str, required: str = "") -> Callable[..., _Check]
                 raise no_overload()
         elif not isinstance(receiver, _Check) or receiver.kind != of:
             raise no_overload()
-        if not _require_string(argument).strip() and required:
+        if not require_string(argument).strip() and required:
             raise CelError(f"{required} must not be empty")
         return _Check(kind)
 
@@ -86,9 +80,9 @@ def _builder(kind: str, *, of: str, required: str = "") -> Callable[..., _Check]
 def _service_account(_context: Any, authorizer: Any, namespace: Any, name: Any) -> Authorizer:
     if not isinstance(authorizer, Authorizer):
         raise no_overload()
-    if dns_subdomain(_require_string(name)):
+    if dns_subdomain(require_string(name)):
         raise CelError("Invalid service account name")
-    if dns_label(_require_string(namespace)):
+    if dns_label(require_string(namespace)):
         raise CelError("Invalid service account namespace")
     return authorizer
 
@@ -96,7 +90,7 @@ def _service_account(_context: Any, authorizer: Any, namespace: Any, name: Any) 
 def _check(_context: Any, check: Any, verb: Any) -> _Check:
     if not isinstance(check, _Check) or check.kind not in ("PathCheck", "ResourceCheck"):
         raise no_overload()
-    _require_string(verb)
+    require_string(verb)
     return _Check("Decision")
 
 

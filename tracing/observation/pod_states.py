@@ -64,14 +64,12 @@ def describe(milestones: PodMilestones, pod: ObservedPod, arrival_ns: int, skew:
     else:
         milestones.creation = Edge(arrival_ns, arrival_ns, "arrival")
     milestones.is_stateless = pod.is_stateless
-    position = 0
-    for container in pod.spec.init_containers:
-        kind: ContainerKind = "sidecar" if container.restart_policy == "Always" else "init"
+    init_containers = pod.spec.init_containers
+    for position, container in enumerate((*init_containers, *pod.spec.containers)):
+        kind: ContainerKind = "app"
+        if position < len(init_containers):
+            kind = "sidecar" if container.restart_policy == "Always" else "init"
         _describe_container(milestones.container(container.name), container, kind, position)
-        position += 1
-    for container in pod.spec.containers:
-        _describe_container(milestones.container(container.name), container, "app", position)
-        position += 1
 
 
 def add_state(milestones: PodMilestones, pod: ObservedPod, arrival: Edge, skew: Skew = NO_SKEW) -> bool:

@@ -199,7 +199,7 @@ class Host:
             else:
                 self._send(Ended(number, f"{type(problem).__name__}: {problem}"))
             if not isinstance(problem, UserError):
-                _log_crash(error)
+                traceback.print_exception(error, file=sys.stderr)
         finally:
             hosted.stopped.set()
             del self._clusters[number]
@@ -311,10 +311,6 @@ def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def _log_crash(error: Exception) -> None:
-    traceback.print_exception(error, file=sys.stderr)
 
 
 def _remove_stale_directories() -> None:

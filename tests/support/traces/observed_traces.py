@@ -12,12 +12,13 @@ from kubeloop.tracing.recording.restored_pod_records import RestoredPodRecords
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.pod_spans import pod_trace
 from support.traces.observed_pods import START_NS
+from support.traces.span_tree import check_spans
 
 
 def check_trace(record, now_ns=0):
     """Return the trace of a record, after checking that its spans form a tree and cover the root."""
     trace = pod_trace(record, now_ns=now_ns)
-    trace.check()
+    check_spans(trace)
     root = trace.root
     until_ns, covered_ns = root.start_ns, 0
     for span in sorted(trace.spans[1:], key=lambda span: span.start_ns):

@@ -10,6 +10,7 @@ import pytest
 from kubeloop.kube.objects import api_types
 from kubeloop.tracing.provider import RecordingSettings, Tracing
 from kubeloop.tracing.recording.top_owner_lookup import controller_is_top_owner
+from support.traces.span_tree import check_spans
 
 START = datetime(2026, 1, 1, 12, 0, 0, 400_000, tzinfo=UTC)
 
@@ -35,7 +36,7 @@ class RecordingExporter:
         self.is_shut_down = False
 
     def export(self, trace, key="") -> None:
-        trace.check()
+        check_spans(trace)
         self.traces.append(trace)
         self.keys.append(key)
 

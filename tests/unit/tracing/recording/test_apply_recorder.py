@@ -10,6 +10,7 @@ from kubeloop.kube.client.current_span import current_span
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.sampling.samplers import DISABLED_SAMPLER, Sampler
+from support.traces.span_tree import check_spans
 
 
 def recorder(clock, finished, sampler, reconciles=None):
@@ -33,7 +34,7 @@ def test_trace_has_one_child_per_object_and_the_first_error(manual_clock):
     assert current_span.get() is None
     apply.finish()
     (trace,) = finished
-    trace.check()
+    check_spans(trace)
     assert trace.root.attributes == {"kubeloop.objects": 3}
     assert trace.root.error == "forbidden"
     assert [span.attributes["kubeloop.name"] for span in trace.spans[1:]] == ["a", "b", "c"]

@@ -14,6 +14,7 @@ from kubeloop.tracing.recording.pod_group_recorder import PodGroupRecorder
 from kubeloop.tracing.sampling.samplers import parse_tail_rules
 from kubeloop.tracing.spans.pod_group_spans import pod_group_trace
 from support.traces.pod_traces import MS
+from support.traces.span_tree import check_spans
 from support.traces.traced_groups import TracedGroup, pod_group
 
 
@@ -327,7 +328,7 @@ def test_any_sequence_of_events_gives_valid_traces(steps, min_count, make_tracin
                     tracing.start_leading()
             tracing.groups.check()
             for record in tracing.groups.open_records():
-                pod_group_trace(record, now_ns=clock.ns).check()
+                check_spans(pod_group_trace(record, now_ns=clock.ns))
         tracing.groups.group_deleted(pod_group())
         for trace in await group.finished(exporter):
             assert trace.root.attributes["kubeloop.pod_group.outcome"] in ("bound", "deleted")

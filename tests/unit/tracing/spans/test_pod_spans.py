@@ -11,6 +11,7 @@ from kubeloop.tracing.spans.pod_record import MAX_FACTS, Phase
 from kubeloop.tracing.spans.pod_spans import pod_trace
 from kubeloop.tracing.spans.trace import Link
 from support.traces.pod_traces import MS, attempt, bind, covered_share, finished, request_pod
+from support.traces.span_tree import check_spans
 
 
 async def test_bound_pod_has_complete_span_tree(tracing, pod, manual_clock, exporter):
@@ -204,7 +205,7 @@ def test_any_order_of_calls_gives_one_nested_tree(script, make_tracing, make_clo
         tracing.open_pods.check()
     for record in (*finished, *tracing.open_pods.all()):
         trace = pod_trace(record, now_ns=clock.ns)
-        trace.check()
+        check_spans(trace)
         assert trace == pod_trace(record, now_ns=clock.ns)
         assert covered_share(trace) >= 0.99
 
@@ -231,7 +232,7 @@ async def test_until_ready_adds_spans_for_conditions(make_tracing, pod, manual_c
         clock.pass_ms(milliseconds)
         shown(*conditions)
     trace = await finished(tracing, exporter)
-    trace.check()
+    check_spans(trace)
     assert trace.root.attributes["kubeloop.outcome"] == "ready"
     assert trace.root.error is None
     starts = [(s.name, (s.end_ns - s.start_ns) / MS, s.attributes["kubeloop.condition"]) for s in trace.spans[-4:]]

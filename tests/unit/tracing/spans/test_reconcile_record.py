@@ -5,6 +5,7 @@ from __future__ import annotations
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.trace import Link
 from kubeloop.tracing.spans.traceparent import TraceContext
+from support.traces.span_tree import check_spans
 
 
 def test_children_lie_within_root_and_have_short_names():
@@ -22,7 +23,7 @@ def test_children_lie_within_root_and_have_short_names():
         error=None,
     )
     trace = record.trace()
-    trace.check()
+    check_spans(trace)
     root, child = trace.spans
     assert (root.name, root.links) == ("reconcile replicaset", (Link("00-x", "cause"),))
     assert (child.name, child.start_ns, child.end_ns, child.error) == ("create pod", 10, 20, "quota")
