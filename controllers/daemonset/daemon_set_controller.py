@@ -6,7 +6,6 @@ Source: v1.36 pkg/controller/daemon/daemon_controller.go.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -40,14 +39,11 @@ from kubeloop.controllers.runtime.owners.owner_references import (
     index_by_controller,
     orphan_index_key,
 )
+from kubeloop.controllers.runtime.pods.expected_pods import ExpectedPods
 from kubeloop.controllers.runtime.pods.pod_availability import affects_owner, next_availability_seconds
-from kubeloop.controllers.runtime.pods.pod_control import CannotDeletePods, PodControl
-from kubeloop.controllers.runtime.pods.slow_start import slow_start_batch
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.writes.expectations import Expectations
 from kubeloop.controllers.runtime.writes.status_patch import changed_fields
 from kubeloop.controllers.runtime.writes.status_write import write_status
-from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating
 from kubeloop.kube.objects.api_types import (
     ControllerRevision,
     DaemonSet,
@@ -88,7 +84,6 @@ class DaemonSetController(EventDrivenController):
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context, NAME, creates_pods=True)
-        self._pod_control = PodControl(context)
         self._history = DaemonSetHistory(context)
         self._comparison_operators = context.feature_gates.enabled("TaintTolerationComparisonOperators")
         informers = context.informers
@@ -99,10 +94,11 @@ class DaemonSetController(EventDrivenController):
         self._pods_by_node = PodsByNode()
         self._trackers: dict[str, NodeTracker] = {}  # by controller_index_key
         self._backoff = FailedPodBackoff()
-        self.expectations = Expectations(context.clock)
         self.consistency = ConsistencyStore.of(
             daemon_sets, pods, enabled=context.feature_gates.enabled("StaleControllerConsistencyDaemonSet")
         )
+        self._pod_writes = ExpectedPods(context, self.consistency)
+        self.expectations = self._pod_writes.expectations
         self._owners = OwnerQueue[DaemonSet](
             self._daemon_sets,
             DAEMON_SETS.kind,
@@ -395,53 +391,17 @@ class DaemonSetController(EventDrivenController):
     async def _apply(self, sync: _Sync, create: Sequence[str], delete: Sequence[Pod]) -> None:
         """Create pods for nodes, given by name, and delete pods; at most BURST_REPLICAS of each.
 
-        Raises the first failure after all were tried. After a failed creation, no further batch is started.
+        Raises the first failure after all were tried.
         """
         daemon_set = sync.daemon_set
         create, delete = create[:BURST_REPLICAS], delete[:BURST_REPLICAS]
         if not create and not delete:
             return
-        # Before the first request: the watch may show a pod before our call returns. An event that is not yet expected
-        # is not counted, and the controller would wait for that pod until the expectation expires.
-        self.expectations.expect(daemon_set.key, len(create), [pod.key for pod in delete])
-        failures: list[Exception] = []
-        if create:
-            body = daemon_pod_body(daemon_set, sync.revision.hash)
-            names = iter(create)
-            created, failure = await slow_start_batch(
-                len(create), lambda: self._create_pod(sync, for_node(body, next(names)))
-            )
-            for _ in range(len(create) - created):
-                self.expectations.creation_observed(daemon_set.key)  # not tried, or failed: no event will show them
-            if failure is not None:
-                failures.append(failure)
-        if len(delete) == 1:
-            await self._delete_pod(sync, delete[0], failures)
-        elif delete:
-            async with asyncio.TaskGroup() as deleting:
-                for pod in delete:
-                    deleting.create_task(self._delete_pod(sync, pod, failures))
-        if failures:
-            raise failures[0]
-
-    async def _create_pod(self, sync: _Sync, body: dict[str, JSONValue]) -> None:
-        """Create one pod. Raises the error of the request, unless the namespace is being deleted."""
-        try:
-            pod = await self._pod_control.create(sync.daemon_set, body, sync.reconcile)
-        except ApiError as error:
-            if is_namespace_terminating(error):
-                return
-            raise
-        self.consistency.wrote(sync.daemon_set, PODS, pod)
-
-    async def _delete_pod(self, sync: _Sync, pod: Pod, failures: list[Exception]) -> None:
-        key = sync.daemon_set.key
-        try:
-            await self._pod_control.delete(sync.daemon_set, pod, sync.reconcile)
-        except (NotFound, CannotDeletePods) as error:
-            self.expectations.deletion_observed(key, pod.key)  # no event will show this deletion
-            if not isinstance(error, NotFound):
-                failures.append(error)
+        template = daemon_pod_body(daemon_set, sync.revision.hash)
+        bodies = [for_node(template, name) for name in create]
+        failure = await self._pod_writes.apply(daemon_set, bodies, delete, sync.reconcile)
+        if failure is not None:
+            raise failure
 
     async def _write_status(self, sync: _Sync, status: DaemonSetStatus) -> None:
         """Write the status if it changed; see `write_status`."""

@@ -6,7 +6,6 @@ pkg/controller/replicaset/replica_set.go.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 from collections.abc import Mapping
@@ -43,17 +42,14 @@ from kubeloop.controllers.runtime.owners.owner_references import (
     index_by_controller,
     orphan_index_key,
 )
+from kubeloop.controllers.runtime.pods.expected_pods import ExpectedPods
 from kubeloop.controllers.runtime.pods.pod_availability import next_availability_seconds
-from kubeloop.controllers.runtime.pods.pod_control import CannotDeletePods, PodControl
 from kubeloop.controllers.runtime.pods.pod_template import pod_from_template
-from kubeloop.controllers.runtime.pods.slow_start import slow_start_batch
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.writes.expectations import Expectations
 from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
 from kubeloop.controllers.runtime.writes.status_patch import changed_fields
 from kubeloop.controllers.runtime.writes.status_write import write_status
-from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating
-from kubeloop.kube.objects.api_types import JSONValue, Object, Pod, ReplicaSet, ReplicaSetStatus
+from kubeloop.kube.objects.api_types import Object, Pod, ReplicaSet, ReplicaSetStatus
 from kubeloop.kube.objects.object_fields import controller_of, is_ready, replicas_of
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.kube.selectors.selectors import Selector
@@ -69,7 +65,6 @@ class ReplicaSetController(EventDrivenController):
 
     def __init__(self, context: ControllerContext, variant: ControllerVariant = REPLICA_SET) -> None:
         super().__init__(context, variant.name, creates_pods=True)
-        self._pod_control = PodControl(context)
         self._metrics = context.metrics
         self._variant = variant
         owners, pods = context.informers.informer(variant.resource), context.informers.informer(PODS)
@@ -79,11 +74,12 @@ class ReplicaSetController(EventDrivenController):
         self._pods.add_index("namespace")
         self._owners.add_index("owner")
         self._groups = OwnerPodGroups(variant.kind)
-        self.expectations = Expectations(context.clock)
         gates = context.feature_gates
         self.consistency = ConsistencyStore.of(
             owners, pods, enabled=gates.enabled("StaleControllerConsistencyReplicaSet")
         )
+        self._pod_writes = ExpectedPods(context, self.consistency)
+        self.expectations = self._pod_writes.expectations
         self._by_cost = gates.enabled("PodDeletionCost")
         self._counts_terminating = variant.has_terminating_replicas and gates.enabled(
             "DeploymentReplicaSetTerminatingReplicas"
@@ -185,7 +181,9 @@ class ReplicaSetController(EventDrivenController):
             reconcile.handled_cause = new_spec or plan.has_changes
             if plan.delete:
                 self._record_deletion_ages(active, plan)
-            failure = await self._apply(rs, plan, reconcile)
+            if plan.has_changes:
+                bodies = [pod_from_template(rs, rs.spec.template)] * plan.create
+                failure = await self._pod_writes.apply(rs, bodies, plan.delete, reconcile)
         terminating_count = terminating if self._counts_terminating else None
         status = replica_set_status(rs, active, terminating_count, str(failure) if failure is not None else None, now)
         rs = await self._write_pending_turn(rs, status, reconcile)
@@ -262,44 +260,6 @@ class ReplicaSetController(EventDrivenController):
                 self._metrics.deletion_age_ratio(ratio)
 
     # --- writes ----------------------------------------------------------------------------------------------------
-
-    async def _apply(self, rs: ReplicaSet, plan: ReplicaPlan, reconcile: Reconcile) -> Exception | None:
-        """Create and delete Pods. Returns the first failure instead of raising it, since the status follows."""
-        if plan.create:
-            # Before the first request: the watch may show a Pod before our call returns. An event that is not yet
-            # expected is not counted, and the controller would wait for that Pod until the expectation expires.
-            self.expectations.expect_creations(rs.key, plan.create)
-            body = pod_from_template(rs, rs.spec.template)
-            created, failure = await slow_start_batch(plan.create, lambda: self._create_pod(rs, body, reconcile))
-            for _ in range(plan.create - created):
-                self.expectations.creation_observed(rs.key)  # not tried, or failed: no event will show them
-            return failure
-        if plan.delete:
-            self.expectations.expect_deletions(rs.key, (pod.key for pod in plan.delete))
-            failures: list[Exception] = []
-            async with asyncio.TaskGroup() as deleting:
-                for pod in plan.delete:
-                    deleting.create_task(self._delete_pod(rs, pod, reconcile, failures))
-            return failures[0] if failures else None
-        return None
-
-    async def _create_pod(self, rs: ReplicaSet, body: dict[str, JSONValue], reconcile: Reconcile) -> None:
-        """Create one Pod. Raises the error of the request, unless the namespace is being deleted."""
-        try:
-            pod = await self._pod_control.create(rs, body, reconcile)
-        except ApiError as error:
-            if is_namespace_terminating(error):
-                return
-            raise
-        self.consistency.wrote(rs, PODS, pod)
-
-    async def _delete_pod(self, rs: ReplicaSet, pod: Pod, reconcile: Reconcile, failures: list[Exception]) -> None:
-        try:
-            await self._pod_control.delete(rs, pod, reconcile)
-        except (NotFound, CannotDeletePods) as error:
-            self.expectations.deletion_observed(rs.key, pod.key)  # no event will show this deletion
-            if not isinstance(error, NotFound):
-                failures.append(error)
 
     async def _write_pending_turn(self, rs: ReplicaSet, status: ReplicaSetStatus, reconcile: Reconcile) -> ReplicaSet:
         """Write the postponed status if `status` does not follow from it in one direction. Returns `rs` after that."""

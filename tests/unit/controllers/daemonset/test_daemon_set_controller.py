@@ -329,13 +329,13 @@ async def test_pods_are_created_in_bursts(cluster):
     for number in range(3, 600):
         cluster.add_node(f"node-{number}")
     sizes: set[int] = set()
-    expect = cluster.controller.expectations.expect
+    expect = cluster.controller.expectations.expect_creations
 
-    def record(key: str, creations: int, deletions: Any) -> None:
+    def record(key: str, creations: int) -> None:
         sizes.add(creations)
-        expect(key, creations, deletions)
+        expect(key, creations)
 
-    cluster.controller.expectations.expect = record
+    cluster.controller.expectations.expect_creations = record
     await apply(cluster, seconds=60)
     assert sizes == {BURST_REPLICAS, 100}
     assert cluster.status()["numberReady"] == 600
