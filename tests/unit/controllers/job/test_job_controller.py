@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from kubeloop.controllers.job.job_controller import JobController
 from kubeloop.controllers.job.job_sync import BATCH_SECONDS
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.errors import Forbidden
-from kubeloop.kube.objects.api_types import Job, convert
+from kubeloop.kube.objects.api_types import Job, Pod, convert
 from kubeloop.kube.objects.resources import JOBS, PODS
 from support.apiserver.faulty_transport import SentRequest, WatchFault
 from support.comparison import replay_server
@@ -434,3 +435,126 @@ async def test_creations_are_expected_unless_they_fail(fake_apiserver, refused, 
     assert controller._records.expectations.met(job.key) is met
     expected = controller._records.expectations._expected[job.key]
     assert expected.creations == (0 if refused else 3)
+
+
+def pod_version(
+    version: str = "1", *, owner: str = "u", deleted: bool = False, tracked: bool = True, **labels: str
+) -> Pod:
+    """Return a Pod whose controller is the Job with the UID `owner`. owner: "" for an orphan."""
+    metadata: dict[str, Any] = {"name": "p", "namespace": "ns", "uid": "pod", "resourceVersion": version}
+    metadata["labels"] = labels
+    if owner:
+        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": owner, "controller": True}
+        metadata["ownerReferences"] = [reference]
+    if deleted:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    if tracked:
+        metadata["finalizers"] = ["batch.kubernetes.io/job-tracking"]
+    return convert(Pod, {"metadata": metadata})
+
+
+LATER, ORPHAN = ("ns/job", BATCH_SECONDS), "ns/p"
+
+
+@pytest.mark.parametrize(
+    ("verb", "old", "new", "finished", "calls", "creations", "deletions", "released"),
+    [
+        pytest.param("ADDED", None, pod_version(), False, [LATER], 1, 1, False, id="created"),
+        pytest.param("ADDED", None, pod_version(owner="gone"), False, [], 2, 1, False, id="created for another"),
+        pytest.param("ADDED", None, pod_version(owner=""), False, [ORPHAN], 2, 1, False, id="orphan"),
+        pytest.param(
+            "ADDED", None, pod_version(deleted=True), False, [LATER], 2, 0, False, id="first seen terminating"
+        ),
+        pytest.param("MODIFIED", pod_version(), pod_version("2", phase="x"), False, [LATER], 2, 1, False, id="changed"),
+        pytest.param("MODIFIED", pod_version(), pod_version(), False, [], 2, 1, False, id="resync"),
+        pytest.param(
+            "MODIFIED", pod_version(), pod_version("2", deleted=True), False, [LATER], 2, 0, False, id="terminates"
+        ),
+        pytest.param(
+            "MODIFIED",
+            pod_version(),
+            pod_version("2", deleted=True, tracked=False),
+            False,
+            [LATER],
+            2,
+            0,
+            True,
+            id="terminates without finalizer",
+        ),
+        pytest.param(
+            "MODIFIED", pod_version(), pod_version("2", tracked=False), False, [LATER], 2, 1, True, id="released"
+        ),
+        pytest.param(
+            "MODIFIED",
+            pod_version(),
+            pod_version("2", owner="", tracked=False),
+            False,
+            [LATER],
+            2,
+            1,
+            True,
+            id="released and orphaned",
+        ),
+        pytest.param(
+            "MODIFIED", pod_version(), pod_version("2", owner=""), False, [LATER, ORPHAN], 2, 1, False, id="orphaned"
+        ),
+        pytest.param(
+            "MODIFIED", pod_version(), pod_version("2", deleted=True), True, [ORPHAN], 2, 1, False, id="job finished"
+        ),
+        pytest.param("DELETED", pod_version(), pod_version("2"), False, [LATER], 2, 0, True, id="deleted"),
+        pytest.param("DELETED", pod_version(), pod_version("2"), True, [ORPHAN], 2, 1, False, id="deleted, finished"),
+        pytest.param(
+            "DELETED", pod_version(owner=""), pod_version("2", owner=""), False, [ORPHAN], 2, 1, False, id="lost"
+        ),
+        pytest.param(
+            "DELETED",
+            pod_version(owner="gone"),
+            pod_version("2", owner="gone"),
+            False,
+            [ORPHAN],
+            2,
+            1,
+            False,
+            id="deleted after its job",
+        ),
+    ],
+)
+async def test_pod_event(verb, old, new, finished, calls, creations, deletions, released):
+    """Two creations, the deletion and the release of the Pod are expected before."""
+    queue, api = replay_server.RecordingQueue(), replay_server.ReplayServer({"state": {}})
+    context = replay_server.replay_context(api, SetClock(datetime(2026, 1, 1, tzinfo=UTC)), queue)
+    controller = JobController(context)
+    context.informers.informer(JOBS).apply("ADDED", job_version(finished=finished), 0)
+    pods = context.informers.informer(PODS)
+    if old is not None:
+        pods.apply("ADDED", old, 0)
+    records = controller._records
+    records.expectations.forget("ns/job")
+    records.expectations.expect("ns/job", 2, ["ns/p"])
+    records.released.expect("ns/job", ["pod"])
+    queue.calls.clear()
+    pods.apply(verb, new, 0)
+    assert [
+        (call["key"], call["after_seconds"]) if "after_seconds" in call else call["key"] for call in queue.calls
+    ] == calls
+    expected = records.expectations._expected["ns/job"]
+    assert (expected.creations, expected.deletions) == (creations, deletions)
+    assert records.released.pending("ns/job") == (set() if released else {"pod"})
+
+
+async def test_job_that_ends_or_is_replaced_leaves_orphans():
+    queue, api = replay_server.RecordingQueue(), replay_server.ReplayServer({"state": {}})
+    context = replay_server.replay_context(api, SetClock(datetime(2026, 1, 1, tzinfo=UTC)), queue)
+    JobController(context)
+    jobs = context.informers.informer(JOBS)
+    jobs.apply("ADDED", job_version(), 0)
+    context.informers.informer(PODS).apply("ADDED", pod_version(), 0)
+    for verb, job, keys in (
+        ("MODIFIED", job_version(version="2", generation=2), ["ns/job"]),
+        ("MODIFIED", job_version(version="3", generation=2, finished=True), [ORPHAN, "ns/job"]),
+        ("MODIFIED", job_version("other", version="4"), [ORPHAN, "ns/job"]),
+        ("DELETED", job_version("other", version="5"), ["ns/job"]),
+    ):
+        queue.calls.clear()
+        jobs.apply(verb, job, 0)
+        assert [call["key"] for call in queue.calls][: len(keys)] == keys
