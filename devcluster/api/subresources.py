@@ -24,7 +24,7 @@ _SUBRESOURCE_VERBS: dict[str, tuple[str, ...]] = {
 }
 """Verbs of subresources other than get, patch and update."""
 
-_SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
+SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
     "attach": ("", "", "PodAttachOptions"),
     "binding": ("", "", "Binding"),
     "eviction": ("policy", "v1", "Eviction"),
@@ -44,4 +44,4 @@ def subresource_kind(served: ServedResource, subresource: str) -> tuple[str, str
     """Return (group, version, kind) of a subresource's bodies; group and version are "" for the resource's own."""
     if subresource == "proxy":
         return "", "", f"{served.resource.kind}ProxyOptions"
-    return _SUBRESOURCE_KINDS.get(subresource, ("", "", served.resource.kind))
+    return SUBRESOURCE_KINDS.get(subresource, ("", "", served.resource.kind))

@@ -86,7 +86,6 @@ class PartialObjectMetadata(Object):
 class ListMeta(Struct):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int | None = None
 
 
 class StatusCause(Struct):
@@ -809,7 +808,6 @@ class ResourceQuota(Object):
 
 class PriorityClass(Object):
     value: int = 0
-    global_default: bool = False
     preemption_policy: str | None = None
 
 

@@ -75,10 +75,6 @@ class ObservedGate(Struct):
     name: str = ""
 
 
-class ObservedReadinessGate(Struct):
-    condition_type: str = ""
-
-
 class ObservedPodSpec(Struct):
     node_name: str = ""
     scheduler_name: str = ""
@@ -87,7 +83,6 @@ class ObservedPodSpec(Struct):
     init_containers: tuple[ObservedContainer, ...] = ()
     volumes: tuple[ObservedVolume, ...] = ()
     scheduling_gates: tuple[ObservedGate, ...] = ()
-    readiness_gates: tuple[ObservedReadinessGate, ...] = ()
     scheduling_group: PodSchedulingGroup | None = None
 
 
@@ -173,7 +168,6 @@ class ObservedReference(Struct):
 
 class EventSeries(Struct):
     count: int = 0
-    last_observed_time: datetime | None = None
 
 
 class ObservedEvent(Struct):

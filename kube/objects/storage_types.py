@@ -90,7 +90,6 @@ class TopologySelectorTerm(Struct):
 class StorageClass(Object):
     provisioner: str = ""
     parameters: dict[str, str] = {}
-    reclaim_policy: str | None = None
     volume_binding_mode: str | None = None
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
 
@@ -126,7 +125,6 @@ class CSINode(Object):
 
 
 class CSIDriverSpec(Struct):
-    attach_required: bool | None = None
     storage_capacity: bool | None = None
     prevent_pod_scheduling_if_missing: bool | None = None
 
@@ -144,7 +142,6 @@ class CSIStorageCapacity(Object):
 
 class VolumeAttachmentSource(Struct):
     persistent_volume_name: str | None = None
-    inline_volume_spec: JSONValue = None
 
 
 class VolumeAttachmentSpec(Struct):

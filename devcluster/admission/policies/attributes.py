@@ -10,6 +10,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_PATH, ServedResource
+from kubeloop.devcluster.api.subresources import SUBRESOURCE_KINDS, subresource_kind
 from kubeloop.devcluster.registry.scale import SCALE, scale_of
 from kubeloop.devcluster.serializer.conversion import from_stored, prepare_conversions
 from kubeloop.kube.json_object import JSON
@@ -17,29 +18,16 @@ from kubeloop.kube.objects.resources import NAMESPACES, Resource
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
-_SCALE = ("autoscaling", "v1", "Scale")
-_SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
-    "scale": _SCALE,
-    "binding": ("", "v1", "Binding"),
-    "eviction": ("policy", "v1", "Eviction"),
-    "token": ("authentication.k8s.io", "v1", "TokenRequest"),
-    "attach": ("", "v1", "PodAttachOptions"),
-    "exec": ("", "v1", "PodExecOptions"),
-    "portforward": ("", "v1", "PodPortForwardOptions"),
-}
-"""Kinds of the bodies of subresources, where they differ from the object's kind."""
-
 
 def kind_of(served: ServedResource, subresource: str) -> tuple[str, str, str]:
     """Return group, version and kind of the body of a request."""
-    resource = served.resource
-    if subresource == "proxy":
-        return "", "v1", f"{resource.kind}ProxyOptions"
-    return _SUBRESOURCE_KINDS.get(subresource) or (resource.group, resource.version, resource.kind)
+    group, version, kind = subresource_kind(served, subresource)
+    return (group, version, kind) if version else (served.resource.group, served.resource.version, kind)
 
 
 _WRITTEN: dict[str, ServedResource] = {
-    subresource: ServedResource(Resource(*kind, "", True, dict)) for subresource, kind in _SUBRESOURCE_KINDS.items()
+    subresource: ServedResource(Resource(group, version or "v1", kind, "", True, dict))
+    for subresource, (group, version, kind) in SUBRESOURCE_KINDS.items()
 }
 
 
@@ -118,7 +106,7 @@ def _in_version(obj: JSON | None, served: ServedResource, subresource: str) -> J
     if subresource == "scale" and obj["apiVersion"] != SCALE.api_version:
         crd_version = served.crd_version
         return scale_of(obj) if crd_version is None else crd_version.scale.read(obj)
-    if subresource in _SUBRESOURCE_KINDS or subresource == "proxy":
+    if subresource in SUBRESOURCE_KINDS or subresource == "proxy":
         return obj
     return from_stored(served, obj)
 
