@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
+from kubeloop.controllers.deployment.deployment_status import NEW_RS_AVAILABLE, PROGRESSING
 from kubeloop.controllers.deployment.pending_status import PendingStatus
 from kubeloop.controllers.deployment.rollback import rollback_patch
 from kubeloop.controllers.deployment.rolling_update import changed_replicas_annotations
@@ -99,8 +100,11 @@ class DeploymentWriter:
     def _postpone(self, status: DeploymentStatus) -> bool:
         """Leave the write of `status` and of the revision to a later sync, which takes them as written.
 
-        Returns False if they are to be written now.
+        Returns False if they are to be written now: also where `status` starts a rollout after a complete one, because
+        a crash would leave the Deployment complete, and no progress deadline would end the new rollout.
         """
+        if _is_marked_complete(self._stored.status) and not _is_marked_complete(status):
+            return False
         pending = PendingStatus.of(self._stored, replace(self.deployment, status=status))
         return self._status_delay.postpone(self.deployment.key, pending)
 
@@ -179,3 +183,9 @@ def annotation_changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[s
     changes: dict[str, JSONValue] = {name: value for name, value in new.items() if old.get(name) != value}
     changes.update((name, None) for name in old if name not in new)
     return changes
+
+
+def _is_marked_complete(status: DeploymentStatus) -> bool:
+    return any(
+        condition.type == PROGRESSING and condition.reason == NEW_RS_AVAILABLE for condition in status.conditions
+    )

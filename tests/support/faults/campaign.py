@@ -22,7 +22,7 @@ from support.faults.fault_plan import FAULT_CLASSES, FaultPlan, creates_are_exac
 from support.faults.final_state import differences, unpostponed
 from support.faults.scenario import Scenario
 from support.faults.scenarios import SCENARIOS
-from support.faults.simulation import IDLE_WRITES, Report, profile_of, simulate
+from support.faults.simulation import IDLE_WRITES, OTHER_CREATES, Report, profile_of, simulate
 
 _STORY_LINES = 120
 _FINAL_STATES = 8  # runs without postponed writes that are compared with one run
@@ -63,7 +63,7 @@ def run(run_id: RunId) -> Report:
         scenario = _with_steps(run_id.scenario, run_id.steps)
     try:
         report = simulate(scenario, plan, run_id.seed)
-        if not report.violations and creates_are_exact(plan):
+        if not report.violations and scenario.one_final_state and creates_are_exact(plan):
             report.violations += _changes_by_postponing(scenario, plan, run_id.seed, report)
         return report
     except Exception as error:
@@ -78,9 +78,11 @@ def _changes_by_postponing(scenario: Scenario, plan: FaultPlan, seed: str, repor
     changes: list[str] = []
     with unpostponed():
         for number in range(_FINAL_STATES):
-            other = simulate(scenario, plan, f"{seed}/{number}" if number else seed)
-            # that run repeats the status of a pending pod at each attempt, as no write is compared with the last one
-            violations = [violation for violation in other.violations if not violation.startswith(IDLE_WRITES)]
+            other = simulate(scenario, plan, seed, number)
+            # That run repeats the status of a pending pod at each attempt, as no write is compared with the last one,
+            # and more writes make caches older: without StaleControllerConsistency, a Job then gets an extra pod.
+            normal = (IDLE_WRITES, OTHER_CREATES)
+            violations = [violation for violation in other.violations if not violation.startswith(normal)]
             if violations:
                 return [f"without postponed writes: {violation}" for violation in violations]
             found = differences(other.final, report.final)

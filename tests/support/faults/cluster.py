@@ -51,13 +51,23 @@ class Cluster:
 
     story: lines about all that happens. violations: of invariants. replaced: names of the objects that users created
     in place of others, without an owner. owners_of_removed: UIDs of the controllers of objects that users removed.
+    seed: of the user's choices. rng: of those in the current step.
     """
 
-    def __init__(self, seed: str, *, serves_metrics: bool = False, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> None:
+    def __init__(
+        self,
+        seed: str,
+        repetition: int = 0,
+        *,
+        serves_metrics: bool = False,
+        gates: FeatureGates = DEFAULT_FEATURE_GATES,
+    ) -> None:
         self.clock = VirtualClock()
-        self.rng = random.Random(f"cluster/{seed}")
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self._rng = random.Random(f"cluster/{seed}/{repetition}")
         settings = ServingSettings(serves_metrics=serves_metrics, feature_gates=gates)
-        self.server = ApiServer(clock=self.clock, rng=random.Random(self.rng.random()), token=None, settings=settings)
+        self.server = ApiServer(clock=self.clock, rng=random.Random(self._rng.random()), token=None, settings=settings)
         self.store = self.server.store
         self.user = InProcessApi(self.server)
         self.story: list[str] = []
@@ -72,7 +82,7 @@ class Cluster:
     async def running(self, nodes: Mapping[str, Any]) -> AsyncIterator[None]:
         """Run API server and nodes for the length of the context. nodes: fields of NodeSettings."""
         settings = NodeSettings(**{**_NODES, **nodes})
-        rng = random.Random(self.rng.random())
+        rng = random.Random(self._rng.random())
         async with running_cluster(self.server, settings, [], token=None, clock=self.clock, rng=rng):
             yield
 

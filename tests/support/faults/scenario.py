@@ -37,6 +37,8 @@ class Scenario:
     invariants: create the scenario's own step-by-step checks. serves_metrics: the cluster serves the metrics API.
     orphans: controlled objects may outlive their controller. stalls: pods need not become ready.
     gates: feature gates of server and control plane.
+    one_final_state: False if the final state depends on delays, such as how many pods of a Job fail before a user
+      suspends it; it is then not compared with that of a run without postponed writes.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Scenario:
     orphans: bool = False
     stalls: bool = False
     gates: Mapping[str, bool] = field(default_factory=dict)
+    one_final_state: bool = True
 
 
 def create(*manifests: JSON) -> Callable[[Cluster], object]:

@@ -44,6 +44,7 @@ _WITHOUT_COMPARISON = {
 _OWNERS = (REPLICA_SETS, JOBS)
 TRACEPARENT_ANNOTATION = "tracing.k8s.io/traceparent"
 IDLE_WRITES = "writes although nothing changes"
+OTHER_CREATES = "other creates than without faults"
 """Begin of the violation of a control plane that goes on writing in the desired state."""
 
 
@@ -64,10 +65,13 @@ class Report:
     final: Counter[str] = field(default_factory=Counter)
 
 
-def simulate(scenario: Scenario, plan: FaultPlan, seed: str) -> Report:
-    """Run a scenario. The same arguments give the same run."""
+def simulate(scenario: Scenario, plan: FaultPlan, seed: str, repetition: int = 0) -> Report:
+    """Run a scenario. The same arguments give the same run.
+
+    repetition: runs of one seed with other numbers have the same user and faults, but other delays and names.
+    """
     creates = profile_of(scenario).creates if plan.faults and creates_are_exact(plan) else None
-    return virtual_time.run(_Run(scenario, plan, seed, creates).run())
+    return virtual_time.run(_Run(scenario, plan, seed, repetition, creates).run())
 
 
 @functools.cache
@@ -81,13 +85,19 @@ def profile_of(scenario: Scenario) -> Profile:
 
 class _Run:
     def __init__(
-        self, scenario: Scenario, plan: FaultPlan, seed: str, expected_creates: Mapping[str, int] | None
+        self,
+        scenario: Scenario,
+        plan: FaultPlan,
+        seed: str,
+        repetition: int,
+        expected_creates: Mapping[str, int] | None,
     ) -> None:
         self._scenario = scenario
         self._expected_creates = expected_creates
         self._plan = plan
         self._seed = seed
-        self._rng = random.Random(f"run/{seed}")
+        self._repetition = repetition
+        self._rng = random.Random(f"run/{seed}/{repetition}")
         gates = FeatureGates({**scenario.gates, **({} if plan.compares_versions else _WITHOUT_COMPARISON)})
         self._settings = Settings(
             controllers=frozenset(scenario.controllers),
@@ -103,7 +113,9 @@ class _Run:
         loop = asyncio.get_running_loop()
         scenario = self._scenario
         gates = FeatureGates(scenario.gates)
-        self._cluster = cluster = Cluster(self._seed, serves_metrics=scenario.serves_metrics, gates=gates)
+        self._cluster = cluster = Cluster(
+            self._seed, self._repetition, serves_metrics=scenario.serves_metrics, gates=gates
+        )
         self._network = network = Network(cluster, self._plan, random.Random(self._rng.random()))
         self._collector = TraceCollector()
         self._clock = ProcessClock(cluster.clock)
@@ -161,6 +173,7 @@ class _Run:
             else:
                 await asyncio.sleep(step.after_seconds)
             self._cluster.tell(f"user: {step.title}")
+            self._cluster.rng.seed(f"{self._seed}/{step.title}")
             step.act(self._cluster)
 
     def _missing(self, *, final: bool = True) -> list[str]:
@@ -213,7 +226,7 @@ class _Run:
         for resource in self._scenario.exact:
             if creates.get(resource, 0) != expected.get(resource, 0):
                 self._cluster.violate(
-                    f"{creates.get(resource, 0)} {resource} were created, without faults {expected.get(resource, 0)}"
+                    f"{OTHER_CREATES}: {creates.get(resource, 0)} {resource} instead of {expected.get(resource, 0)}"
                 )
 
     def _check_traces(self) -> None:

@@ -138,7 +138,7 @@ SCENARIOS = (
         (
             Step("apply a Deployment", create(deployment("app:1", replicas=2))),
             Step("delete it, orphaning", _delete_deployment("Orphan"), UNTIL_SETTLED),
-            Step("apply it again", create(deployment("app:1", replicas=2)), 5.0),
+            Step("apply it again", create(deployment("app:1", replicas=2)), UNTIL_SETTLED),
         ),
         exact=("pods", "replicasets"),
     ),

@@ -122,6 +122,19 @@ async def test_stalled_rollout_shows_the_progress_of_its_pods(fake_apiserver, re
     assert condition["status"] == "True"
 
 
+async def test_first_status_of_a_rollout_is_not_postponed(fake_apiserver, recorded_events, start):
+    """A crash between the writes would leave the Deployment complete, with no deadline for the new rollout."""
+    await start(fake_apiserver.informers, *controllers_of(fake_apiserver, recorded_events))
+    create_deployment(fake_apiserver, replicas=3)
+    await asyncio.sleep(2)
+    make_pods_ready(fake_apiserver)
+    await asyncio.sleep(2)
+    before = len(status_writes(fake_apiserver))
+    change_image(fake_apiserver, "app:2")
+    await asyncio.sleep(2)
+    assert status_writes(fake_apiserver)[before] == "deployments"
+
+
 async def test_pod_that_replaces_another_one_is_progress(fake_apiserver, recorded_events, start):
     await start(fake_apiserver.informers, *controllers_of(fake_apiserver, recorded_events))
     create_deployment(fake_apiserver, replicas=3, progressDeadlineSeconds=60)
