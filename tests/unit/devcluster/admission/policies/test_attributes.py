@@ -10,21 +10,22 @@ from kubeloop.devcluster.admission.policies.attributes import connect_options, e
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_KIND, get_served_resource
-from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS
+from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS, Resource
 from support.apiserver.admission_attributes import create_attributes
 
 
 @pytest.mark.parametrize(
-    ("subresource", "kind"),
+    ("resource", "subresource", "kind"),
     [
-        pytest.param("", ("apps", "v1", "Deployment"), id="object"),
-        pytest.param("status", ("apps", "v1", "Deployment"), id="status"),
-        pytest.param("scale", ("autoscaling", "v1", "Scale"), id="scale"),
-        pytest.param("proxy", ("", "v1", "DeploymentProxyOptions"), id="proxy"),
+        pytest.param(DEPLOYMENTS, "", ("apps", "v1", "Deployment"), id="object"),
+        pytest.param(DEPLOYMENTS, "status", ("apps", "v1", "Deployment"), id="status"),
+        pytest.param(DEPLOYMENTS, "scale", ("autoscaling", "v1", "Scale"), id="scale"),
+        pytest.param(PODS, "exec", ("", "v1", "PodExecOptions"), id="exec"),
+        pytest.param(PODS, "proxy", ("", "v1", "PodProxyOptions"), id="proxy"),
     ],
 )
-def test_kind_of_a_request_body(subresource: str, kind: tuple[str, str, str]):
-    assert kind_of(get_served_resource(DEPLOYMENTS), subresource) == kind
+def test_kind_of_a_request_body(resource: Resource[Any], subresource: str, kind: tuple[str, str, str]):
+    assert kind_of(get_served_resource(resource), subresource) == kind
 
 
 @pytest.mark.parametrize(
