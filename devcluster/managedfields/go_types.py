@@ -16,16 +16,21 @@ class GoValueType(ValueType):
 
     def __init__(self, ref: schema.TypeRef, field: schema.Field | None) -> None:
         self._ref = ref
-        struct, declared = ref.struct, ""
+        self._declared = ""
         if field is not None:
-            declared = field.struct_type or field.map_type
+            self._declared = field.struct_type or field.map_type
             self.list_type = field.list_type if field.list_type in ("map", "set") else ""
             self.list_keys = tuple(sorted(field.list_map_keys))
             self.default = _default(field)
-        self.kind = "map" if struct is not None else ref.kind
-        is_atomic_type = struct.atomic if struct is not None else ref.kind != "map"
-        self.is_atomic = declared == "atomic" if declared else is_atomic_type
-        self.is_open = struct is None
+        self.kind = "map" if ref.kind == "struct" else ref.kind
+        self.is_open = ref.kind != "struct"
+
+    @cached_property
+    def is_atomic(self) -> bool:  # type: ignore[override]
+        if self._declared:
+            return self._declared == "atomic"
+        struct = self._ref.struct
+        return struct.atomic if struct is not None else self.kind != "map"
 
     @cached_property
     def fields(self) -> dict[str, ValueType]:
