@@ -46,7 +46,6 @@ from kubeloop.devcluster.api.served_resources import (
 )
 from kubeloop.devcluster.api.slow_work import ComputeThread, Handling, Outdated, Suspended, start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
-from kubeloop.devcluster.audit.auditor import Auditor
 from kubeloop.devcluster.audit.log_file import Rotation, open_log
 from kubeloop.devcluster.audit.policy import AuditPolicy
 from kubeloop.devcluster.authentication.authenticator import Authenticator, take_websocket_token
@@ -208,12 +207,14 @@ class ApiServer:
         self._faults = None if faults is None else FaultSource(faults)
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
         self._handled_count = 0
-        log_settings = settings.audit
-        self._auditor = (
-            None
-            if log_settings is None
-            else Auditor(log_settings.policy, open_log(log_settings.path, log_settings.rotation, clock), clock)
-        )
+        self._auditor = None
+        if (log_settings := settings.audit) is not None:
+            from kubeloop.devcluster.audit.auditor import (
+                Auditor,
+            )  # with YAML and protobuf; most servers have no audit log
+
+            output = open_log(log_settings.path, log_settings.rotation, clock)
+            self._auditor = Auditor(log_settings.policy, output, clock)
         self._metrics = RequestMetrics()
         self._flow_control = FlowControl(self.store)
         self._rng = rng

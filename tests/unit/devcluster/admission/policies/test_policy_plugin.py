@@ -104,7 +104,7 @@ async def test_custom_resources_are_parameters_once_created():
     assert cluster.request("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"] == []
 
 
-def test_policy_modules_are_not_imported_without_policies():
+def test_policies_audit_and_yaml_are_not_imported_without_use():
     code = """
 import asyncio, random, sys
 from kubeloop.devcluster.api.request import Request
@@ -116,7 +116,8 @@ async def main():
     body = b'{"metadata": {"name": "a"}}'
     response = server.respond(Request.of("POST", "/api/v1/namespaces/default/configmaps", {}, body))
     assert response.status == 201, response
-    print([name for name in sys.modules if name.startswith("kubeloop.devcluster.admission.policies.")])
+    deferred = ("kubeloop.devcluster.admission.policies.", "kubeloop.devcluster.audit.auditor", "yaml")
+    print([name for name in sys.modules if name.startswith(deferred)])
 
 asyncio.run(main())
 """
