@@ -9,12 +9,16 @@ import hmac
 import logging
 import re
 from base64 import urlsafe_b64decode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.authentication.bootstrap_tokens import bootstrap_token_user
 from kubeloop.devcluster.authentication.client_certificates import ClientCertificates, InvalidCertificate
+from kubeloop.devcluster.authentication.front_proxy import FrontProxy
 from kubeloop.devcluster.authentication.legacy_tokens import LEGACY_ISSUER, InvalidToken, check_legacy_token
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.storage.store import ObjectStore
@@ -60,7 +64,8 @@ class Authenticator:
     """Authenticates certificates and bearer tokens. `token` is the administrator's; None: every request is.
 
     key: signs tokens of service accounts. checks_account_uid: the uid in a token request must be the account's.
-    certificates: verifies certificates of clients; None: they are ignored.
+    certificates: verifies certificates of clients; None: they are ignored. front_proxy: authenticates proxies; None:
+    their headers are ignored. static_tokens: users by token. accepts_bootstrap_tokens: of kube-system.
     """
 
     def __init__(
@@ -72,22 +77,27 @@ class Authenticator:
         *,
         checks_account_uid: bool = True,
         certificates: ClientCertificates | None = None,
+        front_proxy: FrontProxy | None = None,
+        static_tokens: Mapping[str, JSON] = MappingProxyType({}),
+        accepts_bootstrap_tokens: bool = False,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._token = token
         self._header = None if token is None else f"Bearer {token}".encode()
         self.key = key
         self.checks_account_uid = checks_account_uid
         self._certificates = certificates
+        self._front_proxy = front_proxy
+        self._static_tokens = static_tokens if token is None else {**static_tokens, token: ADMINISTRATOR}
+        self._accepts_bootstrap_tokens = accepts_bootstrap_tokens
 
-    def user(self, authorization: str, warnings: list[str], certificates: tuple[bytes, ...] = ()) -> JSON:
-        """Return the user (username, uid, groups, extra) of an Authorization header, or of the client's certificates.
+    def user(self, request: Request, authorization: str) -> JSON:
+        """Return the user (username, uid, groups, extra) of the client's certificates, or of its Authorization header.
 
-        Certificates come first; the header counts if they are invalid. Raises StatusError 401.
-        warnings: the warning about the token is added to this list, if there is one.
+        Certificates come first; the header counts if they are invalid. A warning about the token is added to those of
+        the request. Raises StatusError 401.
         """
-        if certificates and (user := self._certificate_user(certificates)) is not None:
+        if request.certificates and (user := self._certificate_user(request)) is not None:
             return user
         if self._header is None or hmac.compare_digest(authorization.encode(), self._header):
             return ADMINISTRATOR
@@ -95,36 +105,46 @@ class Authenticator:
         if scheme.lower() != "bearer":
             raise errors.unauthorized()
         try:
-            user, _ = self._service_account_user(token.strip(), self.key.audiences, warnings)
+            return self._token_user(token.strip(), self.key.audiences, request.warnings)[0]
         except InvalidToken:
             raise errors.unauthorized() from None
-        return _authenticated(user)
 
-    def _certificate_user(self, certificates: tuple[bytes, ...]) -> JSON | None:
-        """Return the user of valid certificates with a common name, else None."""
-        if self._certificates is None:
-            return None
-        try:
-            user = self._certificates.user(certificates)
-        except InvalidCertificate as error:
-            log.debug("a certificate of a client is not accepted: %s", error)
-            return None
-        return user and _authenticated(user)
+    def _certificate_user(self, request: Request) -> JSON | None:
+        """Return the user that a front proxy names, or that of valid certificates with a common name, else None."""
+        proxies = None if self._front_proxy is None else partial(self._front_proxy.user, request)
+        clients = None if self._certificates is None else partial(self._certificates.user, request.certificates)
+        for authenticate in filter(None, (proxies, clients)):
+            try:
+                user = authenticate()
+            except InvalidCertificate as error:
+                log.debug("a certificate of a client is not accepted: %s", error)
+                continue
+            if user is not None:
+                return _authenticated(user)
+        return None
 
     def token_review_status(self, token: str, audiences: Sequence[str], warnings: list[str]) -> JSON:
         """Return the status of a TokenReview. warnings: see user()."""
-        if self._token is None or hmac.compare_digest(token.encode(), self._token.encode()):
-            return {"authenticated": True, "user": ADMINISTRATOR}
         try:
-            user, token_audiences = self._service_account_user(token, audiences or self.key.audiences, warnings)
+            user, token_audiences = self._token_user(token.strip(), audiences or self.key.audiences, warnings)
         except InvalidToken as error:
             message = "invalid bearer token"
             return {"user": {}, "error": f"[{message}, {error}]" if str(error) else message}
         return {
             "authenticated": True,
-            "user": _authenticated(user),
+            "user": user,
             "audiences": token_audiences,
         }
+
+    def _token_user(self, token: str, audiences: Sequence[str], warnings: list[str]) -> tuple[JSON, list[str]]:
+        """Return the user of a token and its audiences among `audiences`. Raises InvalidToken."""
+        user = self._static_tokens.get(token)
+        if user is None and self._accepts_bootstrap_tokens:
+            user = bootstrap_token_user(self._store, token, self._clock.now())
+        own_audiences = [audience for audience in self.key.audiences if audience in audiences]
+        if user is None or not own_audiences:  # such tokens are for the API server only
+            user, own_audiences = self._service_account_user(token, audiences, warnings)
+        return _authenticated(user), own_audiences
 
     def _service_account_user(
         self, token: str, audiences: Sequence[str], warnings: list[str]

@@ -18,6 +18,7 @@ from kubeloop.kube.json_object import JSON
 if TYPE_CHECKING:
     from cryptography import x509
 
+COMMON_NAME, _ORGANIZATION = "2.5.4.3", "2.5.4.10"
 _USER_UID = "1.3.6.1.4.1.57683.2"  # attribute of a subject, defined by Kubernetes
 
 
@@ -43,21 +44,19 @@ class ClientCertificates:
 
     def user(self, chain: tuple[bytes, ...]) -> JSON | None:
         """Return the user of a certificate, None if it has no common name. Raises InvalidCertificate."""
-        from cryptography.x509.oid import NameOID
-
         certificate = self.verified(chain)
-        names = _attributes(certificate, NameOID.COMMON_NAME.dotted_string)
+        names = subject_attributes(certificate, COMMON_NAME)
         if not names or not names[-1]:
             return None
         user: JSON = {"username": names[-1]}
-        if self._reads_uid and (uids := _attributes(certificate, _USER_UID)):
+        if self._reads_uid and (uids := subject_attributes(certificate, _USER_UID)):
             if len(uids) > 1 or not uids[0]:
                 raise InvalidCertificate(f"expected 1 UID, but found multiple or an empty one: {uids}")
             user["uid"] = uids[0]
         fingerprint = f"X509SHA256={hashlib.sha256(chain[0]).hexdigest()}"
         return {
             **user,
-            "groups": _attributes(certificate, NameOID.ORGANIZATION_NAME.dotted_string),
+            "groups": subject_attributes(certificate, _ORGANIZATION),
             "extra": {"authentication.kubernetes.io/credential-id": [fingerprint]},
         }
 
@@ -76,6 +75,6 @@ class ClientCertificates:
         return certificates[0]
 
 
-def _attributes(certificate: x509.Certificate, oid: str) -> list[str]:
+def subject_attributes(certificate: x509.Certificate, oid: str) -> list[str]:
     """Return the values of an attribute of the subject, in their order."""
     return [str(attribute.value) for attribute in certificate.subject if attribute.oid.dotted_string == oid]

@@ -50,6 +50,7 @@ from kubeloop.devcluster.audit.log_file import Rotation, open_log
 from kubeloop.devcluster.audit.policy import AuditPolicy
 from kubeloop.devcluster.authentication.authenticator import Authenticator, take_websocket_token
 from kubeloop.devcluster.authentication.client_certificates import ClientCertificates
+from kubeloop.devcluster.authentication.front_proxy import FrontProxy, FrontProxySettings
 from kubeloop.devcluster.authentication.impersonation import impersonated_user
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey, TokenSettings
 from kubeloop.devcluster.handlers.containers.streams import ContainerStreams
@@ -76,6 +77,7 @@ from kubeloop.devcluster.storage.private_files import SERVICE_ACCOUNT_KEY
 from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import EVENTS, SERVICES
 from kubeloop.kube.values.durations import InvalidDuration, duration_text, parse_duration
 from kubeloop.kube.values.quantities import QuantityError
@@ -132,7 +134,8 @@ class ServingSettings(msgspec.Struct, frozen=True):
     the like for simulated containers. root_ca: certificates in PEM by which clients verify the server, "" without TLS:
     every namespace has them in a ConfigMap, and a ServiceAccount that pods use by default; None: like kube-apiserver
     without kube-controller-manager. authority: of the cluster; None: created when it is needed. client_ca: authorities
-    whose client certificates are accepted, in PEM, "" for those of root_ca. disabled_plugins: admission plugins that do
+    whose client certificates are accepted, in PEM, "" for those of root_ca. front_proxy, static_tokens,
+    accepts_bootstrap_tokens: see Authenticator. disabled_plugins: admission plugins that do
     not run. service_account_key: file of the key that signs service account tokens, created on first use; None: in the
     data directory, else in memory. serves_metrics: serve the metrics API for simulated pods. resolved_addresses:
     addresses of Services and other hosts that the server calls, by host. audit: the audit log, None for none. tokens:
@@ -149,6 +152,9 @@ class ServingSettings(msgspec.Struct, frozen=True):
     root_ca: str | None = None
     authority: CertificateAuthority | None = None
     client_ca: str = ""
+    front_proxy: FrontProxySettings | None = None
+    static_tokens: dict[str, JSON] = msgspec.field(default_factory=dict)
+    accepts_bootstrap_tokens: bool = False
     service_account_key: Path | None = None
     disabled_plugins: frozenset[str] = WITHOUT_ACCOUNTS
     serves_metrics: bool = False
@@ -185,8 +191,17 @@ class ApiServer:
         self._authority = settings.authority
         self.feature_gates = gates = settings.feature_gates
         self._api_gates = api_gates(gates)
+        client_ca = settings.client_ca or self.root_ca
+        self._front_proxy = None if settings.front_proxy is None else FrontProxy(settings.front_proxy, clock)
         self._bootstrap = Bootstrap(
-            self.store, clock, rng, settings.identity, settings.service_range, settings.root_ca, gates
+            self.store,
+            clock,
+            rng,
+            settings.identity,
+            settings.service_range,
+            settings.root_ca,
+            gates,
+            partial(_authentication_data, client_ca, self._front_proxy),
         )
         self._local_services = self._bootstrap.local_services
         self._namespace_defaults = self._bootstrap.namespace_defaults
@@ -200,9 +215,14 @@ class ApiServer:
             token,
             self.token_key,
             checks_account_uid=gates.enabled("TokenRequestServiceAccountUIDValidation"),
-            certificates=ClientCertificates(
-                settings.client_ca or self.root_ca, clock, reads_uid=gates.enabled("AllowParsingUserUIDFromCertAuth")
+            certificates=(
+                ClientCertificates(client_ca, clock, reads_uid=gates.enabled("AllowParsingUserUIDFromCertAuth"))
+                if client_ca
+                else None
             ),
+            front_proxy=self._front_proxy,
+            static_tokens=settings.static_tokens,
+            accepts_bootstrap_tokens=settings.accepts_bootstrap_tokens,
         )
         self._faults = None if faults is None else FaultSource(faults)
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
@@ -416,15 +436,14 @@ class ApiServer:
     def _authenticate(self, request: Request) -> None:
         headers = request.headers
         authorization = headers.get("authorization", "") or take_websocket_token(request)
-        certificates = request.certificates
         if (
-            not (authorization or certificates)
+            not (authorization or request.certificates)
             and request.path.rstrip("/") in _OPEN_PATHS
             and "impersonate-user" not in headers
         ):
             user = _ANONYMOUS
         else:
-            user = self._authentication.user(authorization, request.warnings, certificates)
+            user = self._authentication.user(request, authorization)
         if self._auditor is not None:
             self._auditor.begin(request, user, self._audit_id(request))
             if request.audit is not None:
@@ -582,6 +601,12 @@ def _failure(request: Request, error: Exception) -> Response:
     return error_response(
         request, errors.internal("Internal error occurred: see the server's log", reason="InternalError")
     )
+
+
+def _authentication_data(client_ca: str, front_proxy: FrontProxy | None) -> dict[str, str]:
+    """Return the data of the ConfigMap extension-apiserver-authentication."""
+    proxies = {} if front_proxy is None else front_proxy.config_map_data()
+    return {**({"client-ca-file": client_ca} if client_ca else {}), **proxies}
 
 
 def _no_kind(path: str) -> Response:

@@ -8,6 +8,8 @@ from pathlib import Path
 from kubeloop.cli.options.gate_warnings import log_gate_warnings
 from kubeloop.cli.options.options import DevClusterOptions, FeatureGateOptions, ServeOptions
 from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
+from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
+from kubeloop.devcluster.authentication.static_tokens import read_static_tokens
 from kubeloop.devcluster.outgoing.service_addresses import parse_addresses
 from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
@@ -60,7 +62,13 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
         certificate_authority=(
             temporary_authority if cluster.data_dir is None else cluster.data_dir / CERTIFICATE_AUTHORITY
         ),
-        client_ca=_read_certificates(cluster.client_ca_file),
+        client_ca=_read_certificates(cluster.client_ca_file, "--client-ca-file"),
+        front_proxy=FrontProxySettings(
+            _read_certificates(cluster.requestheader_client_ca_file, "--requestheader-client-ca-file"),
+            tuple(filter(None, ",".join(cluster.requestheader_allowed_names).split(","))),
+        ),
+        static_tokens=read_static_tokens(cluster.token_auth_file) if cluster.token_auth_file else {},
+        accepts_bootstrap_tokens=cluster.enable_bootstrap_token_auth,
         disabled_plugins=parse_disabled_plugins(cluster.disable_admission_plugins),
         resolved_addresses=parse_addresses(cluster.resolve),
     )
@@ -75,7 +83,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
         temporary_authority.unlink(missing_ok=True)
 
 
-def _read_certificates(path: Path | None) -> str:
+def _read_certificates(path: Path | None, option: str) -> str:
     """Return the certificates of a PEM file, "" without a file. Raises UserError."""
     if path is None:
         return ""
@@ -85,7 +93,7 @@ def _read_certificates(path: Path | None) -> str:
             raise ValueError
     except (OSError, ValueError):
         raise UserError(
-            f"{path} contains no certificate that can be read", hint="--client-ca-file takes a file in PEM"
+            f"{path} contains no certificate that can be read", hint=f"{option} takes a file in PEM"
         ) from None
     return text
 

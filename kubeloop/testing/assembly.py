@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.kube.auth.authorization_header import AuthorizedTransport, StaticAuthorization
 from kubeloop.kube.clock import Clock
@@ -51,6 +52,7 @@ async def run_api_server(
         container_answers=answers,
         root_ca="" if authority is None else authority.certificate_pem,
         authority=authority,
+        front_proxy=None if authority is None else FrontProxySettings(),
         disabled_plugins=options.parsed_disabled_plugins(),
         resolved_addresses=options.resolved_addresses(),
         serves_metrics=nodes.every_node,

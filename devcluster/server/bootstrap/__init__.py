@@ -110,11 +110,13 @@ class Bootstrap:
         service_range: IPv4Network,
         root_ca: str | None,
         gates: FeatureGates,
+        authentication_data: Callable[[], dict[str, str]] = dict,
     ) -> None:
-        """root_ca: see NamespaceDefaults."""
+        """root_ca: see NamespaceDefaults. authentication_data: how extension API servers authenticate requests."""
         self._store = store
         self._clock = clock
         self._gates = gates
+        self._authentication_data = authentication_data
         self._identity = identity
         self._service_range = service_range
         self._rng = random.Random(rng.getrandbits(64))
@@ -178,23 +180,25 @@ class Bootstrap:
             return contents.services_with_gates(_templates(resource), self._gates)
         if resource in _SHARED:
             return _templates(resource)
-        own = [] if resource is SERVICE_ACCOUNTS else [object_template(resource, self._own(resource))]
+        own = [] if resource is SERVICE_ACCOUNTS else [object_template(resource, obj) for obj in self._own(resource)]
         return own + self.namespace_defaults.initial_templates(resource)
 
-    def _own(self, resource: Resource[Any]) -> ServerObject:
-        """Return the template of the one object of a kind that depends on this server."""
+    def _own(self, resource: Resource[Any]) -> list[ServerObject]:
+        """Return the templates of the objects of a kind that depend on this server."""
         if resource is SERVICES:
-            return contents.service(str(self._service_range[1]), self._identity.port)
+            return [contents.service(str(self._service_range[1]), self._identity.port)]
         if resource is ENDPOINTS:
-            return contents.endpoints(self._identity)
+            return [contents.endpoints(self._identity)]
         if resource is ENDPOINT_SLICES:
-            return contents.endpoint_slice(self._identity)
+            return [contents.endpoint_slice(self._identity)]
         if resource is SERVICE_CIDRS:
-            return contents.service_cidr(self._service_range)
+            return [contents.service_cidr(self._service_range)]
         if resource is LEASES:
-            return contents.identity_lease(self._identity, self._holder, rfc3339_micro(self._clock.now()))
+            return [contents.identity_lease(self._identity, self._holder, rfc3339_micro(self._clock.now()))]
         assert resource is CONFIG_MAPS, resource
-        return contents.token_tracking(self._started.strftime("%Y-%m-%d"))
+        tracking = contents.token_tracking(self._started.strftime("%Y-%m-%d"))
+        data = self._authentication_data()
+        return [tracking, contents.extension_authentication(data)] if data else [tracking]
 
     # --- maintaining --------------------------------------------------------------------------------------------------
 
@@ -227,4 +231,6 @@ def _differences(resource: Resource[Any], obj: JSON, desired: JSON) -> JSON:
         if annotations.get(contents.AUTOUPDATED) != "true":
             return {}
     fields = _RESTORED_FIELDS.get(resource, ())
+    if desired["metadata"]["name"] == contents.EXTENSION_AUTHENTICATION:
+        fields = ("data",)  # an earlier start of the server had other authorities
     return {name: desired[name] for name in fields if obj.get(name) != desired[name]}

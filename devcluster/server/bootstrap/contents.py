@@ -298,6 +298,14 @@ def token_tracking(day: str) -> ServerObject:
     return ServerObject(name, "kube-system", content={"data": {"since": day}})
 
 
+EXTENSION_AUTHENTICATION = "extension-apiserver-authentication"
+
+
+def extension_authentication(data: dict[str, str]) -> ServerObject:
+    """Return the ConfigMap by which extension API servers authenticate requests as this server does."""
+    return ServerObject(EXTENSION_AUTHENTICATION, "kube-system", content={"data": data})
+
+
 @cache
 def _read(file: str) -> dict[str, dict[str, JSON]]:
     text = (files("kubeloop.devcluster.server.bootstrap") / file).read_bytes()

@@ -281,6 +281,26 @@ class DevClusterOptions(CommandOptions):
         multiple=True,
         metavar="NAME.NAMESPACE.svc=HOST:PORT",
     )
+    token_auth_file: Path | None = option(
+        "CSV file of bearer tokens: token, user name, uid and, optionally, groups.", default=None, type=FILE
+    )
+    enable_bootstrap_token_auth: bool = option(
+        "Accept Secrets of type bootstrap.kubernetes.io/token in kube-system as bearer tokens.",
+        default=False,
+        is_flag=True,
+    )
+    requestheader_client_ca_file: Path | None = option(
+        "File with the certificate authorities, in PEM, of front proxies, which name the user of a request in"
+        " X-Remote-User (default: the cluster's own).",
+        default=None,
+        type=FILE,
+    )
+    requestheader_allowed_names: tuple[str, ...] = option(
+        "Comma-separated list of the common names of front proxies; '' for all. May be repeated.",
+        default=("front-proxy-client",),
+        multiple=True,
+        metavar="NAMES",
+    )
     client_ca_file: Path | None = option(
         "File with the certificate authorities, in PEM, whose client certificates the API server accepts (default:"
         " the cluster's own).",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kubeloop.devcluster.api.errors import NotDurable
+from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.faults import Faults
@@ -26,6 +27,7 @@ from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.private_files import write_private_file
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.development_cluster.apiserver_process import Ready
@@ -42,7 +44,8 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     journal: storage of objects over restarts, None for memory only. supervised: print a Ready message on stdout, and
     end at the end of stdin. container_answers: answers to logs, exec and the like for simulated containers.
     service_account_key: see ServingSettings. client_ca: authorities whose client certificates are accepted, in PEM;
-    "" for that of the cluster. certificate_authority: file of the cluster's own.
+    "" for that of the cluster. front_proxy, static_tokens, accepts_bootstrap_tokens: see Authenticator.
+    certificate_authority: file of the cluster's own.
     disabled_plugins: admission plugins that do not run. resolved_addresses: those of --resolve, by host.
     """
 
@@ -58,6 +61,9 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     container_answers: ContainerAnswers
     service_account_key: Path
     client_ca: str
+    front_proxy: FrontProxySettings
+    static_tokens: dict[str, JSON]
+    accepts_bootstrap_tokens: bool
     certificate_authority: Path
     disabled_plugins: frozenset[str]
     resolved_addresses: dict[str, tuple[str, int]]
@@ -109,6 +115,9 @@ async def _serve_on(
             container_answers=server.container_answers,
             root_ca=certificate.authority.certificate_pem,
             client_ca=server.client_ca,
+            front_proxy=server.front_proxy,
+            static_tokens=server.static_tokens,
+            accepts_bootstrap_tokens=server.accepts_bootstrap_tokens,
             service_account_key=server.service_account_key,
             disabled_plugins=server.disabled_plugins,
             resolved_addresses=server.resolved_addresses,

@@ -47,6 +47,10 @@ class TlsApi(NamedTuple):
             connection.close()
         return response.status, json.loads(text) if text.startswith("{") else text
 
+    def administrator(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Send a request of the administrator."""
+        return self.request(method, path, body, Authorization=f"Bearer {self.token}")
+
     def who_am_i(self, **options: Any) -> Any:
         """Return the user of a SelfSubjectReview, or the status of a refused request."""
         path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

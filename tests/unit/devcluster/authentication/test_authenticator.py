@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.storage.store import ObjectStore
@@ -125,7 +126,7 @@ def authenticator(clock: SetClock, key: TokenKey, token: str | None) -> Authenti
     [pytest.param("right", "Bearer right", id="token"), pytest.param(None, "", id="server without a token")],
 )
 def test_administrator_is_authenticated(token: str | None, header: str):
-    assert authenticator(SetClock(NOW), TokenKey(), token).user(header, []) == ADMINISTRATOR
+    assert authenticator(SetClock(NOW), TokenKey(), token).user(Request("GET", "/"), header) == ADMINISTRATOR
 
 
 @pytest.mark.parametrize(

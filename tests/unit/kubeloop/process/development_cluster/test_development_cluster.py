@@ -5,6 +5,7 @@ from ipaddress import IPv4Network
 
 import pytest
 
+from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
@@ -28,6 +29,9 @@ async def test_port_in_use_is_an_error_with_a_hint(tmp_path):
             disabled_plugins=frozenset(),
             resolved_addresses={},
             client_ca="",
+            front_proxy=FrontProxySettings(),
+            static_tokens={},
+            accepts_bootstrap_tokens=False,
             certificate_authority=tmp_path / "ca.pem",
             service_account_key=tmp_path / "service-account.key",
         )
