@@ -12,7 +12,6 @@ from typing import Any
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ActionType, ClusterEvent
-from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.metrics_interface import NO_METRICS, SchedulerMetrics
 from kubeloop.scheduler.plugins.pod_groups.gang_scheduling import GangScheduling
@@ -79,7 +78,7 @@ class PodEvents:
             self._queue.add(obj)
             if self._completes_gang is not None:
                 # The pods that wait for others of their gang are many, and nothing else makes them schedulable.
-                only = None if self._completes_gang(obj) else _waits_for_no_gang
+                only = None if self._completes_gang(obj) else lambda queued: queued.gating_plugin != GangScheduling.name
                 self._queue.move_all_to_active_or_backoff(events.PENDING_POD_ADD, None, obj, only)
             self._durations.handled(events.PENDING_POD_ADD, start_ns)
 
@@ -263,10 +262,6 @@ class OtherEvents:
             start_ns = self._durations.start()
             self._queue.move_all_to_active_or_backoff(event, old, new)
             self._durations.handled(event, start_ns)
-
-
-def _waits_for_no_gang(queued: QueuedPodInfo) -> bool:
-    return queued.gating_plugin != GangScheduling.name
 
 
 def is_terminated(pod: Pod) -> bool:

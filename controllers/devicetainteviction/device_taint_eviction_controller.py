@@ -108,7 +108,7 @@ class DeviceTaintEvictionController(EventDrivenController):
         if not changed:
             return
         for key, (claim, _) in self._claims.items():
-            if _uses_any(claim, changed):
+            if any(device in changed for device in _devices_of(claim)):
                 self._update_eviction(key, claim)
 
     def on_rule(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
@@ -330,7 +330,3 @@ def _devices_of(claim: ResourceClaim) -> list[DeviceKey]:
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
     return [(result.driver, result.pool, result.device) for result in results]
-
-
-def _uses_any(claim: ResourceClaim, devices: set[DeviceKey]) -> bool:
-    return any(device in devices for device in _devices_of(claim))

@@ -1,4 +1,4 @@
-"""Protocols of the controllers' metrics; `kubeloop.process.metrics` implements them.
+"""Interface for the metrics of the controllers; `kubeloop.process.metrics` implements it.
 
 Metric names are those of kube-controller-manager. May import the standard library only.
 """
@@ -31,21 +31,6 @@ class HistogramMetric(Protocol):
     def observe(self, value: float) -> None: ...
 
 
-class MetricFamilies(Protocol):
-    """Metrics of one controller, with kube-controller-manager's names, which that controller declares itself.
-
-    The same name returns the same family, so that two controllers may share it.
-    """
-
-    def counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Family[CounterMetric]: ...
-
-    def gauge(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Family[GaugeMetric]: ...
-
-    def histogram(
-        self, name: str, documentation: str, labels: Sequence[str] = (), *, buckets: Sequence[float]
-    ) -> Family[HistogramMetric]: ...
-
-
 class NoMetric:
     """A metric that records nothing, with any labels."""
 
@@ -57,6 +42,25 @@ class NoMetric:
     def set(self, value: float) -> None: ...
 
     def observe(self, value: float) -> None: ...
+
+
+class MetricFamilies:
+    """Metrics of one controller, with kube-controller-manager's names, which that controller declares itself.
+
+    The same name returns the same family, so that two controllers may share it. This base class records nothing.
+    """
+
+    def counter(self, _name: str, _documentation: str, _labels: Sequence[str] = ()) -> Family[CounterMetric]:
+        return NoMetric()
+
+    def gauge(self, _name: str, _documentation: str, _labels: Sequence[str] = ()) -> Family[GaugeMetric]:
+        return NoMetric()
+
+    def histogram(
+        self, _name: str, _documentation: str, _labels: Sequence[str] = (), *, buckets: Sequence[float]
+    ) -> Family[HistogramMetric]:
+        del buckets
+        return NoMetric()
 
 
 class QueueState(Protocol):
@@ -75,93 +79,50 @@ class QueueState(Protocol):
         ...
 
 
-class QueueMetrics(Protocol):
-    """Metrics of one queue; the label `name` is the queue's name."""
+class QueueMetrics:
+    """Metrics of one queue; the label `name` is the queue's name. This base class ignores them."""
 
     def attach(self, queue: QueueState) -> None:
         """Called once by the queue; each scrape reads the gauges from it."""
-        ...
 
     def added(self) -> None:
         """workqueue_adds_total: a key was added (a key that is queued already does not count again)."""
-        ...
 
     def retried(self) -> None:
         """workqueue_retries_total: a key was scheduled to be added after a delay."""
-        ...
 
     def started(self, waited_seconds: float) -> None:
         """workqueue_queue_duration_seconds: a worker took a key that had been queued for `waited_seconds`."""
-        ...
 
     def finished(self, worked_seconds: float) -> None:
         """workqueue_work_duration_seconds: a worker finished a key after `worked_seconds`."""
-        ...
 
 
-class ControllerMetrics(MetricFamilies, Protocol):
-    """Metrics of all controllers. `controller` is "deployment", "replicaset", "replicationmanager", ..."""
+NO_QUEUE_METRICS = QueueMetrics()
+
+
+class ControllerMetrics(MetricFamilies):
+    """Metrics of all controllers; this base class ignores them.
+
+    `controller` is "deployment", "replicaset", "replicationmanager", ...
+    """
 
     def queue(self, name: str) -> QueueMetrics:
         """Return the metrics of the queue `name`."""
-        ...
+        del name
+        return NO_QUEUE_METRICS
 
     def reconciled(self, controller: str, seconds: float, *, error: bool) -> None:
         """Record one reconcile, its duration and whether it failed."""
-        ...
 
     def deletion_age_ratio(self, ratio: float) -> None:
         """replicaset_controller_sorting_deletion_age_ratio: age of a Pod chosen for deletion / youngest ready Pod."""
-        ...
 
     def stale_sync_skipped(self, controller: str, group_resource: str) -> None:
         """*_controller_stale_sync_skips_total: a sync was postponed because caches lag behind own writes.
 
         Not counted for controllers without this metric in kube-controller-manager.
         """
-        ...
 
 
-class NoQueueMetrics:
-    """Metrics of a queue that are not recorded."""
-
-    def attach(self, queue: QueueState) -> None: ...
-
-    def added(self) -> None: ...
-
-    def retried(self) -> None: ...
-
-    def started(self, waited_seconds: float) -> None: ...
-
-    def finished(self, worked_seconds: float) -> None: ...
-
-
-NO_QUEUE_METRICS = NoQueueMetrics()
-
-
-class NoControllerMetrics:
-    """Metrics of all controllers that are not recorded."""
-
-    def counter(self, _name: str, _documentation: str, _labels: Sequence[str] = ()) -> NoMetric:
-        return NoMetric()
-
-    gauge = counter
-
-    def histogram(
-        self, _name: str, _documentation: str, _labels: Sequence[str] = (), *, buckets: Sequence[float]
-    ) -> NoMetric:
-        del buckets
-        return NoMetric()
-
-    def queue(self, name: str) -> QueueMetrics:
-        del name
-        return NO_QUEUE_METRICS
-
-    def reconciled(self, controller: str, seconds: float, *, error: bool) -> None: ...
-
-    def deletion_age_ratio(self, ratio: float) -> None: ...
-
-    def stale_sync_skipped(self, controller: str, group_resource: str) -> None: ...
-
-
-NO_CONTROLLER_METRICS = NoControllerMetrics()
+NO_CONTROLLER_METRICS = ControllerMetrics()

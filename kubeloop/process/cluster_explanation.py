@@ -442,7 +442,7 @@ def _use_claims(pods: Iterable[Pod]) -> bool:
 def _selects_namespaces(pod: Pod) -> bool:
     """Return True if a required (anti-)affinity term of the pod selects namespaces by their labels."""
     info = PodInfo(pod)
-    terms = (*info.required_affinity_terms, *info.required_anti_affinity_terms)
+    terms = (*info.affinity_class.required_affinity_terms, *info.affinity_class.required_anti_affinity_terms)
     return any(not term.namespace_selector.nothing for term in terms)
 
 

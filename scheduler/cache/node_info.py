@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from kubeloop.kube.objects.api_types import ContainerStatus, Node, Pod
-from kubeloop.kube.selectors.pod_affinity import AffinityTerm
 from kubeloop.kube.values.quantities import milli_value, value
 from kubeloop.scheduler.cache.pod_classes import (
     NO_AFFINITY,
@@ -103,27 +102,6 @@ class PodInfo:
         if affinity is None:
             affinity = self._affinity_class = affinity_class(self.pod)
         return affinity
-
-    @property
-    def required_affinity_terms(self) -> tuple[AffinityTerm, ...]:
-        return self.affinity_class.required_affinity_terms
-
-    @property
-    def required_anti_affinity_terms(self) -> tuple[AffinityTerm, ...]:
-        return self.affinity_class.required_anti_affinity_terms
-
-    @property
-    def preferred_affinity_terms(self) -> tuple[AffinityTerm, ...]:
-        return self.affinity_class.preferred_affinity_terms
-
-    @property
-    def preferred_anti_affinity_terms(self) -> tuple[AffinityTerm, ...]:
-        return self.affinity_class.preferred_anti_affinity_terms
-
-    @property
-    def affinity_error(self) -> ValueError | None:
-        """The error of the first affinity term that cannot be parsed."""
-        return self.affinity_class.error
 
     @property
     def has_affinity(self) -> bool:

@@ -151,7 +151,7 @@ def _lacks_request(pod: Pod, names: Mapping[str, int]) -> bool:
 
 def pod_limits(pod: Pod) -> dict[str, int]:
     """Return the effective limits of the spec; a resource without a limit is absent. Units as in pod_requests."""
-    limits = _aggregate(pod, _spec_limits, None)
+    limits = _aggregate(pod, lambda container: _nanos(container.resources.limits), None)
     spec = pod.spec
     if spec.resources is not None and has_pod_level_resources(pod):
         limits.update(_pod_level(_nanos(spec.resources.limits)))
@@ -181,7 +181,7 @@ def requests_nano(
         statuses |= {container.name: container for container in status.container_statuses}
         sums = _aggregate(pod, lambda container: _in_place_requests(container, statuses, infeasible), default)
     else:
-        sums = _aggregate(pod, _spec_requests, default)
+        sums = _aggregate(pod, lambda container: _nanos(container.resources.requests), default)
     if rules.node_allocatable:
         for claim in status.node_allocatable_resource_claim_statuses:
             _add(sums, _nanos(claim.resources))
@@ -196,14 +196,6 @@ def requests_nano(
     if overhead and spec.overhead:
         _add(sums, _nanos(spec.overhead))
     return sums
-
-
-def _spec_requests(container: Container) -> NanoList:
-    return _nanos(container.resources.requests)
-
-
-def _spec_limits(container: Container) -> NanoList:
-    return _nanos(container.resources.limits)
 
 
 def _in_place_requests(container: Container, statuses: Mapping[str, ContainerStatus], infeasible: bool) -> NanoList:

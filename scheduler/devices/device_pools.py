@@ -232,7 +232,7 @@ class DevicePools:
         pools = self.local_pools(node)
         if self._shared:
             pools = pools + [pool for key in self._shared if (pool := self._pool(key, node, labels)) is not None]
-        return sorted(pools, key=_allocation_order)
+        return sorted(pools, key=lambda pool: (pool.has_binding_conditions, pool.key))
 
     def _pool(self, key: PoolKey, node: str, labels: Mapping[str, str]) -> Pool | None:
         """Return a pool as a node can use it; None if no slice is for the node, or they are all obsolete."""
@@ -291,10 +291,6 @@ class DevicePools:
 def _is_partitioned(slice_: PoolSlice) -> bool:
     spec = slice_.slice.spec
     return spec.per_device_node_selection is not None or bool(spec.shared_counters)
-
-
-def _allocation_order(pool: Pool) -> tuple[bool, PoolKey]:
-    return pool.has_binding_conditions, pool.key
 
 
 def _first_duplicate(names: Iterable[str]) -> str:

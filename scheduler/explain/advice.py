@@ -86,14 +86,21 @@ def _is_by_hostname(plugin: str, pod: Pod, nodes: Sequence[NodeInfo]) -> bool:
     if plugin != "InterPodAffinity":
         return False
     info = PodInfo(pod)
-    terms = [*info.required_anti_affinity_terms, *(term for node in nodes for term in _rejecting_terms(pod, node))]
-    return bool(terms) and not info.required_affinity_terms and all(term.topology_key == HOSTNAME for term in terms)
+    terms = [
+        *info.affinity_class.required_anti_affinity_terms,
+        *(term for node in nodes for term in _rejecting_terms(pod, node)),
+    ]
+    return (
+        bool(terms)
+        and not info.affinity_class.required_affinity_terms
+        and all(term.topology_key == HOSTNAME for term in terms)
+    )
 
 
 def _rejecting_terms(pod: Pod, node: NodeInfo) -> Iterator[AffinityTerm]:
     """Yield the anti-affinity terms of the node's pods that select this pod, by its namespace's name only."""
     for other in node.pods_with_affinity.values():
-        for term in other.required_anti_affinity_terms:
+        for term in other.affinity_class.required_anti_affinity_terms:
             if term.matches(pod.metadata.namespace, pod.metadata.labels, {}):
                 yield term
 
@@ -172,8 +179,14 @@ def _affinity_terms(pod: Pod, nodes: Sequence[NodeInfo]) -> list[str]:
     """Return where the pods selected by the pod's required (anti-)affinity terms are."""
     info = PodInfo(pod)
     return [
-        *(_placement(f"affinity to {term.selector}", term, nodes) for term in info.required_affinity_terms),
-        *(_placement(f"anti-affinity to {term.selector}", term, nodes) for term in info.required_anti_affinity_terms),
+        *(
+            _placement(f"affinity to {term.selector}", term, nodes)
+            for term in info.affinity_class.required_affinity_terms
+        ),
+        *(
+            _placement(f"anti-affinity to {term.selector}", term, nodes)
+            for term in info.affinity_class.required_anti_affinity_terms
+        ),
     ]
 
 

@@ -127,11 +127,6 @@ class DynamicResources:
             return None, unschedulable(self.name, "no new claims to deallocate")
         return None, await self._binding.deallocate_one(devices, pod.pod)
 
-    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        """Return the score before normalization, which score_rows includes: for most pods all nodes score 0."""
-        devices: PodDevices | None = state.get(STATE)
-        return 0 if devices is None else self._allocation.score(devices, node.name)
-
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Return normalized scores; 0 for all nodes, unless a request of the pod has alternatives."""
         devices: PodDevices | None = state.get(STATE)

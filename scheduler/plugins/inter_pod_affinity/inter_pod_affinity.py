@@ -98,7 +98,7 @@ class _PreFilterState:
             return
         labels, column = node.node.metadata.labels, self.snapshot.columns.labels
         namespace, own_labels = pod.pod.metadata.namespace, pod.pod.metadata.labels
-        for term in other.required_anti_affinity_terms:
+        for term in other.affinity_class.required_anti_affinity_terms:
             if term.matches(namespace, own_labels, self.namespace_labels):
                 self.existing_anti_affinity_sums.add(column(term.topology_key), labels, number)
         metadata = other.pod.metadata
@@ -131,11 +131,11 @@ class InterPodAffinity:
     # --- filter ----------------------------------------------------------------------------------------------------
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
-        if pod.affinity_error is not None:
-            return None, unresolvable(self.name, f"parsing pod: {pod.affinity_error}")
+        if pod.affinity_class.error is not None:
+            return None, unresolvable(self.name, f"parsing pod: {pod.affinity_class.error}")
         listers = self._handle.listers
-        affinity = incoming_terms(pod.required_affinity_terms, listers)
-        anti_affinity = incoming_terms(pod.required_anti_affinity_terms, listers)
+        affinity = incoming_terms(pod.affinity_class.required_affinity_terms, listers)
+        anti_affinity = incoming_terms(pod.affinity_class.required_anti_affinity_terms, listers)
         namespace_labels = listers.namespace_labels(pod.pod.metadata.namespace)
         existing = self._existing_anti_affinity.per_node(snapshot, pod.pod, namespace_labels)
         if not affinity and not anti_affinity and not existing:
@@ -244,9 +244,11 @@ class InterPodAffinity:
             yield term, 1
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
-        if pod.affinity_error is not None:
-            return failed(self.name, f"failed to parse pod: {pod.affinity_error}")
-        has_preferred_terms = bool(pod.preferred_affinity_terms or pod.preferred_anti_affinity_terms)
+        if pod.affinity_class.error is not None:
+            return failed(self.name, f"failed to parse pod: {pod.affinity_class.error}")
+        has_preferred_terms = bool(
+            pod.affinity_class.preferred_affinity_terms or pod.affinity_class.preferred_anti_affinity_terms
+        )
         if self._ignore_existing and not has_preferred_terms:
             return skip(self.name)
         listers = self._handle.listers
@@ -257,7 +259,10 @@ class InterPodAffinity:
             scores.add_nodes(column(key), per_node)
         own = [
             (sign, incoming_terms(terms, listers))
-            for sign, terms in ((1, pod.preferred_affinity_terms), (-1, pod.preferred_anti_affinity_terms))
+            for sign, terms in (
+                (1, pod.affinity_class.preferred_affinity_terms),
+                (-1, pod.affinity_class.preferred_anti_affinity_terms),
+            )
         ]
         for sign, terms in own:
             for key in {term.topology_key for term in terms}:
@@ -283,11 +288,6 @@ class InterPodAffinity:
             for key in {term.topology_key for term in terms}:
                 term_counts.add_nodes(column(key), incoming_per_node(snapshot, "per_term", terms, key))
         return not term_counts.all_zero
-
-    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        scores: TopologyPairSums = state.read(_PREFERRED)
-        labels = node.node.metadata.labels if node.node is not None else {}
-        return sum(scores.sum_of(key, labels) or 0 for key in scores.keys)
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         scores: TopologyPairSums = state.read(_PREFERRED)

@@ -118,7 +118,7 @@ class ResourceAllocations:
                 for position in np.flatnonzero(allocatable[index] == 0).tolist():
                     node = snapshot.node_infos[int(rows[position])]
                     allocatable[index, position], requested[index, position] = self._devices(name, node)
-        return _column(incoming), requested, allocatable
+        return np.array(incoming, np.int64)[:, None], requested, allocatable
 
     def _is_device(self, name: str, pod_request: int) -> bool:
         return self._count_devices is not None and pod_request != 0 and may_be_devices(name)
@@ -134,10 +134,6 @@ class ResourceAllocations:
         if name in ("cpu", "memory", "ephemeral-storage"):
             return False
         return not is_scalar_resource(name) or (pod_request == 0 and not self._include_unrequested)
-
-
-def _column(amounts: list[int]) -> Int64:
-    return np.array(amounts, np.int64)[:, None]
 
 
 class LeastAllocated:

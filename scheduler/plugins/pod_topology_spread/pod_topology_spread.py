@@ -447,21 +447,6 @@ class PodTopologySpread:
         state.write(_SOFT, _PreScoreState(tuple(soft), ignored, cells))
         return None
 
-    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        soft: _PreScoreState = state.read(_SOFT)
-        snapshot = self._handle.snapshot
-        row = snapshot.row_of[node.name]
-        if soft.ignored is not None and soft.ignored[row]:
-            return 0
-        score = 0.0
-        for constraint in soft.constraints:
-            code = int(constraint.column.codes[row])
-            if code == ABSENT:
-                continue
-            pods = int(constraint.per_node[row] if constraint.per_domain is None else constraint.per_domain[code])
-            score += float(pods) * constraint.weight + float(constraint.spec.max_skew - 1)
-        return _round(score)
-
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         soft: _PreScoreState = state.read(_SOFT)
         scores = np.zeros(len(rows))  # float64 [K]
@@ -622,8 +607,3 @@ def _can_be_tabulated(constraints: Sequence[SpreadConstraint], domains: Sequence
         return False
     hosts, larger = domains if on_hosts[0] else (domains[1], domains[0])
     return hosts.column.on_all_nodes and larger.all_eligible
-
-
-def _round(score: float) -> int:
-    whole = math.floor(score)
-    return whole + (score - whole >= 0.5)

@@ -27,7 +27,7 @@ from kubeloop.kube.objects.storage_types import (
 from kubeloop.kube.selectors.node_selectors import NodeSelectorMatcher
 from kubeloop.kube.selectors.selectors import Selector, selector_from
 from kubeloop.kube.values.quantities import value
-from kubeloop.scheduler.api.listers import Lister, Listers
+from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.cache.pod_requests import nano
 from kubeloop.scheduler.plugins.volumes.csi_migration import TranslationError, is_migrated, translate_volume
 from kubeloop.scheduler.plugins.volumes.volume_claims import (
@@ -243,7 +243,7 @@ class VolumeBinder:
         return PodVolumeClaims(tuple(bound), tuple(delayed), tuple(immediate), volumes)
 
     def _volumes_of_class(self, name: str) -> Iterable[PersistentVolume]:
-        for volume in volumes_of_class(self._listers.persistent_volumes, name):
+        for volume in self._listers.persistent_volumes.by_index("storage_class", name):
             current = self.volumes.get(volume.key, volume)
             if current is not None:
                 yield current
@@ -392,10 +392,6 @@ def node_affinity_for(volume: PersistentVolume, csi_node: CSINode | None) -> Vol
         return translate_volume(volume, plugin)[1]
     except TranslationError as error:
         raise TranslationError(f"could not translate pv: {error}") from error
-
-
-def volumes_of_class(volumes: Lister[PersistentVolume], name: str) -> list[PersistentVolume]:
-    return volumes.by_index("storage_class", name)
 
 
 def _suitable_volumes(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> Iterator[PersistentVolume]:

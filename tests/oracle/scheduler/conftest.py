@@ -162,12 +162,12 @@ class RecordedCluster:
     def score_rows(self, plugin: Any, state: CycleState, pod: PodInfo, rows: Rows) -> Any:
         """Return the normalized scores of one plugin; the raw scores of both forms are compared."""
         infos = self.snapshot.node_infos
-        per_node = [plugin.score(state, pod, infos[row]) for row in rows.tolist()]
-        scores = np.array(per_node, np.int64)
+        per_node = [plugin.score(state, pod, infos[row]) for row in rows.tolist()] if hasattr(plugin, "score") else None
+        scores = np.array(per_node or (), np.int64)
         if hasattr(plugin, "score_rows"):
             scores = plugin.score_rows(state, pod, self.snapshot, rows)
             assert scores.dtype == np.int64
-            assert scores.tolist() == per_node, (plugin.name, pod.key)
+            assert per_node is None or scores.tolist() == per_node, (plugin.name, pod.key)
         if hasattr(plugin, "normalize_scores"):
             scores = plugin.normalize_scores(state, pod, self.snapshot, rows, scores)
         return scores

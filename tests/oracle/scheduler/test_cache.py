@@ -87,7 +87,7 @@ def used_claims(snapshot: Snapshot) -> list[str]:
 
 
 def with_required_anti_affinity(info: NodeInfo) -> list[PodInfo]:
-    return [pod for pod in info.pods.values() if pod.required_anti_affinity_terms]
+    return [pod for pod in info.pods.values() if pod.affinity_class.required_anti_affinity_terms]
 
 
 def node_in(cache: Cache, name: str) -> NodeInfo | None:

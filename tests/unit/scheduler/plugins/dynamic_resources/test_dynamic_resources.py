@@ -194,7 +194,6 @@ def test_score_prefers_the_first_alternative(plugin_with, pod):
     state, rows = CycleState(), cluster.snapshot.all_rows
     assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
     assert plugin.filter_rows(state, info, cluster.snapshot, rows).passed.all()
-    assert [plugin.score(state, info, node) for node in cluster.snapshot.node_infos] == [8, 7]
     assert plugin.score_rows(state, info, cluster.snapshot, rows).tolist() == [100, 87]
 
 
@@ -467,7 +466,9 @@ def test_claim_of_a_former_attempt_rejects_all_nodes(extended, pod):
 def test_pods_without_alternatives_score_equally_with_extended_resources(extended, pod):
     plugin, cluster = extended()
     state = reserved(plugin, cluster, requesting(pod, gpu=1))
-    assert plugin.score(state, PodInfo(requesting(pod, gpu=1)), cluster.snapshot.node_infos[0]) == 0
+    rows = cluster.snapshot.all_rows
+    scores = plugin.score_rows(state, PodInfo(requesting(pod, gpu=1)), cluster.snapshot, rows)
+    assert scores.tolist() == [0] * len(rows)
 
 
 def test_explanation_of_extended_resources(extended, pod):
@@ -650,7 +651,8 @@ def test_alternative_that_another_member_has_reserved_scores(group_with):
     for name in "pq":
         member = PodInfo(make_member(name, **CLAIM))
         state, _ = in_cycle(plugin, cluster, member.pod, cycle)
-        assert plugin.score(state, member, cluster.snapshot.node_infos[0]) == 7
+        scores = plugin.score_rows(state, member, cluster.snapshot, cluster.snapshot.all_rows)
+        assert scores.tolist() == [100] * len(scores)
         assert plugin.reserve(state, member, "a") is None
 
 

@@ -64,7 +64,7 @@ def test_namespaces_of_incoming_terms(
     cluster = plugin_cluster()
     cluster.put("namespaces", convert(Namespace, {"metadata": {"name": "other", "labels": {"team": "a"}}}))
     incoming = PodInfo(pod("p", affinity=required_affinity(**term)))
-    terms = incoming_terms(incoming.required_affinity_terms, cluster.listers)
+    terms = incoming_terms(incoming.affinity_class.required_affinity_terms, cluster.listers)
     assert all_select(terms, namespace, {"app": "db"}) == selected
     assert not all_select(terms, namespace, {"app": "web"})
     assert not all_select((), namespace, {"app": "db"})
@@ -73,7 +73,9 @@ def test_namespaces_of_incoming_terms(
 def test_matching_pods_per_node(plugin_cluster: Any, node: Any, pod: Any) -> None:
     placed = [pod(f"db-{number}", "a", labels={"app": "db"}) for number in range(2)]
     cluster = plugin_cluster([node("a"), node("b")], [*placed, pod("web", "b", labels={"app": "web"})])
-    terms = incoming_terms(PodInfo(pod("p", affinity=required_affinity())).required_affinity_terms, cluster.listers)
+    terms = incoming_terms(
+        PodInfo(pod("p", affinity=required_affinity())).affinity_class.required_affinity_terms, cluster.listers
+    )
     per_node = incoming_per_node(cluster.snapshot, "all_terms", terms, "zone")
     assert per_node[cluster.snapshot.row_of["a"]] == 2
     assert per_node.sum() == 2

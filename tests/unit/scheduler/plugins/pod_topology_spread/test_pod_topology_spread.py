@@ -13,7 +13,6 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.pod_topology_spread.pod_topology_spread import (
     PodTopologySpread,
-    _round,
     _round_all,
     _TopologyDomains,
 )
@@ -107,9 +106,7 @@ def test_node_taints_policy_obeys_comparison_operators(enabled: bool, plugin_clu
 
 
 def test_halves_of_scores_are_rounded_up() -> None:
-    scores = [0.4, 0.5, 1.5, 2.5, 2.6]
-    assert [_round(score) for score in scores] == [0, 1, 2, 3, 3]
-    assert _round_all(np.array(scores)).tolist() == [0, 1, 2, 3, 3]
+    assert _round_all(np.array([0.4, 0.5, 1.5, 2.5, 2.6])).tolist() == [0, 1, 2, 3, 3]
 
 
 def test_domains_of_some_rows_are_not_those_of_all(plugin_cluster: Any, node: Any) -> None:
