@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 
 from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
-from kubeloop.devcluster.outgoing.service_addresses import parse_addresses
 from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
 from kubeloop.kube.user_error import UserError, read_text
 from kubeloop.process.control_plane.service_range import parse_service_range
@@ -159,6 +158,10 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def resolved_addresses(self) -> dict[str, tuple[str, int]]:
         """Return the local addresses of Services, by host. Raises UserError."""
+        if not self.resolve:
+            return {}
+        from kubeloop.devcluster.outgoing.service_addresses import parse_addresses
+
         return parse_addresses(filter(None, self.resolve.split(",")))
 
     def parsed_faults(self) -> Faults | None:

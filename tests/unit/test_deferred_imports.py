@@ -83,6 +83,7 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.devcluster.kubelet.stages.answer_files": 21.6,
         "kubeloop.devcluster.kubelet.stages.files": 22.4,
         "kubeloop.devcluster.kubelet.stages.objects": 54.2,
+        "kubeloop.devcluster.outgoing.service_addresses": 13.3,
         "kubeloop.devcluster.server.faults": 3.1,
         "kubeloop.devcluster.simulation.device_files": 128.2,
         "kubeloop.devcluster.simulation.node_objects": 5.2,
