@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from kubeloop.controllers.pvcprotection.claim_protection_controller import Claim
 from kubeloop.controllers.pvprotection.volume_protection_controller import VolumeProtectionController
 from kubeloop.devcluster.controllers.volume_provisioner import VolumeProvisioner
 from kubeloop.kube.events.event_recorder import EventRecorder
+from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.kube.objects.resources import (
     EVENTS,
     NODES,
@@ -25,9 +27,12 @@ from kubeloop.kube.objects.resources import (
     PODS,
     STORAGE_CLASSES,
 )
+from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
 from support.apiserver.fake_apiserver import FakeApiServer
 from support.apiserver.faulty_transport import SentRequest, WatchFault
+from support.comparison import replay_server
 from support.objects.persistent_volumes import persistent_volume, persistent_volume_claim
+from support.simulation.set_clock import SetClock
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]
@@ -559,3 +564,95 @@ async def test_capacity_is_that_of_the_file_system_before_its_expansion(before: 
         cluster.claim()
         await settle()
         assert cluster.get_claim()["status"]["capacity"] == {"storage": capacity}
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+DATA, OTHER = "default/data", "default/other"
+
+
+def claim_ref(name: str) -> JSON:
+    return {"claimRef": {"namespace": "default", "name": name, "uid": name}}
+
+
+def new_claim(name: str = "data", *, complete: bool = False, version: str = "1", **spec: Any) -> PersistentVolumeClaim:
+    annotations = {"pv.kubernetes.io/bind-completed": "yes"} if complete else {}
+    metadata = {"name": name, "namespace": "default", "uid": name, "annotations": annotations}
+    body = persistent_volume_claim({**metadata, "resourceVersion": version}, **{"storageClassName": "manual", **spec})
+    return convert(PersistentVolumeClaim, body)
+
+
+def new_volume(version: str = "1", **spec: Any) -> PersistentVolume:
+    metadata = {"name": "disk", "uid": "disk", "resourceVersion": version}
+    return convert(PersistentVolume, persistent_volume(metadata, **{"storageClassName": "manual", **spec}))
+
+
+def new_class(name: str = "manual", *, default: bool = False) -> StorageClass:
+    annotations = {"storageclass.kubernetes.io/is-default-class": str(default).lower()}
+    return convert(StorageClass, {"metadata": {"name": name, "annotations": annotations}, "provisioner": "x"})
+
+
+def new_pod(*claims: str) -> Pod:
+    volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
+    return convert(Pod, {"metadata": {"name": "p", "namespace": "default", "uid": "p"}, "spec": {"volumes": volumes}})
+
+
+NAMING = new_claim(volumeName="disk")
+
+
+@pytest.mark.parametrize(
+    ("before", "verb", "obj", "keys"),
+    [
+        pytest.param([], "ADDED", new_claim(), [DATA], id="claim"),
+        pytest.param([], "ADDED", new_claim(volumeName="disk"), [DATA, "disk"], id="claim that names a volume"),
+        pytest.param([new_volume(**claim_ref("data"))], "ADDED", new_claim(), [DATA, "disk"], id="claim of a volume"),
+        pytest.param([new_volume(**claim_ref("other"))], "ADDED", new_claim(), [DATA], id="another claim of a volume"),
+        pytest.param(
+            [new_claim(volumeName="disk")], "DELETED", new_claim(volumeName="disk"), [DATA, "disk"], id="gone"
+        ),
+        pytest.param([], "ADDED", new_volume(), ["disk"], id="volume"),
+        pytest.param([], "ADDED", new_volume(**claim_ref("data")), [DATA, "disk"], id="volume with a claim"),
+        pytest.param([new_claim()], "ADDED", new_volume(), [DATA, "disk"], id="volume for a waiting claim"),
+        pytest.param([new_claim()], "ADDED", new_volume(storageClassName="x"), ["disk"], id="volume of another class"),
+        pytest.param([new_claim(complete=True)], "ADDED", new_volume(), ["disk"], id="the claim is bound"),
+        pytest.param(
+            [new_claim(volumeName="disk")], "ADDED", new_volume(storageClassName="x"), [DATA, "disk"], id="named volume"
+        ),
+        pytest.param([new_claim()], "ADDED", new_volume(**claim_ref("other")), [OTHER, "disk"], id="reserved volume"),
+        pytest.param(
+            [new_volume(**claim_ref("data"))],
+            "MODIFIED",
+            new_volume("2", **claim_ref("other")),
+            [DATA, OTHER, "disk"],
+            id="volume with another claim",
+        ),
+        pytest.param(
+            [new_volume(**claim_ref("data"))],
+            "MODIFIED",
+            new_volume("2"),
+            [DATA, "disk"],
+            id="claimRef removed",
+        ),
+        pytest.param([new_volume()], "MODIFIED", new_volume("2"), ["disk"], id="volume without a claim"),
+        pytest.param([new_volume()], "DELETED", new_volume(), ["disk"], id="volume is gone"),
+        pytest.param([new_claim()], "ADDED", new_class(), [DATA], id="class"),
+        pytest.param([new_claim()], "ADDED", new_class("x"), [], id="another class"),
+        pytest.param([new_claim(storageClassName="")], "ADDED", new_class("x", default=True), [DATA], id="default"),
+        pytest.param([new_claim(storageClassName="")], "ADDED", new_class("x"), [], id="no default"),
+        pytest.param([], "ADDED", new_pod("data", "other"), [DATA, OTHER], id="pod"),
+        pytest.param([], "ADDED", new_pod(), [], id="pod without claims"),
+    ],
+)
+async def test_event_enqueues_claims_and_volumes(before, verb, obj, keys):
+    queue, api = replay_server.RecordingQueue(), replay_server.ReplayServer({"state": {}})
+    context = replay_server.replay_context(api, SetClock(datetime(2026, 1, 1, tzinfo=UTC)), queue)
+    PersistentVolumeBinder(context)
+    informers = {
+        resource.type: context.informers.informer(resource)
+        for resource in (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES, PODS)
+    }
+    for stored in before:
+        informers[type(stored)].apply("ADDED", stored, 0)
+    queue.calls.clear()
+    informers[type(obj)].apply(verb, obj, 0)
+    assert sorted({call["key"] for call in queue.calls}) == keys

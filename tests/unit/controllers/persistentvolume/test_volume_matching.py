@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.persistentvolume.volume_matching import best_match, default_class, mismatch_message
+from kubeloop.controllers.persistentvolume.volume_matching import (
+    best_match,
+    default_class,
+    is_bound_to,
+    mismatch_message,
+)
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
 from support.objects.persistent_volumes import persistent_volume, persistent_volume_claim
@@ -97,3 +102,60 @@ def test_default_class(classes: list[tuple[str, int, str]], expected: str | None
     ]
     storage_class = default_class(objects)
     assert (storage_class and storage_class.metadata.name) == expected
+
+
+@pytest.mark.parametrize(
+    ("of_volume", "of_claim", "message"),
+    [
+        pytest.param({}, {"volumeMode": "Filesystem"}, "", id="Filesystem is the default of the volume"),
+        pytest.param({"volumeMode": "Filesystem"}, {}, "", id="Filesystem is the default of the claim"),
+        pytest.param({"volumeMode": "Block"}, {"volumeMode": "Block"}, "", id="blocks"),
+        pytest.param({"volumeMode": "Block"}, {}, "incompatible volumeMode", id="blocks for files"),
+        pytest.param({}, {"volumeAttributesClassName": ""}, "", id="no class of attributes"),
+        pytest.param({"volumeAttributesClassName": "g"}, {"volumeAttributesClassName": "g"}, "", id="same class"),
+        pytest.param(
+            {"volumeAttributesClassName": "g"},
+            {"volumeAttributesClassName": "h"},
+            "VolumeAttributesClassName does not match",
+            id="other class",
+        ),
+        pytest.param({"size": "2Gi"}, {"size": "2Gi"}, "", id="exactly the size"),
+        pytest.param({"modes": ("ReadWriteOnce", "ReadOnlyMany")}, {"modes": ("ReadOnlyMany",)}, "", id="one of modes"),
+    ],
+)
+def test_volume_and_claim_are_compared_with_defaults(of_volume, of_claim, message):
+    disk, data = volume(**of_volume), claim(**of_claim)
+    assert mismatch_message(disk, data) == message
+    assert best_match(data, [disk], delayed=False) is (None if message else disk)
+
+
+@pytest.mark.parametrize(
+    ("reference", "bound"),
+    [
+        pytest.param(None, False, id="no reference"),
+        pytest.param({"namespace": "default", "name": "data", "uid": "c"}, True, id="this claim"),
+        pytest.param({"namespace": "default", "name": "data"}, True, id="no UID yet"),
+        pytest.param({"namespace": "default", "name": "data", "uid": "old"}, False, id="a former claim"),
+        pytest.param({"namespace": "other", "name": "data", "uid": "c"}, False, id="another namespace"),
+        pytest.param({"namespace": "default", "name": "other", "uid": "c"}, False, id="another name"),
+    ],
+)
+def test_volume_is_bound_by_namespace_name_and_uid(reference, bound):
+    disk = volume(**({} if reference is None else {"claimRef": reference}))
+    assert is_bound_to(disk, claim()) is bound
+
+
+def test_ties_go_to_few_access_modes_then_size_then_name():
+    volumes = [
+        volume({"name": "modes", "uid": "1"}, "1Gi", ("ReadWriteOnce", "ReadWriteMany")),
+        volume({"name": "large", "uid": "2"}, "3Gi"),
+        volume({"name": "b", "uid": "3"}, "2Gi"),
+        volume({"name": "a", "uid": "4"}, "2Gi"),
+    ]
+    chosen = []
+    while volumes:
+        match = best_match(claim(), volumes, delayed=False)
+        assert match is not None
+        chosen.append(match.metadata.name)
+        volumes.remove(match)
+    assert chosen == ["a", "b", "large", "modes"]

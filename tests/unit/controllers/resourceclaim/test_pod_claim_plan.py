@@ -283,3 +283,32 @@ def test_claim_of_a_group_has_the_group_as_owner():
         }
     ]
     assert body["metadata"]["generateName"] == "gang-gpu-"
+
+
+LATER = {"name": "later", "resourceClaimTemplateName": "later"}
+ENTRIES = (LATER, {"name": "none", "resourceClaimTemplateName": "none"}, SHARED, TEMPLATE)
+LATER_ENTRIES = pod_claim_status(none=None, gpu="web-gpu-x")
+
+
+def test_entries_without_a_claim_hide_no_later_entry():
+    """One entry has no claim yet, one needs none, one names a claim, and the last has a recorded claim."""
+    shared = resource_claim("shared", status={"allocation": ALLOCATION})
+    pod = pod_with_claims(*ENTRIES, status=LATER_ENTRIES, nodeName="n")
+    assert used_claims(pod) == ["shared", "web-gpu-x"]
+    reserved = claims_to_reserve(pod, finder(shared, ALLOCATED))
+    assert [claim.metadata.name for claim, _ in reserved] == ["shared", "web-gpu-x"]
+    plan = plan_pod_claims(pod, finder(shared, ALLOCATED), [ALLOCATED])
+    assert (plan.names, [entry.name for entry in plan.missing]) == ({"gpu": "web-gpu-x"}, ["later"])
+
+
+@pytest.mark.parametrize(
+    ("cached", "works"), [pytest.param([], True, id="deleted"), pytest.param([ALLOCATED], False, id="there")]
+)
+def test_need_of_work_considers_all_entries(cached, works):
+    pod = pod_with_claims(*ENTRIES[1:], status=LATER_ENTRIES)
+    assert needs_work(pod, finder(*cached)) is works
+
+
+def test_pod_that_the_scheduler_binds_reserves_nothing():
+    assert claims_to_reserve(pod_with_claims(TEMPLATE, status=RECORDED), finder(ALLOCATED)) == []
+    assert claims_to_reserve(pod_with_claims(TEMPLATE, status=RECORDED, nodeName="n"), finder()) == []
