@@ -303,3 +303,30 @@ def test_devices_count_in_scores(many: bool, devices_cluster: Any, pod: Any) -> 
     scores = raw_scores(plugin, cluster, PodInfo(with_gpus(pod)))
     assert scores[:3] == [50, 100, 0]  # one of two; one of two devices is in use; no devices
     assert set(scores[3:]) <= {0}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param(None, {"pods": "1"}, Hint.QUEUE, id="new, room for one pod"),
+        pytest.param(None, {"pods": "0"}, Hint.SKIP, id="new, room for no pod"),
+        pytest.param(None, {"cpu": "2"}, Hint.QUEUE, id="new, exactly the request"),
+        pytest.param(None, {"cpu": "1999m"}, Hint.SKIP, id="new, too small"),
+        pytest.param({"cpu": "2"}, {"cpu": "2001m"}, Hint.QUEUE, id="more CPUs"),
+        pytest.param({"cpu": "3"}, {"cpu": "2"}, Hint.SKIP, id="fewer CPUs, still enough"),
+        pytest.param({"pods": "1"}, {"pods": "2"}, Hint.QUEUE, id="more pods"),
+        pytest.param({"memory": "1Gi"}, {"memory": "2Gi"}, Hint.SKIP, id="more of what it does not request"),
+        pytest.param({"cpu": "1", "pods": "9"}, {"cpu": "1", "pods": "10"}, Hint.SKIP, id="more pods, too few CPUs"),
+    ],
+)
+def test_node_change_wakes_pods_that_it_may_fit(
+    old: dict[str, str] | None, new: dict[str, str], expected: Hint, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    plugin = NodeResourcesFit(plugin_args.NodeResourcesFitArgs(), plugin_cluster([node("a")]))
+    (hint,) = [entry.hint for entry in plugin.events_to_register() if entry.event.resource == "Node"]
+    assert hint is not None
+    before, after = (
+        None if amounts is None else node("b", allocatable={"cpu": "4", "memory": "8Gi", "pods": "9"} | amounts)
+        for amounts in (old, new)
+    )
+    assert hint(pod("p", cpu="2"), before, after) is expected

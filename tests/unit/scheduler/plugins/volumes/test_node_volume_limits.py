@@ -88,3 +88,134 @@ def test_volume_limit_scaling_requires_the_driver_on_the_node(
     plugin = NodeVolumeLimits(plugin_args.NoArgs(), cluster)
     reason = ("csi.example CSI driver is not installed on the node",)
     assert rejections(plugin, cluster, pod("p", volumes=volume_of("c"))) == dict.fromkeys(rejected, reason)
+
+
+def csi_node(name: str, **limits: int | None) -> CSINode:
+    """Return a CSINode with drivers a, b, ... and their limits; None: the driver has none."""
+    drivers = [
+        {"name": driver, "nodeID": name} | ({} if limit is None else {"allocatable": {"count": limit}})
+        for driver, limit in limits.items()
+    ]
+    return convert(CSINode, {"metadata": {"name": name}, "spec": {"drivers": drivers}})
+
+
+def volumes(*claims: str) -> list[dict[str, Any]]:
+    return [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
+
+
+def with_claims(cluster: Any) -> None:
+    """Add claims named by driver and number, such as a1, each bound to a volume with the handle of its name."""
+    for name in ("a1", "a2", "a3", "b1", "b2"):
+        cluster.put("persistent_volumes", make_volume(f"pv-{name}", csi={"driver": name[0], "volumeHandle": name}))
+        cluster.put("persistent_volume_claims", make_claim(name, f"pv-{name}"))
+
+
+@pytest.mark.parametrize(
+    ("limits", "existing", "attached", "incoming", "fits"),
+    [
+        pytest.param({"a": 1}, [], [], ["a1"], True, id="the only one"),
+        pytest.param({"a": 0}, [], [], ["a1"], False, id="limit 0"),
+        pytest.param({"a": 1}, ["a1"], [], ["a2"], False, id="full"),
+        pytest.param({"a": 2}, ["a1"], [], ["a2"], True, id="exactly the limit"),
+        pytest.param({"a": 2}, ["a1"], [], ["a2", "a3"], False, id="two more than one left"),
+        pytest.param({"a": 3}, ["a1"], [], ["a2", "a3"], True, id="two left"),
+        pytest.param({"a": 1}, ["a1"], [], ["a1"], True, id="used there already"),
+        pytest.param({"a": 1}, ["b1"], [], ["a1"], True, id="another driver counts for itself"),
+        pytest.param({"a": 1, "b": 1}, ["b1"], [], ["a1", "b2"], False, id="the second driver is full"),
+        pytest.param({"b": 0}, ["a1"], [], ["a2"], True, id="no limit for the driver"),
+        pytest.param({"a": None}, ["a1"], [], ["a2"], True, id="driver without a limit"),
+        pytest.param({}, ["a1"], [], ["a2"], True, id="no driver"),
+        pytest.param({"a": 1}, [], ["a1"], ["a2"], False, id="attached without a pod"),
+        pytest.param({"a": 2}, ["a1"], ["a1"], ["a2"], True, id="attached and used counts once"),
+        pytest.param({"a": 1}, [], ["b1"], ["a2"], True, id="attached, another driver"),
+        pytest.param({"a": 1}, ["missing"], [], ["a1"], True, id="missing claim of another pod"),
+    ],
+)
+def test_volumes_of_a_driver_are_limited(
+    limits: dict[str, int | None],
+    existing: list[str],
+    attached: list[str],
+    incoming: list[str],
+    fits: bool,
+    plugin_cluster: Any,
+    node: Any,
+    pod: Any,
+) -> None:
+    cluster = plugin_cluster([node("n"), node("other")], [pod("existing", "n", volumes=volumes(*existing))])
+    with_claims(cluster)
+    cluster.put("csi_nodes", csi_node("n", **limits))
+    plugin = NodeVolumeLimits(plugin_args.NoArgs(), cluster)
+    for number, name in enumerate(attached):
+        spec = {"attacher": name[0], "nodeName": "n", "source": {"persistentVolumeName": f"pv-{name}"}}
+        attachment = {"metadata": {"name": f"x{number}"}, "spec": spec}
+        cluster.put("volume_attachments", convert(VolumeAttachment, attachment))
+    expected = {} if fits else {"n": ("node(s) exceed max volume count",)}
+    for _ in range(2):  # the second time with cached counts
+        assert rejections(plugin, cluster, pod("p", volumes=volumes(*incoming))) == expected
+
+
+def test_limits_follow_nodes_pods_and_attachments(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("n"), node("other")])
+    with_claims(cluster)
+    plugin = NodeVolumeLimits(plugin_args.NoArgs(), cluster)
+    incoming = pod("p", volumes=volumes("a1"))
+    assert rejections(plugin, cluster, incoming) == {}
+    cluster.put("csi_nodes", csi_node("n", a=1))
+    assert rejections(plugin, cluster, incoming) == {}
+    spec = {"attacher": "a", "nodeName": "n", "source": {"persistentVolumeName": "pv-a2"}}
+    cluster.put("volume_attachments", convert(VolumeAttachment, {"metadata": {"name": "x"}, "spec": spec}))
+    assert list(rejections(plugin, cluster, incoming)) == ["n"]
+    cluster.put("csi_nodes", csi_node("n", a=2))
+    assert rejections(plugin, cluster, incoming) == {}
+    cluster.put("csi_nodes", csi_node("other", a=0))
+    assert list(rejections(plugin, cluster, incoming)) == ["other"]
+
+
+def test_pod_with_a_missing_claim_is_rejected(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("n")])
+    cluster.put("csi_nodes", csi_node("n", a=1))
+    plugin = NodeVolumeLimits(plugin_args.NoArgs(), cluster)
+    ((reason,),) = rejections(plugin, cluster, pod("p", volumes=volumes("missing"))).values()
+    assert reason.startswith('looking up PVC default/missing: persistentvolumeclaim "missing" not found')
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param({}, {"a": 1}, Hint.QUEUE, id="first limit"),
+        pytest.param({"a": 1}, {"a": 2}, Hint.QUEUE, id="raised"),
+        pytest.param({"a": 2}, {"a": 2}, Hint.SKIP, id="unchanged"),
+        pytest.param({"a": 2}, {"a": 1}, Hint.SKIP, id="lowered"),
+        pytest.param({"a": 1}, {}, Hint.SKIP, id="removed"),
+        pytest.param({"a": 1, "b": 1}, {"a": 1, "b": 2}, Hint.QUEUE, id="one of two raised"),
+        pytest.param({}, {"a": 0}, Hint.SKIP, id="limit 0"),
+    ],
+)
+def test_raised_limit_wakes_pods(
+    old: dict[str, int], new: dict[str, int], expected: Hint, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    plugin = NodeVolumeLimits(plugin_args.NoArgs(), plugin_cluster([node("n")]))
+    (hint,) = [entry.hint for entry in plugin.events_to_register() if entry.hint and "CSINode" in entry.event.resource]
+    assert hint(pod("p"), csi_node("n", **old), csi_node("n", **new)) is expected
+
+
+@pytest.mark.parametrize(
+    ("resource", "fields", "expected"),
+    [
+        pytest.param("Pod", {"node": "n", "volumes": volumes("a1")}, Hint.QUEUE, id="deleted pod with a claim"),
+        pytest.param("Pod", {"node": "n", "volumes": [{"name": "v", "emptyDir": {}}]}, Hint.SKIP, id="without one"),
+        pytest.param("Pod", {"node": "", "volumes": volumes("a1")}, Hint.SKIP, id="deleted pod without a node"),
+        pytest.param("PersistentVolumeClaim", {"claim": "a1"}, Hint.QUEUE, id="claim of the pod"),
+        pytest.param("PersistentVolumeClaim", {"claim": "b1"}, Hint.SKIP, id="another claim"),
+    ],
+)
+def test_event_wakes_pods_whose_volumes_it_concerns(
+    resource: str, fields: dict[str, Any], expected: Hint, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    plugin = NodeVolumeLimits(plugin_args.NoArgs(), plugin_cluster([node("n")]))
+    (hint,) = [entry.hint for entry in plugin.events_to_register() if entry.event.resource == resource]
+    incoming = pod("p", volumes=volumes("a1"))
+    if resource == "Pod":
+        assert hint(incoming, pod("q", fields["node"], volumes=fields["volumes"]), None) is expected
+    else:
+        assert hint(incoming, None, make_claim(fields["claim"])) is expected
