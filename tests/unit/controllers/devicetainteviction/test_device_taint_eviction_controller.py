@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,10 +13,14 @@ from kubeloop.controllers.devicetainteviction.device_taint_eviction_controller i
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.objects.api_types import Pod, convert
+from kubeloop.kube.objects.device_types import DeviceTaintRule, ResourceClaim, ResourceSlice
 from kubeloop.kube.objects.resources import DEVICE_TAINT_RULES, NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from support.apiserver.fake_apiserver import FakeApiServer
+from support.comparison import replay_server
 from support.objects.devices import device, device_slice, taint_rule
 from support.objects.resource_claims import claim_spec, consumer, pod_body
+from support.simulation.set_clock import SetClock
 
 pytestmark = pytest.mark.virtual_time
 TAINT = {"key": "example.com/broken", "effect": "NoExecute"}
@@ -378,3 +383,84 @@ async def test_evicted_pod_whose_end_the_cache_shows_late_is_no_longer_counted(r
     rule_server.transport.watch_delay_seconds = 0.0
     await asyncio.sleep(60)
     assert rule_condition(rule_server)[1] == "Completed"
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def stored_pod(uid: str = "u", version: str = "1", *, node: str = "a", deleted: bool = False, claim: str = "") -> Pod:
+    """Return a Pod with the claim web-gpu, named in its status as `claim` if that is given."""
+    entry = {"name": "gpu"} | ({"resourceClaimTemplateName": "t"} if claim else {"resourceClaimName": "web-gpu"})
+    metadata = {"name": "web", "namespace": "ns", "uid": uid, "resourceVersion": version}
+    if deleted:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": claim}]} if claim else {}
+    return convert(Pod, {"metadata": metadata, "spec": {"nodeName": node, "resourceClaims": [entry]}, "status": status})
+
+
+def reserved_claim(*uids: str, allocated: bool = True) -> ResourceClaim:
+    result = {"request": "gpu", "driver": "gpu.example.com", "pool": "a", "device": "gpu-0"}
+    status: dict[str, Any] = {"reservedFor": [consumer("web", uid) for uid in uids]}
+    if allocated:
+        status["allocation"] = {"devices": {"results": [result]}}
+    metadata = {"name": "web-gpu", "namespace": "ns", "uid": "claim"}
+    return convert(ResourceClaim, {"metadata": metadata, "spec": claim_spec(), "status": status})
+
+
+RULE = "rule:broken"
+
+
+@pytest.mark.parametrize(
+    ("claim", "before", "verb", "pod", "keys"),
+    [
+        pytest.param(reserved_claim("u"), [], "ADDED", stored_pod(), ["pod:ns/web/u", RULE], id="added"),
+        pytest.param(reserved_claim("other"), [], "ADDED", stored_pod(), [], id="reserved for another"),
+        pytest.param(reserved_claim("u", allocated=False), [], "ADDED", stored_pod(), [], id="not allocated"),
+        pytest.param(reserved_claim("u"), [], "ADDED", stored_pod(node=""), [], id="not bound"),
+        pytest.param(
+            reserved_claim("u"),
+            [stored_pod(node="")],
+            "MODIFIED",
+            stored_pod(version="2"),
+            ["pod:ns/web/u", RULE],
+            id="bound",
+        ),
+        pytest.param(reserved_claim("u"), [stored_pod()], "MODIFIED", stored_pod(version="2"), [], id="unchanged"),
+        pytest.param(
+            reserved_claim("u"),
+            [stored_pod()],
+            "MODIFIED",
+            stored_pod(version="2", deleted=True),
+            [RULE],
+            id="ends",
+        ),
+        pytest.param(reserved_claim("u"), [stored_pod()], "DELETED", stored_pod(version="2"), [RULE], id="deleted"),
+        pytest.param(
+            reserved_claim("u", "v"),
+            [stored_pod()],
+            "MODIFIED",
+            stored_pod("v", "2"),
+            [RULE, "pod:ns/web/v", RULE],
+            id="created again under its name",
+        ),
+    ],
+)
+async def test_pod_event_plans_its_eviction(claim, before, verb, pod, keys):
+    """A rule taints the device of the claim; keys: of the queue, and those of rules for their statuses."""
+    queue, api = replay_server.RecordingQueue(), replay_server.ReplayServer({"state": {}})
+    context = replay_server.replay_context(api, SetClock(datetime(2026, 1, 1, tzinfo=UTC)), queue)
+    gates = FeatureGates({"DRADeviceTaintRules": True})
+    controller = DeviceTaintEvictionController(structs.replace(context, feature_gates=gates))
+    informer = context.informers.informer
+    rule = taint_rule("broken", driver="gpu.example.com")
+    rule["spec"]["taint"]["timeAdded"] = "2026-01-01T00:00:00Z"
+    informer(RESOURCE_SLICES).apply("ADDED", convert(ResourceSlice, device_slice(None, device("gpu-0"), pool="a")), 0)
+    informer(DEVICE_TAINT_RULES).apply("ADDED", convert(DeviceTaintRule, rule), 0)
+    informer(RESOURCE_CLAIMS).apply("ADDED", claim, 0)
+    for stored in before:
+        informer(PODS).apply("ADDED", stored, 0)
+    queue.calls.clear()
+    informer(PODS).apply(verb, pod, 0)
+    assert [call["key"] for call in queue.calls] == keys
+    is_planned = verb != "DELETED" and (bool(before) or bool(keys))
+    assert list(controller._planned) == ([pod.metadata.uid] if is_planned else [])

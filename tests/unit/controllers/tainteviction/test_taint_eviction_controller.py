@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from kubeloop.controllers.tainteviction.taint_eviction_controller import TaintEvictionController
 from kubeloop.devcluster.api import errors
+from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.resources import NODES, PODS
+from support.comparison import replay_server
+from support.simulation.set_clock import SetClock
 from support.simulation.simulated_cluster import SimulatedCluster
 
 pytestmark = pytest.mark.virtual_time
@@ -127,3 +132,95 @@ async def test_pod_is_evicted_once_when_taints_change_during_its_eviction(taints
         assert cluster.server.metrics.values("taint_eviction_controller_pod_deletions") == {"_total": 20}
         messages = sorted(message for reason, message in cluster.events() if reason == "TaintManagerEviction")
         assert messages == sorted(f"Marking for deletion Pod default/web-{number}" for number in range(20))
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def node(name: str = "n", *taints: dict[str, Any], version: str = "1") -> Node:
+    metadata = {"name": name, "uid": name, "resourceVersion": version}
+    return convert(Node, {"metadata": metadata, "spec": {"taints": taints}})
+
+
+def pod(node_name: str = "n", version: str = "1", **toleration: Any) -> Pod:
+    """Return a Pod with one toleration of the taint; none without fields of it."""
+    tolerations = [{"key": "maintenance", "operator": "Exists", **toleration}] if toleration else []
+    metadata = {"name": "p", "namespace": "ns", "uid": "p", "resourceVersion": version}
+    return convert(Pod, {"metadata": metadata, "spec": {"nodeName": node_name, "tolerations": tolerations}})
+
+
+TAINTED, FREE = node("n", TAINT, version="2"), node("free")
+FOREVER, MINUTE, HOUR = {"effect": "NoExecute"}, {"tolerationSeconds": 60}, {"tolerationSeconds": 3600}
+
+
+@pytest.mark.parametrize(
+    ("events", "calls"),
+    [
+        pytest.param([("ADDED", pod()), ("ADDED", node())], [], id="no taint"),
+        pytest.param([("ADDED", pod()), ("ADDED", TAINTED)], [0.0], id="pod before the taint"),
+        pytest.param([("ADDED", TAINTED), ("ADDED", pod())], [0.0], id="pod after the taint"),
+        pytest.param([("ADDED", TAINTED), ("ADDED", pod(**MINUTE))], [60.0], id="tolerated for a minute"),
+        pytest.param([("ADDED", TAINTED), ("ADDED", pod(**FOREVER))], [], id="tolerated"),
+        pytest.param([("ADDED", TAINTED), ("ADDED", pod("free"))], [], id="another node"),
+        pytest.param([("ADDED", pod(**MINUTE)), ("ADDED", TAINTED), ("MODIFIED", TAINTED)], [60.0], id="same taints"),
+        pytest.param(
+            [("ADDED", TAINTED), ("ADDED", pod("")), ("MODIFIED", pod("n", "2"))], [0.0], id="bound to a tainted node"
+        ),
+        pytest.param([("ADDED", TAINTED), ("ADDED", pod("")), ("MODIFIED", pod("free", "2"))], [], id="elsewhere"),
+        pytest.param(
+            [("ADDED", TAINTED), ("ADDED", pod(**FOREVER)), ("MODIFIED", pod("n", "2", **MINUTE))],
+            [60.0],
+            id="toleration was limited",
+        ),
+        pytest.param(
+            [("ADDED", TAINTED), ("ADDED", pod(**MINUTE)), ("MODIFIED", pod("n", "2", **MINUTE))],
+            [60.0],
+            id="unchanged tolerations",
+        ),
+        pytest.param(
+            [("ADDED", TAINTED), ("ADDED", pod(**MINUTE)), ("MODIFIED", pod("n", "2", **HOUR))],
+            [60.0],
+            id="the first time counts",
+        ),
+        pytest.param(
+            [
+                ("ADDED", TAINTED),
+                ("ADDED", pod(**MINUTE)),
+                ("MODIFIED", node("n", TAINT, {**TAINT, "key": "b"}, version="3")),
+            ],
+            [60.0, "Cancelling deletion of Pod ns/p", 0.0],
+            id="a second taint, not tolerated",
+        ),
+        pytest.param(
+            [("ADDED", TAINTED), ("ADDED", pod(**MINUTE)), ("MODIFIED", node(version="3"))],
+            [60.0, "Cancelling deletion of Pod ns/p"],
+            id="taint removed",
+        ),
+        pytest.param(
+            [("ADDED", TAINTED), ("ADDED", pod(**MINUTE)), ("DELETED", pod("n", "2", **MINUTE))],
+            [60.0, "Cancelling deletion of Pod ns/p"],
+            id="pod deleted",
+        ),
+        pytest.param(
+            [("ADDED", TAINTED), ("ADDED", pod()), ("DELETED", pod("n", "2"))], [0.0], id="deleted when it was due"
+        ),
+        pytest.param([("ADDED", TAINTED), ("DELETED", TAINTED), ("ADDED", pod())], [], id="node deleted"),
+        pytest.param(
+            [("ADDED", node("n", {**TAINT, "effect": "NoSchedule"})), ("ADDED", pod())], [], id="another effect"
+        ),
+    ],
+)
+async def test_events_plan_evictions(events, calls):
+    queue, api = replay_server.RecordingQueue(), replay_server.ReplayServer({"state": {}})
+    context = replay_server.replay_context(api, SetClock(datetime(2026, 1, 1, tzinfo=UTC)), queue)
+    TaintEvictionController(context)
+    informers = {resource.type: context.informers.informer(resource) for resource in (NODES, PODS)}
+    informers[Node].apply("ADDED", FREE, 0)
+    planned: list[float | str] = []
+    for verb, obj in events:
+        informers[type(obj)].apply(verb, obj, 0)
+        planned += [event.message for event in context.events.events]
+        planned += [call["after_seconds"] for call in queue.calls]
+        queue.calls.clear()
+        context.events.events.clear()
+    assert planned == calls

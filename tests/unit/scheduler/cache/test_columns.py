@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from kubeloop.scheduler.cache.columns import ABSENT, Interned, LabelColumn
 
@@ -30,3 +31,46 @@ def test_label_column(node: Any) -> None:
     column.set(2, "y")
     assert column.on_all_nodes
     assert column.sums(np.array([1, 2, 4, 8])).tolist() == [3, 12]
+
+
+def test_values_that_no_row_uses_are_dropped() -> None:
+    column: Interned[int] = Interned(0)
+    column.codes = np.zeros(3, np.int32)
+    for value in range(1, 70):
+        column.set(1, value)
+        column.drop_unused()
+    assert len(column.values) == 70, "64 more than two values per row may stay"
+    column.set(1, 70)
+    column.drop_unused()
+    assert column.values == [0, 70]
+    assert [column.values[code] for code in column.codes.tolist()] == [0, 70, 0]
+    column.set(2, 70)
+    column.set(0, 71)
+    assert [column.values[code] for code in column.codes.tolist()] == [71, 70, 70]
+    assert column.values == [0, 70, 71]
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_used_codes_include_those_of_the_rows(count: int) -> None:
+    column: Interned[int] = Interned(0)
+    column.codes = np.zeros(count, np.int32)
+    for row in range(count):
+        column.set(row, row)
+    assert set(column.used(column.codes[:1])) >= {0}
+    assert set(column.used(column.codes[-1:])) >= {column.codes[-1]}
+    if count > 100:
+        assert set(column.used(column.codes[:2])) == {0, 1}
+
+
+def test_label_of_no_node_and_of_all_nodes(node: Any) -> None:
+    column = LabelColumn("zone")
+    assert column.on_all_nodes, "there are no nodes"
+    column.fill([node("a")])
+    assert not column.on_all_nodes
+    column.set(0, "x")
+    assert column.on_all_nodes
+    column.set(0, None)
+    assert not column.on_all_nodes
+    assert column.wide_codes.tolist() == [ABSENT]
+    column.codes = np.zeros(2, np.int32)
+    assert (column.on_all_nodes, column.wide_codes.tolist()) == (True, [0, 0])
