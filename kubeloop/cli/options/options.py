@@ -121,6 +121,8 @@ def arguments_of(options: CommandOptions) -> list[str]:
         value = getattr(options, parameter.name)
         if parameter.secondary_opts:
             arguments.append(parameter.opts[0] if value else parameter.secondary_opts[0])
+        elif parameter.is_flag:
+            arguments += parameter.opts[-1:] if value else []
         elif parameter.multiple:
             values = value or ([""] if parameter.default else [])
             arguments += [f"{parameter.opts[-1]}={item}" for item in values]
@@ -574,6 +576,27 @@ class ExplainOptions(CommandOptions):
     kube_context: str | None = _KUBE_CONTEXT
     config: Path | None = option(
         "File with the KubeSchedulerConfiguration of the cluster to read (default: kube-scheduler's defaults).",
+        default=None,
+        type=FILE,
+    )
+
+
+class KubeconfigOptions(CommandOptions):
+    """User, cluster and output of `kubeloop kubeconfig`."""
+
+    user: str = option("Name of the user.", default="kubernetes-admin")
+    groups: tuple[str, ...] = option(
+        "Comma-separated list of groups of the user. May be repeated.",
+        "--group",
+        default=(),
+        multiple=True,
+        metavar="NAMES",
+    )
+    duration: float = duration("Validity of the certificate.", default=365 * 86_400.0, least=600)
+    server: str = option("URL of the API server in the kubeconfig (default: the present one).", default="")
+    output: Path | None = option("File to write to (default: stdout).", "-o", "--output", default=None, type=OUTPUT)
+    kubeconfig: Path | None = option(
+        "Kubeconfig file of the cluster (default: $KUBECONFIG, or the newest `kubeloop up` on this machine).",
         default=None,
         type=FILE,
     )

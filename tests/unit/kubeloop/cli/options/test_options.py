@@ -67,6 +67,10 @@ def test_options_have_defaults():
             DevClusterOptions(missing_images=("a/*", "-b"), command_exits=False, complete_bare_pods=True),
             id="behaviour of pods",
         ),
+        pytest.param(
+            DevClusterOptions(enable_bootstrap_token_auth=True),
+            id="flag without a value",
+        ),
         pytest.param(DevClusterOptions(stages=(Path("a.yaml"), Path("/b c.yaml"))), id="repeated option"),
         pytest.param(DevClusterOptions(kubeconfig=Path("-k"), data_dir=Path("some/where")), id="paths"),
         pytest.param(DevClusterOptions(node_cpu="-a", node_memory=""), id="value that looks like an option"),
