@@ -42,22 +42,20 @@ def _mixed_types(node: Node, *, exempt: bool = False) -> list[Issue]:
     """Return issues for list and map literals of mixed types, which only the arguments of format() may be."""
     issues: list[Issue] = []
     if isinstance(node, ListNode) and not exempt:
-        types = [
-            (element, unwrap_optional(element.type)[0] if index in node.optional else element.type)
-            for index, element in enumerate(node.elements)
-        ]
-        issues += _first_mismatch(types)
+        optional = node.optional
+        issues += _first_mismatch([_typed(element, at in optional) for at, element in enumerate(node.elements)])
     elif isinstance(node, MapNode) and not exempt:
-        issues += _first_mismatch([(entry.key, entry.key.type) for entry in node.entries])
-        values = [
-            (entry.value, unwrap_optional(entry.value.type)[0] if entry.optional else entry.value.type)
-            for entry in node.entries
-        ]
-        issues += _first_mismatch(values)
+        issues += _first_mismatch([_typed(entry.key, False) for entry in node.entries])
+        issues += _first_mismatch([_typed(entry.value, entry.optional) for entry in node.entries])
     inside = exempt or (isinstance(node, Call) and node.name == "format")
     for child in children(node):
         issues += _mixed_types(child, exempt=inside)
     return issues
+
+
+def _typed(node: Node, optional: bool) -> tuple[Node, Type]:
+    """Return a node with the type of its value, which an optional entry wraps."""
+    return node, unwrap_optional(node.type)[0] if optional else node.type
 
 
 def _first_mismatch(types: list[tuple[Node, Type]]) -> list[Issue]:

@@ -39,6 +39,7 @@ from kubeloop.process.signals import run_until_interrupted
 from kubeloop.tracing.views.columns import fitting_columns, text_width
 
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+_LIST_HINT = "list the nodes with kubeloop nodes list"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _READY_SECONDS, _POLL_SECONDS = 5.0, 0.05
 _OPTIONAL_COLUMNS = (7, 3, 5, 4, 2)  # taints, zone, memory, cpu, fails: left out in this order on a narrow terminal
@@ -149,9 +150,7 @@ def _run_with_client(command: Callable[[Client], Awaitable[int]], kubeconfig: Pa
             await _check_server(client, transport.server)
             return await command(client)
         except ApiError as error:
-            raise UserError(
-                error.status.message or str(error), hint="list the nodes with kubeloop nodes list"
-            ) from None
+            raise UserError(error.status.message or str(error), hint=_LIST_HINT) from None
         except ServerUnreachable as error:
             raise unreachable_error(transport.server, error) from None
         finally:
@@ -197,7 +196,7 @@ async def _selected_nodes(client: Client, selection: NodeSelection) -> list[JSON
     if selection.selector:
         nodes = await _nodes(client, selection.selector)
         if not nodes:
-            raise UserError(f"no node matches {selection.selector!r}", hint="list the nodes with kubeloop nodes list")
+            raise UserError(f"no node matches {selection.selector!r}", hint=_LIST_HINT)
         return nodes
     nodes = await _nodes(client)
     if selection.all_nodes:
@@ -206,7 +205,7 @@ async def _selected_nodes(client: Client, selection: NodeSelection) -> list[JSON
     for name in selection.names:
         if name not in present:
             similar = difflib.get_close_matches(name, present, 3, 0.5)
-            hint = f"did you mean {' or '.join(similar)}?" if similar else "list the nodes with kubeloop nodes list"
+            hint = f"did you mean {' or '.join(similar)}?" if similar else _LIST_HINT
             raise UserError(f"no node {name!r}", hint=hint)
     return [present[name] for name in dict.fromkeys(selection.names)]
 
@@ -273,7 +272,7 @@ def _new_names(named: Sequence[str], new: NewNodes, present: Iterable[str]) -> l
             raise UserError(f"{number!r} looks like a number of nodes", hint=f"use kubeloop nodes add --count {number}")
         duplicates = [name for name in named if name in existing]
         if duplicates:
-            raise UserError(f"node {duplicates[0]!r} already exists", hint="list the nodes with kubeloop nodes list")
+            raise UserError(f"node {duplicates[0]!r} already exists", hint=_LIST_HINT)
         return list(dict.fromkeys(named))
     numbers = [
         int(name.removeprefix(new.name_prefix))
@@ -361,18 +360,8 @@ def _print_table(rows: Sequence[JSON]) -> None:
     for row in rows:
         pods = f"{row['pods']}/{row['podsAllowed']}"
         taints = ",".join(row["taints"]) or "<none>"
-        table.append(
-            (
-                row["name"],
-                row["status"],
-                row["fails"] or "-",
-                row["zone"] or "-",
-                row["cpu"],
-                row["memory"],
-                pods,
-                taints,
-            )
-        )
+        fails, zone = row["fails"] or "-", row["zone"] or "-"
+        table.append((row["name"], row["status"], fails, zone, row["cpu"], row["memory"], pods, taints))
     columns = range(len(table[0]))
     widths = [text_width(line[column] for line in table) for column in columns]
     shown = fitting_columns(widths, _OPTIONAL_COLUMNS, output_columns(), gap=3)

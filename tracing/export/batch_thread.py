@@ -105,10 +105,7 @@ class BatchThread(Generic[T]):
 
     def delivered(self) -> list[str]:
         """Return the keys of traces that were sent or dropped since the last call."""
-        keys = []
-        while self._delivered:
-            keys.append(self._delivered.popleft())
-        return keys
+        return [self._delivered.popleft() for _ in range(len(self._delivered))]
 
     def shut_down(self, within_seconds: float) -> None:
         """Send the remaining traces and wait for them. A thread that does not end in time is abandoned."""

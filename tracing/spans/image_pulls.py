@@ -43,24 +43,18 @@ def image_pulls(container: ContainerMilestones) -> list[ImagePull]:
     current: ImagePull | None = None
     for mark in _in_order(container.pulls or container.waits):
         if mark.step == "pulling":
-            _end(current, mark.edge)
-            current = ImagePull(mark.edge)
-            pulls.append(current)
+            current = _next(pulls, ImagePull(mark.edge), mark.edge)
         elif mark.step == "back-off":
             if current is None or not current.is_back_off:
-                _end(current, mark.edge)
-                current = ImagePull(mark.edge, is_back_off=True, error=mark.message or None)
-                pulls.append(current)
+                back_off = ImagePull(mark.edge, is_back_off=True, error=mark.message or None)
+                current = _next(pulls, back_off, mark.edge)
         else:
             if current is None or current.is_back_off:
-                _end(current, mark.edge)
-                current = ImagePull(None)
-                pulls.append(current)
+                current = _next(pulls, ImagePull(None), mark.edge)
             if mark.step == "failed":
                 current.error = mark.message or "the image cannot be pulled"
                 current.end = mark.edge
-                current = ImagePull(mark.edge, is_back_off=True, error=current.error)
-                pulls.append(current)
+                current = _next(pulls, ImagePull(mark.edge, is_back_off=True, error=current.error), mark.edge)
             else:
                 _finish(current, mark)
                 current = None
@@ -73,9 +67,12 @@ def image_pulls(container: ContainerMilestones) -> list[ImagePull]:
     return pulls
 
 
-def _end(pull: ImagePull | None, edge: Edge) -> None:
-    if pull is not None and pull.end is None:
-        pull.end = edge
+def _next(pulls: list[ImagePull], pull: ImagePull, edge: Edge) -> ImagePull:
+    """Append a pull or wait, which ends the one before it, and return it."""
+    if pulls and pulls[-1].end is None:
+        pulls[-1].end = edge
+    pulls.append(pull)
+    return pull
 
 
 def _finish(pull: ImagePull, mark: PullMark) -> None:
