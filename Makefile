@@ -4,7 +4,7 @@ FILE ?= deploy/examples/web.yaml
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: up test faults soak hostile kill schemathesis lint format clean
+.PHONY: up test clients faults soak hostile kill schemathesis lint format clean
 
 up: $(VENV)/installed
 	$(BIN)/kubeloop up -f $(FILE) $(ARGS)
@@ -13,6 +13,11 @@ up: $(VENV)/installed
 # timeout: seconds per test with its fixtures, far longer than any takes; the signal interrupts event loops and waits
 test: $(VENV)/installed-dev
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --timeout 300 --timeout-method signal $(ARGS)
+
+# programs with the client libraries of other languages; those whose toolchain is missing are skipped with the reason
+CLIENTS ?=
+clients: $(VENV)/installed-dev
+	$(BIN)/python tests/clients/run.py $(CLIENTS)
 
 # RUNS simulations with fresh seeds of faults, and their table (docs/reliability.md); REPLAY: what a failure prints
 RUNS ?= 1000

@@ -30,7 +30,7 @@ import uvloop
 
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.http import HttpServer
-from kubeloop.devcluster.server.listener import listen, loopback_socket
+from kubeloop.devcluster.server.listener import listen, listening_socket
 from kubeloop.devcluster.server.tls import create_certificate
 from kubeloop.devcluster.simulation.node_objects import NodeSettings, healthy_conditions, node_object
 from kubeloop.devcluster.storage.store import ObjectStore
@@ -405,7 +405,7 @@ async def serve(options: argparse.Namespace) -> None:
     gc.freeze()
     gc.enable()
     filled_seconds = time.perf_counter() - began
-    with tempfile.TemporaryDirectory() as folder, closing(loopback_socket(0)) as listener:
+    with tempfile.TemporaryDirectory() as folder, closing(listening_socket(0)) as listener:
         path = Path(folder) / "kubeconfig"
         port = listener.getsockname()[1]
         url = f"https://127.0.0.1:{port}"

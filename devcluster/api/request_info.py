@@ -14,6 +14,7 @@ from kubeloop.devcluster.api.served_resources import (
     NO_API_GATES,
     VERSIONS,
     ServedResource,
+    is_served,
     versions_of_group,
 )
 from kubeloop.devcluster.api.subresources import subresource_verbs
@@ -53,7 +54,7 @@ def route(path: str, api_gates: frozenset[str] = NO_API_GATES) -> RequestInfo | 
     if rest[0] == "namespaces" and len(rest) >= 3 and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
         namespace, rest = rest[1], rest[2:]
     served = BY_PATH.get((group, version, rest[0]))
-    if served is None or (served.gate and served.gate not in api_gates):
+    if served is None or not is_served(served, api_gates):
         raise errors.path_not_found()
     if len(rest) > 3 and rest[2] != "proxy":  # a proxied path may follow
         raise errors.path_not_found()

@@ -395,9 +395,17 @@ def all_api_gates() -> frozenset[str]:
     return frozenset(served.gate for served in BY_PATH.values() if served.gate)
 
 
-def api_gates(gates: FeatureGates) -> frozenset[str]:
-    """Return the feature gates of a server that switch on resources and are on."""
-    return frozenset(gate for gate in all_api_gates() if gates.enabled(gate))
+def api_gates(gates: FeatureGates, switched_off: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Return what decides which resources a server serves: the feature gates for resources that are on, and
+    `switched_off`, the APIs that --runtime-config disables (see runtime_config)."""
+    return switched_off | {gate for gate in all_api_gates() if gates.enabled(gate)}
+
+
+def is_served(served: ServedResource, gates: frozenset[str]) -> bool:
+    """Return True if a server with these api_gates() serves the resource."""
+    resource = served.resource
+    version = f"-{resource.group}/{resource.version}"
+    return (not served.gate or served.gate in gates) and gates.isdisjoint((version, f"{version}/{resource.plural}"))
 
 
 def api_groups(gates: frozenset[str] = NO_API_GATES) -> list[str]:
@@ -417,9 +425,5 @@ def group_versions(gates: frozenset[str] = NO_API_GATES) -> list[tuple[str, str]
 
 def resources_of_version(group: str, version: str, gates: frozenset[str] = NO_API_GATES) -> list[ServedResource]:
     """Return the served resources of a group version, sorted by name. gates: see api_gates()."""
-    matches = (
-        served
-        for key, served in BY_PATH.items()
-        if key[:2] == (group, version) and (not served.gate or served.gate in gates)
-    )
+    matches = (served for key, served in BY_PATH.items() if key[:2] == (group, version) and is_served(served, gates))
     return sorted(matches, key=lambda served: served.resource.plural)

@@ -17,7 +17,6 @@ from kubeloop.devcluster.audit.policy import AuditPolicy, PolicyRule, Stage
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.kube.clock import Clock, rfc3339_micro
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.yaml import read_first
 
 log = logging.getLogger(__name__)
 
@@ -221,6 +220,8 @@ def _response_object(response: Response) -> JSON | None:
     elif media_type == PROTOBUF_TYPE:
         obj = codec.decode(body)
     elif media_type == "application/yaml":
+        from kubeloop.kube.yaml import read_first  # imports PyYAML
+
         obj, _ = read_first(body)
     else:
         return None

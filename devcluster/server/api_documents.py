@@ -13,7 +13,7 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import JSON_TYPE, PROTOBUF_TYPE, Request, Response
-from kubeloop.devcluster.api.served_resources import api_gates, group_versions
+from kubeloop.devcluster.api.served_resources import group_versions
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.openapi.discovery import get_discovery_document, is_aggregated
 from kubeloop.devcluster.serializer.negotiation import matches_content_type
@@ -32,15 +32,18 @@ _V3 = "/openapi/v3/"
 class ApiDocuments:
     """The documents of one server.
 
-    Documents of custom resources, and OpenAPI, are imported on first use: controllers read neither.
+    api_gates: see served_resources.api_gates(). Documents of custom resources, and OpenAPI, are imported on first use:
+    controllers read neither.
     """
 
-    def __init__(self, definitions: Definitions, gates: FeatureGates, *, serves_metrics: bool) -> None:
+    def __init__(
+        self, definitions: Definitions, gates: FeatureGates, api_gates: frozenset[str], *, serves_metrics: bool
+    ) -> None:
         self._definitions = definitions
         self._serves_metrics = serves_metrics
         self._publishes_enums = gates.enabled("OpenAPIEnums")
         self._hides_storage_hashes = not gates.enabled("StorageVersionHash")
-        self._api_gates = api_gates(gates)
+        self._api_gates = api_gates
 
     def response(self, request: Request) -> Response | None:
         """Return the document at a path, None for other paths. Raises StatusError 405, 406, 415."""

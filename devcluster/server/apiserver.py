@@ -138,8 +138,8 @@ class ServingSettings(msgspec.Struct, frozen=True):
     accepts_bootstrap_tokens: see Authenticator. disabled_plugins: admission plugins that do
     not run. service_account_key: file of the key that signs service account tokens, created on first use; None: in the
     data directory, else in memory. serves_metrics: serve the metrics API for simulated pods. resolved_addresses:
-    addresses of Services and other hosts that the server calls, by host. audit: the audit log, None for none. tokens:
-    of service accounts.
+    addresses of Services and other hosts that the server calls, by host. disabled_apis: see runtime_config. audit: the
+    audit log, None for none. tokens: of service accounts.
     """
 
     compaction_seconds: float = 300.0
@@ -159,6 +159,7 @@ class ServingSettings(msgspec.Struct, frozen=True):
     disabled_plugins: frozenset[str] = WITHOUT_ACCOUNTS
     serves_metrics: bool = False
     resolved_addresses: dict[str, tuple[str, int]] = msgspec.field(default_factory=dict)
+    disabled_apis: frozenset[str] = frozenset()
     audit: AuditLog | None = None
     tokens: TokenSettings = TokenSettings()
 
@@ -190,7 +191,7 @@ class ApiServer:
         self.root_ca = settings.root_ca or ""
         self._authority = settings.authority
         self.feature_gates = gates = settings.feature_gates
-        self._api_gates = api_gates(gates)
+        self._api_gates = api_gates(gates, settings.disabled_apis)
         client_ca = settings.client_ca or self.root_ca
         self._front_proxy = None if settings.front_proxy is None else FrontProxy(settings.front_proxy, clock)
         self._bootstrap = Bootstrap(
@@ -286,7 +287,9 @@ class ApiServer:
         self._local_services.settle()
         self._namespace_defaults.settle()
         self._serves_metrics = settings.serves_metrics
-        self._documents = ApiDocuments(self._definitions, gates, serves_metrics=settings.serves_metrics)
+        self._documents = ApiDocuments(
+            self._definitions, gates, self._api_gates, serves_metrics=settings.serves_metrics
+        )
 
     async def run(self) -> None:
         """Compact old versions, expire Events and restore start-up objects until cancelled; then end all watches.

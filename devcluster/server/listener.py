@@ -6,6 +6,7 @@ kubectl sends tokens over TLS only; kubeloop's own processes on the same machine
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
@@ -17,21 +18,24 @@ log = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE = b"\x16"  # first byte of every ClientHello; no HTTP request begins with it
 _FIRST_BYTE_SECONDS = 30.0
+_MAX_REFUSED_BYTES = 1 << 20
+_REFUSAL_OF_PLAIN_HTTP = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 
 
 class PortTaken(OSError):
-    """Another process listens on the requested port."""
+    """Another process listens on the requested port, or the address is not of this machine."""
 
 
-def loopback_socket(port: int) -> socket.socket:
-    """Return a listening socket on 127.0.0.1; port 0 takes a free one. Raises PortTaken."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+def listening_socket(port: int, address: str = "127.0.0.1") -> socket.socket:
+    """Return a listening socket; port 0 takes a free one. Raises PortTaken."""
+    listening = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind(("127.0.0.1", port))
+        listening.bind((address, port))
     except OSError as error:
         listening.close()
-        raise PortTaken(f"port {port} is taken") from error
+        problem = f"port {port} is taken" if error.errno == errno.EADDRINUSE else f"{address}:{port}: {error.strerror}"
+        raise PortTaken(problem) from error
     listening.listen(1024)
     listening.setblocking(False)
     return listening
@@ -56,7 +60,11 @@ def machine_identity(port: int) -> Identity:
 
 
 async def listen(
-    listening: socket.socket, protocol_factory: Callable[[], asyncio.BufferedProtocol], tls: ssl.SSLContext
+    listening: socket.socket,
+    protocol_factory: Callable[[], asyncio.BufferedProtocol],
+    tls: ssl.SSLContext,
+    *,
+    accepts_plain_http: bool = True,
 ) -> None:
     """Accept connections until cancelled. The protocols outlive this call; their owner closes them."""
     loop = asyncio.get_running_loop()
@@ -68,11 +76,14 @@ async def listen(
                 log.warning("cannot accept a connection: %s", error)
                 await asyncio.sleep(0.1)
                 continue
-            handshakes.create_task(_admit(connection, protocol_factory, tls), name="handshake")
+            handshakes.create_task(_admit(connection, protocol_factory, tls, accepts_plain_http), name="handshake")
 
 
 async def _admit(
-    connection: socket.socket, protocol_factory: Callable[[], asyncio.BufferedProtocol], tls: ssl.SSLContext
+    connection: socket.socket,
+    protocol_factory: Callable[[], asyncio.BufferedProtocol],
+    tls: ssl.SSLContext,
+    accepts_plain_http: bool,
 ) -> None:
     loop = asyncio.get_running_loop()
     try:
@@ -84,6 +95,11 @@ async def _admit(
             connection.close()
             return
         context = tls if first == _TLS_HANDSHAKE else None
+        if context is None and not accepts_plain_http:
+            connection.recv(_MAX_REFUSED_BYTES)  # closing with unread input would reset the connection
+            await loop.sock_sendall(connection, _REFUSAL_OF_PLAIN_HTTP)
+            connection.close()
+            return
         await loop.connect_accepted_socket(protocol_factory, connection, ssl=context)
     except (OSError, ssl.SSLError, TimeoutError) as error:
         log.debug("connection closed before its first request: %s", error)

@@ -49,25 +49,34 @@ class ServerCertificate:
     def context(self, client_ca: str = "") -> ssl.SSLContext:
         """Return the context of connections to the server. client_ca: authorities of clients, "" for the cluster's.
 
-        It requests a certificate from each client. The handshake accepts every one, as kube-apiserver's: the server
-        verifies it with each request, and a request with an invalid one gets 401. Without session tickets, which would
-        not contain intermediate certificates.
+        See server_context().
         """
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # ssl reads keys from files only; this one is readable by its owner and deleted right away
-        descriptor, path = tempfile.mkstemp(prefix="kubeloop-")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(self.pem)
-            context.load_cert_chain(path)
-        finally:
-            Path(path).unlink()
+        return server_context(self.pem, client_ca or self.authority.certificate_pem)
+
+
+def server_context(pem: bytes, client_ca: str) -> ssl.SSLContext:
+    """Return the context of connections to a server. pem: its certificates and key; client_ca: authorities of clients.
+
+    With authorities, it requests a certificate from each client. The handshake accepts every one, as kube-apiserver's:
+    the server verifies it with each request, and a request with an invalid one gets 401. Without session tickets, which
+    would not contain intermediate certificates. Raises ssl.SSLError if `pem` is no certificate with its key.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # ssl reads keys from files only; this one is readable by its owner and deleted right away
+    descriptor, path = tempfile.mkstemp(prefix="kubeloop-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(pem)
+        context.load_cert_chain(path)
+    finally:
+        Path(path).unlink()
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    if client_ca:
         context.verify_mode = ssl.CERT_OPTIONAL
-        context.options |= ssl.OP_NO_TICKET
-        context.num_tickets = 0
         if not _accept_any_certificate(context):
-            context.load_verify_locations(cadata=client_ca or self.authority.certificate_pem)
-        return context
+            context.load_verify_locations(cadata=client_ca)
+    return context
 
 
 def create_certificate(clock: Clock) -> ServerCertificate:

@@ -13,6 +13,7 @@ Commands; the module of one is imported when it runs
     trace/                     kubeloop trace
     explain/                   kubeloop explain
     nodes.py                   kubeloop nodes
+    envtest.py                 kubeloop envtest
 
 Parts of several commands
 

@@ -237,6 +237,18 @@ for _name, _change, _help in (
 
 
 @commands.command()
+def envtest() -> int:
+    """Print a folder with kube-apiserver, etcd and kubectl for controller-runtime's envtest.
+
+    export KUBEBUILDER_ASSETS=$(kubeloop envtest) lets envtest start kubeloop. With KUBELOOP_ENVTEST=full, controllers,
+    scheduler and KUBELOOP_ENVTEST_NODES (3) simulated nodes run, too.
+    """
+    from kubeloop.cli.envtest import print_folder
+
+    return print_folder()
+
+
+@commands.command()
 def version() -> None:
     """Print the versions of kubeloop and Kubernetes."""
     click.echo(f"kubeloop {__version__} (follows Kubernetes {KUBERNETES_VERSION})")

@@ -20,7 +20,7 @@ from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAn
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.faults import Faults
 from kubeloop.devcluster.server.http import HttpServer
-from kubeloop.devcluster.server.listener import PortTaken, listen, loopback_socket, machine_identity
+from kubeloop.devcluster.server.listener import PortTaken, listen, listening_socket, machine_identity
 from kubeloop.devcluster.server.tls import create_certificate, stored_certificate
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
@@ -72,7 +72,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
 async def serve_cluster(settings: NodeSettings, stages: Sequence[Stage], server: ApiServerSettings) -> int:
     """Run until cancelled. Raises UserError, also when the disk is full, at the start or later."""
     try:
-        listener = loopback_socket(server.port)
+        listener = listening_socket(server.port)
     except PortTaken as taken:
         raise UserError(str(taken), hint="choose another with --port, or 0 for a free one") from None
     try:

@@ -34,7 +34,7 @@ import uvloop
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.server.faults import SPARED_USER_AGENT
 from kubeloop.devcluster.server.http import HttpServer
-from kubeloop.devcluster.server.listener import listen, loopback_socket
+from kubeloop.devcluster.server.listener import listen, listening_socket
 from kubeloop.devcluster.server.tls import create_certificate
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.user_error import UserError
@@ -212,7 +212,7 @@ class Host:
         rng = random.Random() if seed is None else random.Random(seed)
         token = secrets.token_urlsafe(32)
         directory = Path(tempfile.mkdtemp(prefix=f"{DIRECTORY_PREFIX}{os.getpid()}-"))
-        pages = loopback_socket(0)  # requests before the endpoint serves wait in the backlog
+        pages = listening_socket(0)  # requests before the endpoint serves wait in the backlog
         try:
             async with (
                 _listener(self._tls) as listener,
@@ -284,7 +284,7 @@ async def _listener(tls: ssl.SSLContext) -> AsyncIterator[Callable[[HttpServer],
 
     Enter it before the API server runs: the server's end also ends watches, which open connections wait for.
     """
-    listener_socket = loopback_socket(0)
+    listener_socket = listening_socket(0)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener_socket.close)
         group = asyncio.TaskGroup()

@@ -16,7 +16,7 @@ import pytest
 
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.http import HttpServer
-from kubeloop.devcluster.server.listener import loopback_socket
+from kubeloop.devcluster.server.listener import listening_socket
 from kubeloop.kube.clock import SystemClock
 
 TOKEN = "replay"
@@ -42,7 +42,7 @@ async def test_replayed_responses_match_records(topic: str, oracle_dir: Path, le
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=TOKEN, settings=settings)
     background = asyncio.create_task(api.run(), name="api-server")
     async with HttpServer(api) as http:
-        listener = await asyncio.get_running_loop().create_server(http, sock=loopback_socket(0))
+        listener = await asyncio.get_running_loop().create_server(http, sock=listening_socket(0))
         url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
         scenarios = await _replay(oracle_dir / "apiserver", topic, url)
         for _ in range(2):

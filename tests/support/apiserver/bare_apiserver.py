@@ -16,7 +16,7 @@ from pathlib import Path
 from kubeloop.devcluster.registry.server_objects import ServerObject, object_template, stamp_object
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.http import HttpServer
-from kubeloop.devcluster.server.listener import listen, loopback_socket, machine_identity
+from kubeloop.devcluster.server.listener import listen, listening_socket, machine_identity
 from kubeloop.devcluster.server.tls import create_certificate
 from kubeloop.kube.clock import SystemClock, rfc3339
 from kubeloop.kube.feature_gates import FeatureGates
@@ -28,7 +28,7 @@ ACCOUNTS_MANAGER = "accounts-of-tests"
 
 async def main(folder: Path, gates: FeatureGates) -> None:
     clock, token = SystemClock(), os.environ["KUBELOOP_TOKEN"]
-    listener = loopback_socket(0)
+    listener = listening_socket(0)
     port = listener.getsockname()[1]
     certificate = create_certificate(clock)
     url = f"https://127.0.0.1:{port}"

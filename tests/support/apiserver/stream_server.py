@@ -12,7 +12,7 @@ import aiohttp
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.http import HttpServer
-from kubeloop.devcluster.server.listener import loopback_socket
+from kubeloop.devcluster.server.listener import listening_socket
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import NODES, PODS
@@ -70,7 +70,7 @@ async def stream_server(
     status = {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": statuses}
     api.store.create(PODS, {**pod, "spec": spec, "status": status})
     async with HttpServer(api) as http, aiohttp.ClientSession() as session:
-        listener = await asyncio.get_running_loop().create_server(http, sock=loopback_socket(0))
+        listener = await asyncio.get_running_loop().create_server(http, sock=listening_socket(0))
         port = listener.sockets[0].getsockname()[1]
         try:
             yield StreamServer(api, session, f"http://127.0.0.1:{port}")

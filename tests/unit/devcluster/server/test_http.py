@@ -18,7 +18,7 @@ from kubeloop.devcluster.api.upgraded_connection import UpgradedConnection
 from kubeloop.devcluster.server import http
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.server.http import HttpServer
-from kubeloop.devcluster.server.listener import loopback_socket
+from kubeloop.devcluster.server.listener import listening_socket
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects import resources
 from support.apiserver.policy_cluster import CONFIG_MAPS, PolicyCluster
@@ -37,7 +37,7 @@ BOMB = b"a: &a [x, x]\n" + b"".join(
 async def serving() -> AsyncIterator[int]:
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token="t")
     async with HttpServer(api) as server:
-        accepting = await asyncio.get_running_loop().create_server(server, sock=loopback_socket(0))
+        accepting = await asyncio.get_running_loop().create_server(server, sock=listening_socket(0))
         yield accepting.sockets[0].getsockname()[1]
         accepting.close()
 
@@ -259,7 +259,7 @@ async def test_upgraded_connection_receives_all_data():
 async def test_large_response_is_compressed_if_enabled(compress):
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
     async with HttpServer(api, compress=compress) as server:
-        accepting = await asyncio.get_running_loop().create_server(server, sock=loopback_socket(0))
+        accepting = await asyncio.get_running_loop().create_server(server, sock=listening_socket(0))
         port = accepting.sockets[0].getsockname()[1]
         headers = b"Host: x\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n"
         response = await send(port, b"GET /openapi/v2 HTTP/1.1\r\n" + headers)

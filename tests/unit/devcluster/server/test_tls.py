@@ -18,7 +18,7 @@ from cryptography import x509
 from kubeloop.devcluster.server import tls
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.http import HttpServer
-from kubeloop.devcluster.server.listener import listen, loopback_socket
+from kubeloop.devcluster.server.listener import listen, listening_socket
 from kubeloop.devcluster.server.tls import ServerCertificate, create_certificate, stored_certificate
 from kubeloop.kube.auth.certificate_authority import CertificateAuthority
 from kubeloop.kube.clock import SystemClock
@@ -86,7 +86,7 @@ async def serving() -> AsyncIterator[tuple[int, CertificateAuthority]]:
     certificate = create_certificate(SystemClock())
     settings = ServingSettings(client_ca=certificate.authority.certificate_pem)
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token="right", settings=settings)
-    with loopback_socket(0) as listening:
+    with listening_socket(0) as listening:
         async with HttpServer(api) as http, asyncio.TaskGroup() as group:
             task = group.create_task(listen(listening, http, certificate.context()))
             yield listening.getsockname()[1], certificate.authority

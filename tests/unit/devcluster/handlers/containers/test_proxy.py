@@ -13,7 +13,7 @@ from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.handlers.containers.proxy import ProxyTarget, proxy
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers, Entry, PortForwardAnswer, Rule
-from kubeloop.devcluster.server.listener import loopback_socket
+from kubeloop.devcluster.server.listener import listening_socket
 from kubeloop.kube.objects.resources import PODS, SERVICES
 from support.apiserver.stream_server import StreamServer, stream_server
 
@@ -36,10 +36,10 @@ async def server() -> AsyncIterator[StreamServer]:
     application.router.add_route("*", "/{path:.*}", echo)
     runner = web.AppRunner(application)
     await runner.setup()
-    listener = loopback_socket(0)
+    listener = listening_socket(0)
     port = listener.getsockname()[1]
     await web.SockSite(runner, listener).start()
-    closed = loopback_socket(0)
+    closed = listening_socket(0)
     entries = (
         Entry(PortForwardAnswer("127.0.0.1", port), (80,)),
         Entry(PortForwardAnswer(command=(sys.executable, "-c", ONE_RESPONSE)), (81,)),
