@@ -16,7 +16,9 @@ from kubeloop.devcluster.admission.default_plugins import check_enabled_plugins,
 from kubeloop.devcluster.api.runtime_config import disabled_apis
 from kubeloop.devcluster.audit.log_file import Rotation
 from kubeloop.devcluster.audit.policy import read_policy
+from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.authentication.service_account_token_key import ISSUER, TokenSettings
+from kubeloop.devcluster.authentication.static_tokens import read_static_tokens
 from kubeloop.devcluster.server.apiserver import AuditLog, ServingSettings
 from kubeloop.devcluster.server.bootstrap import Identity
 from kubeloop.devcluster.server.listener import PortTaken, listening_socket, machine_identity
@@ -106,7 +108,7 @@ class ServingOptions:
     def _context(self, pem: bytes, flag: str) -> ssl.SSLContext:
         flags = self._flags
         try:
-            context = server_context(pem, self._client_ca())
+            context = server_context(pem, self._text("client-ca-file") + self._text("requestheader-client-ca-file"))
         except (ssl.SSLError, ValueError) as error:
             hint = "name a file with a certificate, and one with its key, in PEM"
             raise UserError(f"{flag}: no certificate and key: {error}", hint=hint) from None
@@ -159,9 +161,18 @@ class ServingOptions:
         )
         return b"".join(blocks).decode()
 
-    def _client_ca(self) -> str:
-        path = self._flags.text("client-ca-file")
-        return self._read(path, "client-ca-file").decode() if path else ""
+    def _front_proxy(self) -> FrontProxySettings | None:
+        flags = self._flags
+        if not flags.text("requestheader-client-ca-file"):
+            return None
+        return FrontProxySettings(
+            ca=self._text("requestheader-client-ca-file"),
+            allowed_names=tuple(flags.strings("requestheader-allowed-names")),
+            username_headers=tuple(flags.strings("requestheader-username-headers")),
+            uid_headers=tuple(flags.strings("requestheader-uid-headers")),
+            group_headers=tuple(flags.strings("requestheader-group-headers")),
+            extra_prefixes=tuple(flags.strings("requestheader-extra-headers-prefix")),
+        )
 
     # --- settings of the API server -----------------------------------------------------------------------------------
 
@@ -175,13 +186,17 @@ class ServingOptions:
         advertised = flags.text("advertise-address") or flags.text("bind-address")
         if not (ip_address(advertised).is_loopback or ip_address(advertised).is_unspecified):
             identity = Identity(identity.name, advertised, port)
+        tokens = flags.text("token-auth-file")
         check_enabled_plugins(flags.all_texts("enable-admission-plugins"))
         settings = ServingSettings(
             compaction_seconds=self._seconds("etcd-compaction-interval") or _FOREVER_SECONDS,
             event_seconds=self._seconds("event-ttl"),
             identity=identity,
             feature_gates=gates,
-            client_ca=self._client_ca(),
+            client_ca=self._text("client-ca-file"),
+            front_proxy=self._front_proxy(),
+            static_tokens=read_static_tokens(Path(tokens)) if tokens else {},
+            accepts_bootstrap_tokens=flags.boolean("enable-bootstrap-token-auth"),
             disabled_plugins=parse_disabled_plugins(flags.all_texts("disable-admission-plugins")),
             disabled_apis=disabled_apis(flags.pairs("runtime-config")),
             serves_metrics=runs_controllers,
@@ -234,6 +249,11 @@ class ServingOptions:
 
     def _seconds(self, name: str) -> float:
         return parse_duration_seconds(self._flags.text(name) or "0s")
+
+    def _text(self, name: str) -> str:
+        """Return the content of the file that a flag names, "" if it is not set."""
+        path = self._flags.text(name)
+        return self._read(path, name).decode() if path else ""
 
     def _read(self, path: str, flag: str) -> bytes:
         try:

@@ -44,6 +44,25 @@ def test_flags_of_envtest(tmp_path):
     assert (settings.root_ca, settings.audit, settings.serves_metrics) == (None, None, False)
 
 
+def test_users_of_tokens_and_front_proxies(tmp_path):
+    (tmp_path / "tokens.csv").write_text('secret,jane,1,"a,b"\n')
+    (tmp_path / "ca.crt").write_text("CA")
+    settings = options(
+        tmp_path,
+        f"--token-auth-file={tmp_path}/tokens.csv",
+        "--enable-bootstrap-token-auth",
+        f"--requestheader-client-ca-file={tmp_path}/ca.crt",
+        "--requestheader-allowed-names=a,b",
+        "--requestheader-username-headers=X-User",
+    ).settings(1, runs_controllers=False)
+    assert settings.static_tokens["secret"]["username"] == "jane"
+    assert settings.accepts_bootstrap_tokens
+    assert settings.front_proxy is not None
+    front_proxy = settings.front_proxy
+    assert (front_proxy.ca, front_proxy.allowed_names) == ("CA", ("a", "b"))
+    assert (front_proxy.username_headers, front_proxy.group_headers) == (("X-User",), ())
+
+
 def test_default_values_are_those_of_kube_apiserver(tmp_path):
     settings = options(tmp_path).settings(6443, runs_controllers=False)
     assert settings.disabled_plugins == frozenset()
