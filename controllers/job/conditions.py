@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from kubeloop.controllers.job.indexes import IndexSet
 from kubeloop.controllers.job.job_fields import is_failed
-from kubeloop.controllers.job.pod_failure_policy import match_failure
-from kubeloop.controllers.job.success_policy import met_rule
+from kubeloop.controllers.job.policies.pod_failure_policy import match_failure
+from kubeloop.controllers.job.policies.success_policy import met_rule
 from kubeloop.kube.objects.api_types import Condition, Job, Pod
 from kubeloop.kube.objects.object_fields import condition_of, replace_condition
 from kubeloop.kube.values.times import go_duration_seconds, seconds_between

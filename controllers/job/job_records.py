@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.controllers.job.pod_backoff import BackoffRecord
+from kubeloop.controllers.job.policies.pod_backoff import BackoffRecord
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.writes.expectations import Expectations, UIDExpectations
 from kubeloop.kube.clock import Clock

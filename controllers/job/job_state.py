@@ -11,7 +11,6 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
-from kubeloop.controllers.job.backoff_limit_per_index import fails_index, replaced_pods
 from kubeloop.controllers.job.conditions import Counts, target_condition
 from kubeloop.controllers.job.indexes import IndexSet, index_set, parse_indexes
 from kubeloop.controllers.job.job_fields import (
@@ -20,8 +19,9 @@ from kubeloop.controllers.job.job_fields import (
     is_indexed,
     valid_index,
 )
-from kubeloop.controllers.job.pod_backoff import BackoffRecord, updated_record
-from kubeloop.controllers.job.pod_failure_policy import match_failure
+from kubeloop.controllers.job.policies.backoff_limit_per_index import fails_index, replaced_pods
+from kubeloop.controllers.job.policies.pod_backoff import BackoffRecord, updated_record
+from kubeloop.controllers.job.policies.pod_failure_policy import match_failure
 from kubeloop.controllers.runtime.pods.pod_availability import is_active, is_terminating
 from kubeloop.kube.objects.api_types import Condition, Job, Pod, UncountedTerminatedPods
 from kubeloop.kube.objects.object_fields import is_ready

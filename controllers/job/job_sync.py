@@ -26,9 +26,9 @@ from kubeloop.controllers.job.job_status import (
     with_target,
 )
 from kubeloop.controllers.job.metrics import JobMetrics, SyncAction
-from kubeloop.controllers.job.pod_backoff import BackoffRecord
 from kubeloop.controllers.job.pod_plan import JobPodPlan, plan_pods, pod_bodies
 from kubeloop.controllers.job.pod_tracking import count_released, has_uncounted, track_pods
+from kubeloop.controllers.job.policies.pod_backoff import BackoffRecord
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.adoption import Claim, claim_cached
 from kubeloop.controllers.runtime.pods.pod_control import CannotDeletePods, PodControl

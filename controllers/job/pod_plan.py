@@ -10,7 +10,6 @@ from datetime import datetime
 
 import msgspec
 
-from kubeloop.controllers.job.backoff_limit_per_index import failure_annotations, seconds_to_replacement
 from kubeloop.controllers.job.indexes import IndexSet, index_set
 from kubeloop.controllers.job.job_fields import (
     COMPLETION_INDEX,
@@ -20,7 +19,8 @@ from kubeloop.controllers.job.job_fields import (
     replaces_only_failed_pods,
 )
 from kubeloop.controllers.job.job_state import JobState
-from kubeloop.controllers.job.pod_backoff import remaining_seconds
+from kubeloop.controllers.job.policies.backoff_limit_per_index import failure_annotations, seconds_to_replacement
+from kubeloop.controllers.job.policies.pod_backoff import remaining_seconds
 from kubeloop.controllers.runtime.pods.active_pod_order import active_pod_sort_key
 from kubeloop.controllers.runtime.pods.pod_availability import is_terminating
 from kubeloop.controllers.runtime.pods.pod_template import pod_from_template

@@ -16,7 +16,7 @@ from kubeloop.controllers.job.conditions import SUCCESS
 from kubeloop.controllers.job.indexes import index_set
 from kubeloop.controllers.job.job_fields import completion_index, is_failed, is_indexed, valid_index
 from kubeloop.controllers.job.job_state import JobState
-from kubeloop.controllers.job.pod_failure_policy import match_failure
+from kubeloop.controllers.job.policies.pod_failure_policy import match_failure
 from kubeloop.kube.objects.api_types import Condition, JobStatus, Pod, UncountedTerminatedPods
 
 MAX_UNCOUNTED_PODS = 500

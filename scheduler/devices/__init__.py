@@ -4,10 +4,7 @@ Imported with the first pod that has claims or requests an extended resource. Th
 usage and claims:
 
     cluster_devices.py      informers and shared state of all profiles
-    claim_cache.py          claims, with allocations that are not written yet
-    device_usage.py         allocated devices and consumed capacity
-    device_pools.py         pools of devices that a node can use
-    rule_taints.py          taints of DeviceTaintRules
+    cluster/                devices of the cluster, their taints and their use
     selectors.py            CEL selectors
     constraints.py          matchAttribute and distinctAttribute
     capacity.py             consumable capacity

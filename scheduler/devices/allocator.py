@@ -16,9 +16,9 @@ from kubeloop.kube.objects.device_taints import tolerates_device_taint
 from kubeloop.kube.objects.device_types import DeviceToleration
 from kubeloop.kube.selectors.device_selectors import DeviceSelectorError
 from kubeloop.scheduler.devices.capacity import Amounts, consumed_capacity, has_capacity
+from kubeloop.scheduler.devices.cluster.device_pools import Pool, PoolDevice
+from kubeloop.scheduler.devices.cluster.device_usage import PoolKey, PoolUsage
 from kubeloop.scheduler.devices.constraints import Constraint, new_constraint
-from kubeloop.scheduler.devices.device_pools import Pool, PoolDevice
-from kubeloop.scheduler.devices.device_usage import PoolKey, PoolUsage
 from kubeloop.scheduler.devices.errors import AllocationError, AllocationTimeout, InvalidPools
 from kubeloop.scheduler.devices.requests import MAX_RESULTS, ClaimRequests, DeviceFeatures, RequestAlternative
 from kubeloop.scheduler.devices.selectors import DeviceSelectors

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from kubeloop.kube.objects.device_types import DeviceClass
 from kubeloop.kube.selectors.device_selectors import DeviceSelectorError
 from kubeloop.kube.selectors.selectors import SelectorError
-from kubeloop.scheduler.devices.device_pools import DevicePools, PoolDevice
-from kubeloop.scheduler.devices.device_usage import DeviceUsage
+from kubeloop.scheduler.devices.cluster.device_pools import DevicePools, PoolDevice
+from kubeloop.scheduler.devices.cluster.device_usage import DeviceUsage
 from kubeloop.scheduler.devices.requests import SelectorLists, class_expressions
 from kubeloop.scheduler.devices.selectors import DeviceSelectors
 

@@ -13,14 +13,14 @@ from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.device_types import DeviceClass, ResourceClaim, ResourceSlice
 from kubeloop.kube.objects.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from kubeloop.scheduler.devices.claim_cache import ClaimCache
 from kubeloop.scheduler.devices.class_devices import ClassDevices
-from kubeloop.scheduler.devices.device_pools import DevicePools
-from kubeloop.scheduler.devices.device_usage import DeviceUsage
+from kubeloop.scheduler.devices.cluster.claim_cache import ClaimCache
+from kubeloop.scheduler.devices.cluster.device_pools import DevicePools
+from kubeloop.scheduler.devices.cluster.device_usage import DeviceUsage
+from kubeloop.scheduler.devices.cluster.rule_taints import RuleTaints
 from kubeloop.scheduler.devices.extended_resources import ExtendedResources
 from kubeloop.scheduler.devices.node_results import KeptResults
 from kubeloop.scheduler.devices.requests import SelectorLists, device_features
-from kubeloop.scheduler.devices.rule_taints import RuleTaints
 from kubeloop.scheduler.devices.selectors import DeviceSelectors
 
 

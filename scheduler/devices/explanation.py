@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from kubeloop.kube.selectors.selectors import SelectorError
 from kubeloop.scheduler.devices.allocator import SearchSettings, has_untolerated_taint, rejecting_selector
 from kubeloop.scheduler.devices.capacity import has_capacity
+from kubeloop.scheduler.devices.cluster.device_pools import DevicePools, Pool, PoolDevice
 from kubeloop.scheduler.devices.constraints import applies, attribute_value, attribute_values
-from kubeloop.scheduler.devices.device_pools import DevicePools, Pool, PoolDevice
 from kubeloop.scheduler.devices.errors import AllocationError
 from kubeloop.scheduler.devices.requests import ClaimRequests, RequestAlternative
 

@@ -17,8 +17,8 @@ from kubeloop.kube.objects.api_types import Node
 from kubeloop.scheduler.cache.arrays import Mask, Rows
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.devices.allocator import NodeAllocation, NodeSearch, SearchSettings
-from kubeloop.scheduler.devices.device_pools import DevicePools, Pool
-from kubeloop.scheduler.devices.device_usage import DeviceUsage
+from kubeloop.scheduler.devices.cluster.device_pools import DevicePools, Pool
+from kubeloop.scheduler.devices.cluster.device_usage import DeviceUsage
 from kubeloop.scheduler.devices.errors import AllocationError, AllocationTimeout, InvalidPools
 from kubeloop.scheduler.devices.requests import ClaimRequests
 

@@ -11,11 +11,13 @@ from typing import cast
 from kubeloop.scheduler.api.extension_points import Plugin, PreEnqueuePlugin, QueueSortPlugin
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
-from kubeloop.scheduler.framework.binding_points import BindingPoints
 from kubeloop.scheduler.framework.class_cache import ClassCache
-from kubeloop.scheduler.framework.filter_points import FilterPoints
 from kubeloop.scheduler.framework.node_filters import NodeFilters
-from kubeloop.scheduler.framework.placement_points import PlacementPoints
+from kubeloop.scheduler.framework.points.binding_points import BindingPoints
+from kubeloop.scheduler.framework.points.filter_points import FilterPoints
+from kubeloop.scheduler.framework.points.placement_points import PlacementPoints
+from kubeloop.scheduler.framework.points.reserve_points import ReservePoints
+from kubeloop.scheduler.framework.points.score_points import ScorePoints
 from kubeloop.scheduler.framework.profile_plugins import (
     Registry,
     check_points,
@@ -23,8 +25,6 @@ from kubeloop.scheduler.framework.profile_plugins import (
     implements,
     plugins_at,
 )
-from kubeloop.scheduler.framework.reserve_points import ReservePoints
-from kubeloop.scheduler.framework.score_points import ScorePoints
 from kubeloop.scheduler.framework.timing import TimedPreEnqueue, Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.queue.nominator import Nominator

@@ -35,8 +35,8 @@ from kubeloop.kube.objects.resources import PODS
 from kubeloop.process.control_plane.leader_election import LeaderElection
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
-from kubeloop.scheduler.devices.claim_cache import ClaimCache
-from kubeloop.scheduler.framework.reserve_points import ReservePoints
+from kubeloop.scheduler.devices.cluster.claim_cache import ClaimCache
+from kubeloop.scheduler.framework.points.reserve_points import ReservePoints
 from kubeloop.scheduler.plugins.pod_groups.gang_scheduling import GangScheduling
 from kubeloop.scheduler.plugins.preemption import pod_group_preemption
 from kubeloop.scheduler.plugins.preemption.executor import PreemptionExecutor

@@ -42,6 +42,7 @@ def test_named_files_exist(document: str) -> None:
         "scheduler/api_calls",
         "scheduler/attempts",
         "scheduler/devices",
+        "scheduler/devices/cluster",
         "scheduler/extenders",
         "scheduler/legacy_policy",
         "scheduler/plugins",

@@ -7,7 +7,7 @@ from typing import Any
 
 from kubeloop.controllers.job.job_fields import COMPLETION_INDEX, TRACKING_FINALIZER
 from kubeloop.controllers.job.job_state import JobState, observe
-from kubeloop.controllers.job.pod_backoff import BackoffRecord
+from kubeloop.controllers.job.policies.pod_backoff import BackoffRecord
 from kubeloop.kube.objects.api_types import Job, Pod, convert
 
 _NO_FAILURES = BackoffRecord()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.controllers.job.job_records import JobRecords
-from kubeloop.controllers.job.pod_backoff import BackoffRecord
+from kubeloop.controllers.job.policies.pod_backoff import BackoffRecord
 from kubeloop.controllers.runtime.controller import StaleCache
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.testing.virtual_time import VirtualClock

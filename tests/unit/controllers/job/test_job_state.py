@@ -8,8 +8,8 @@ import pytest
 
 from kubeloop.controllers.job.indexes import index_set
 from kubeloop.controllers.job.job_state import observe
-from kubeloop.controllers.job.pod_backoff import BackoffRecord
 from kubeloop.controllers.job.pod_tracking import track_pods
+from kubeloop.controllers.job.policies.pod_backoff import BackoffRecord
 from support.objects.job_objects import NOW, at, new_job, new_pod, state_of
 
 READY = [{"type": "Ready", "status": "True"}]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.controllers.job.pod_backoff import BackoffRecord
 from kubeloop.controllers.job.pod_plan import JobPodPlan, plan_pods, pod_bodies
+from kubeloop.controllers.job.policies.pod_backoff import BackoffRecord
 from support.objects.job_objects import NOW, at, new_job, new_pod, state_of
 
 INDEX = "batch.kubernetes.io/job-completion-index"

@@ -21,7 +21,7 @@ from kubeloop.scheduler.attempts.binding_cycle import BindingCycle
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.context import SchedulerContext
-from kubeloop.scheduler.framework.binding_points import BindingPoints
+from kubeloop.scheduler.framework.points.binding_points import BindingPoints
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.metrics_interface import NO_METRICS

@@ -15,7 +15,7 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempts.attempt import Attempt
 from kubeloop.scheduler.attempts.scheduling_cycle import SchedulingCycle
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.framework.reserve_points import ReservePoints
+from kubeloop.scheduler.framework.points.reserve_points import ReservePoints
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.metrics_interface import NO_METRICS

@@ -10,7 +10,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.results import skip
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.framework.binding_points import BindingPoints
+from kubeloop.scheduler.framework.points.binding_points import BindingPoints
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.metrics_interface import NO_METRICS
 from support.scheduling.plugin_cluster import make_pod

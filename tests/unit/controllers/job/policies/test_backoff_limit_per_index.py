@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from kubeloop.controllers.job.backoff_limit_per_index import (
+from kubeloop.controllers.job.policies.backoff_limit_per_index import (
     fails_index,
     failure_annotations,
     replaced_pods,
     seconds_to_replacement,
 )
-from kubeloop.controllers.job.pod_backoff import finished_time
+from kubeloop.controllers.job.policies.pod_backoff import finished_time
 from kubeloop.kube.objects.api_types import Pod
 from support.objects.job_objects import new_job, new_pod
 

@@ -13,7 +13,7 @@ from kubeloop.kube.objects.device_types import Device, ResourceSlice
 from kubeloop.kube.selectors.node_selectors import NodeSelectorMatcher
 from kubeloop.kube.selectors.selectors import SelectorError
 from kubeloop.kube.values.quantities import parse_quantity
-from kubeloop.scheduler.devices.device_usage import PoolKey
+from kubeloop.scheduler.devices.cluster.device_usage import PoolKey
 from kubeloop.scheduler.devices.errors import AllocationError
 
 Counters = dict[str, dict[str, int]]

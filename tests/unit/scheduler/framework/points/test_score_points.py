@@ -8,7 +8,7 @@ import pytest
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
-from kubeloop.scheduler.framework.score_points import ScorePoints, _check_range
+from kubeloop.scheduler.framework.points.score_points import ScorePoints, _check_range
 from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.controllers.job.indexes import index_set
-from kubeloop.controllers.job.success_policy import met_rule
+from kubeloop.controllers.job.policies.success_policy import met_rule
 from kubeloop.kube.objects.api_types import SuccessPolicy, convert
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.kube.values.quantities import parse_quantity
-from kubeloop.scheduler.devices.device_usage import DeviceUsage
+from kubeloop.scheduler.devices.cluster.device_usage import DeviceUsage
 from support.objects.devices import allocated, claim, typed
 
 KEY = ("gpu.example.com", "a")

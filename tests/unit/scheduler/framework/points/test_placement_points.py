@@ -12,8 +12,8 @@ from kubeloop.scheduler.api.extension_points import Placement, PodGroupAssignmen
 from kubeloop.scheduler.api.results import unschedulable
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
-from kubeloop.scheduler.framework.placement_points import PlacementPoints
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
+from kubeloop.scheduler.framework.points.placement_points import PlacementPoints
 from kubeloop.scheduler.framework.timing import Timing
 from support.scheduling.plugin_cluster import PluginCluster, make_node
 

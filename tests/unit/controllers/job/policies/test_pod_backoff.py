@@ -6,7 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from kubeloop.controllers.job.pod_backoff import BackoffRecord, finished_time, remaining_seconds, updated_record
+from kubeloop.controllers.job.policies.pod_backoff import (
+    BackoffRecord,
+    finished_time,
+    remaining_seconds,
+    updated_record,
+)
 from support.objects.job_objects import NOW, at, new_pod
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.job.pod_failure_policy import FailureMatch, match_failure
+from kubeloop.controllers.job.policies.pod_failure_policy import FailureMatch, match_failure
 from kubeloop.kube.objects.api_types import PodFailurePolicy, convert
 from support.objects.job_objects import new_pod
 

@@ -11,7 +11,7 @@ from kubeloop.scheduler.api.results import skip, unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
-from kubeloop.scheduler.framework.reserve_points import ReservePoints
+from kubeloop.scheduler.framework.points.reserve_points import ReservePoints
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.metrics_interface import NO_METRICS

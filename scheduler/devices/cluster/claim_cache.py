@@ -14,7 +14,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.device_types import AllocationResult, ResourceClaim
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.pod_claims import EXTENDED_RESOURCE_ANNOTATION
-from kubeloop.scheduler.devices.device_usage import DeviceUsage
+from kubeloop.scheduler.devices.cluster.device_usage import DeviceUsage
 
 
 class PendingAllocation(msgspec.Struct, frozen=True):

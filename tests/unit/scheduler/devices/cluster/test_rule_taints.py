@@ -12,8 +12,8 @@ import pytest
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import DEVICE_TAINT_RULES, RESOURCE_SLICES
+from kubeloop.scheduler.devices.cluster.rule_taints import RuleTaints
 from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
-from kubeloop.scheduler.devices.rule_taints import RuleTaints
 from support.objects.devices import (
     DRIVER,
     FilledDevices,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.kube.objects.api_types import ObjectMeta, Pod
-from kubeloop.scheduler.devices.claim_cache import ClaimCache
+from kubeloop.scheduler.devices.cluster.claim_cache import ClaimCache
 from support.objects.devices import FilledDevices, allocated, claim, typed
 
 USED = allocated(("a", "d"))

@@ -16,8 +16,8 @@ from kubeloop.controllers.job.job_fields import (
     is_failed,
     valid_index,
 )
-from kubeloop.controllers.job.pod_backoff import BackoffRecord, finished_time, remaining_seconds
-from kubeloop.controllers.job.pod_failure_policy import match_failure
+from kubeloop.controllers.job.policies.pod_backoff import BackoffRecord, finished_time, remaining_seconds
+from kubeloop.controllers.job.policies.pod_failure_policy import match_failure
 from kubeloop.kube.objects.api_types import Job, Pod
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.scheduler.devices.device_pools import DevicePools
+from kubeloop.scheduler.devices.cluster.device_pools import DevicePools
 from kubeloop.scheduler.devices.errors import AllocationError
 from support.objects.devices import consumes, counter_slice, device, device_slice, typed
 

@@ -9,9 +9,9 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-from kubeloop.scheduler.framework.filter_points import FilterPoints
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
+from kubeloop.scheduler.framework.points.filter_points import FilterPoints
 from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
 
 GPU = "example.com/gpu"
