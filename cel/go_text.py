@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 _READABLE_DIGITS = 40  # int() raises ValueError for some thousand digits, and takes quadratic time
 
 
@@ -33,3 +35,8 @@ def quoted(text: str) -> str:
         else:
             out.append(f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
     return f'"{"".join(out)}"'
+
+
+def quoted_list(texts: Iterable[str]) -> str:
+    """Quote texts as Go's %q does for a slice of strings."""
+    return f"[{' '.join(map(quoted, texts))}]"

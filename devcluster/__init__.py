@@ -15,6 +15,7 @@ is below them; what is below finds a strategy by the kind's name (api.strategy) 
     printers         Tables
     audit            audit policies, events of requests
     registry         steps of a write that all kinds share
+    authorization    permissions of users, access reviews, impersonation
     authentication   users of requests
     openapi          OpenAPI and discovery
     validation       validation and warnings, except those of one kind

@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator
 
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.authorization.pod_references import secret_names
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.devcluster.validation.pod.token_source import TOKEN_SOURCE, TOKEN_VOLUME_PREFIX
@@ -23,11 +24,6 @@ TOKEN_MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 _DEFAULT_ACCOUNT = "default"
 _ENFORCE_ANNOTATION = "kubernetes.io/enforce-mountable-secrets"
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # strconv.ParseBool
-_SECRET_REFERENCES = {
-    "cephfs": "secretRef", "cinder": "secretRef", "flexVolume": "secretRef", "rbd": "secretRef", "scaleIO": "secretRef",
-    "iscsi": "secretRef", "storageos": "secretRef", "csi": "nodePublishSecretRef",
-}  # fmt: skip
-"""Volume sources that name a secret in a reference, and its field."""
 
 
 def admit_pod(store: ObjectStore, pod: JSON, namespace: str, rng: random.Random) -> None:
@@ -168,24 +164,9 @@ def _check_mirror_pod(pod: JSON) -> None:
     spec = pod["spec"]
     if spec.get("serviceAccountName"):
         raise _forbidden(pod, "a mirror pod may not reference service accounts")
-    if any(_secret_names(spec)):
+    if any(secret_names(spec)):
         raise _forbidden(pod, "a mirror pod may not reference secrets")
     for volume in spec.get("volumes") or ():
         sources = (volume.get("projected") or {}).get("sources") or ()
         if any("serviceAccountToken" in source for source in sources):
             raise _forbidden(pod, "a mirror pod may not use ServiceAccountToken volume projections")
-
-
-def _secret_names(spec: JSON) -> Iterator[str]:
-    """Yield the names of all secrets that a pod names. Source: podutil.VisitPodSecretNames."""
-    yield from _names(spec.get("imagePullSecrets"))
-    for field in ("initContainers", "containers", "ephemeralContainers"):
-        for _, name in _environment_secrets(spec.get(field) or (), ""):
-            yield name
-    for volume in spec.get("volumes") or ():
-        yield (volume.get("azureFile") or volume.get("secret") or {}).get("secretName", "")
-        for source in (volume.get("projected") or {}).get("sources") or ():
-            yield (source.get("secret") or {}).get("name", "")
-        for kind, field in _SECRET_REFERENCES.items():
-            if kind in volume:
-                yield (volume[kind].get(field) or {}).get("name", "")

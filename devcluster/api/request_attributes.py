@@ -14,7 +14,10 @@ _SUBRESOURCES_OF_NAMESPACES = ("status", "finalize")
 
 
 class RequestAttributes(msgspec.Struct, frozen=True):
-    """A request to an object, a collection or, without resource, a path. verb: of no resource, the HTTP method."""
+    """A request to an object, a collection or, without resource, a path. verb: of no resource, the HTTP method.
+
+    field_selector: of a list, watch or deletecollection.
+    """
 
     verb: str
     path: str
@@ -24,6 +27,7 @@ class RequestAttributes(msgspec.Struct, frozen=True):
     subresource: str = ""
     namespace: str = ""
     name: str = ""
+    field_selector: str = ""
 
     @property
     def is_resource_request(self) -> bool:
@@ -65,7 +69,9 @@ def request_attributes(request: Request) -> RequestAttributes:
         name = _selected_name(request.option("fieldSelector"))
     elif not name and verb == "delete":
         verb = "deletecollection"
-    return RequestAttributes(verb, path, group, version, rest[0], subresource, namespace, name)
+    has_selector = not by_path and verb in ("list", "watch", "deletecollection")
+    field_selector = request.option("fieldSelector") if has_selector else ""
+    return RequestAttributes(verb, path, group, version, rest[0], subresource, namespace, name, field_selector)
 
 
 def _selected_name(field_selector: str) -> str:

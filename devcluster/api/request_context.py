@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from kubeloop.devcluster.api.authorizer import RequestAuthorizer
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.slow_work import LOOP_BUDGET, BudgetExceeded, ComputeThread, LoopBudget, SlowWork
@@ -23,7 +24,8 @@ class RequestContext:
     """A request for a resource, and the server's means to handle it.
 
     request: with the authenticated user; its warnings are extended while it is handled. info: the requested resource,
-    object and subresource. dry_run: the option of a write, set when the options have been validated.
+    object and subresource. authorizer: decides about further permissions of the user. dry_run: the option of a write,
+    set when the options have been validated.
     """
 
     request: Request
@@ -31,6 +33,7 @@ class RequestContext:
     clock: Clock
     rng: random.Random
     thread: ComputeThread
+    authorizer: RequestAuthorizer
     dry_run: bool = False
     _loop_budget: LoopBudget | None = field(default=None, init=False)
 

@@ -113,6 +113,11 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Fields of metadata, beside managedFields, that a write of the status changes. None: those that are validated,
     such as the uid, are not even compared with the stored ones."""
 
+    # --- permissions
+
+    authorize_write: Callable[[Any, RequestContext, JSON, JSON | None], None] | None = None
+    """Raises StatusError 403 unless the user may write what the object grants; first argument: the ObjectStore."""
+
     # --- validation
 
     name_check: Callable[[str], Sequence[str]] = dns_subdomain

@@ -25,12 +25,13 @@ from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
-from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.validation.field_errors import quoted_list
 
 log = logging.getLogger(__name__)
 
 ADMINISTRATOR: JSON = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
 _AUTHENTICATED, _UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
+ANONYMOUS: JSON = {"username": "system:anonymous", "groups": ["system:unauthenticated"]}
 _LEEWAY_SECONDS = 60.0  # allowed clock difference; jwt.DefaultLeeway
 _BOUND_KINDS: tuple[tuple[str, Resource[Any]], ...] = (("secret", SECRETS), ("pod", PODS), ("node", NODES))
 _TOKEN_PROTOCOL = "base64url.bearer.authorization.k8s.io."
@@ -61,11 +62,13 @@ def take_websocket_token(request: Request) -> str:
 
 
 class Authenticator:
-    """Authenticates certificates and bearer tokens. `token` is the administrator's; None: every request is.
+    """Authenticates certificates and bearer tokens.
 
-    key: signs tokens of service accounts. checks_account_uid: the uid in a token request must be the account's.
-    certificates: verifies certificates of clients; None: they are ignored. front_proxy: authenticates proxies; None:
-    their headers are ignored. static_tokens: users by token. accepts_bootstrap_tokens: of kube-system.
+    token: the administrator's; None: requests without credentials are the administrator's. key: signs tokens of service
+    accounts. checks_account_uid: the uid in a token request must be the account's. certificates: verifies certificates
+    of clients; None: they are ignored. front_proxy: authenticates proxies; None: their headers are ignored.
+    static_tokens: users by token. accepts_bootstrap_tokens: of kube-system. accepts_anonymous: a request without
+    credentials is one of system:anonymous.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Authenticator:
         front_proxy: FrontProxy | None = None,
         static_tokens: Mapping[str, JSON] = MappingProxyType({}),
         accepts_bootstrap_tokens: bool = False,
+        accepts_anonymous: bool = False,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -90,6 +94,7 @@ class Authenticator:
         self._front_proxy = front_proxy
         self._static_tokens = static_tokens if token is None else {**static_tokens, token: ADMINISTRATOR}
         self._accepts_bootstrap_tokens = accepts_bootstrap_tokens
+        self._accepts_anonymous = accepts_anonymous
 
     def user(self, request: Request, authorization: str) -> JSON:
         """Return the user (username, uid, groups, extra) of the client's certificates, or of its Authorization header.
@@ -99,10 +104,15 @@ class Authenticator:
         """
         if request.certificates and (user := self._certificate_user(request)) is not None:
             return user
-        if self._header is None or hmac.compare_digest(authorization.encode(), self._header):
+        if self._header is None:
+            if not authorization:
+                return ADMINISTRATOR
+        elif hmac.compare_digest(authorization.encode(), self._header):
             return ADMINISTRATOR
         scheme, _, token = authorization.partition(" ")
-        if scheme.lower() != "bearer":
+        if scheme.lower() != "bearer" or not token.strip():
+            if self._accepts_anonymous and not request.certificates:
+                return ANONYMOUS
             raise errors.unauthorized()
         try:
             return self._token_user(token.strip(), self.key.audiences, request.warnings)[0]
@@ -157,7 +167,7 @@ class Authenticator:
         token_audiences = [audience for audience in audiences if audience in accepted]
         if not token_audiences:
             raise InvalidToken(
-                f"token audiences {_go_list(accepted)} is invalid for the target audiences {_go_list(audiences)}"
+                f"token audiences {quoted_list(accepted)} is invalid for the target audiences {quoted_list(audiences)}"
             )
         now, issuer = self._clock.now(), claims.get("iss")
         if issuer == LEGACY_ISSUER:
@@ -211,8 +221,3 @@ def _authenticated(user: JSON) -> JSON:
     if _AUTHENTICATED in groups or _UNAUTHENTICATED in groups:
         return user
     return {**user, "groups": [*groups, _AUTHENTICATED]}
-
-
-def _go_list(texts: Sequence[str]) -> str:
-    """Return strings as Go's %q writes a slice of them."""
-    return f"[{' '.join(map(quoted, texts))}]"

@@ -22,13 +22,14 @@ from kubeloop.devcluster.api.served_resources import (
 )
 from kubeloop.devcluster.api.slow_work import Handling
 from kubeloop.devcluster.api.writer import Writer
-from kubeloop.devcluster.authentication.access_reviews import review
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_requests import (
     account_uid_warning,
     create_token,
     default_token_duration,
 )
+from kubeloop.devcluster.authorization.access_reviews import review
+from kubeloop.devcluster.authorization.modes import AuthorizationChain
 from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
 from kubeloop.devcluster.handlers.reading.list import list_page
 from kubeloop.devcluster.handlers.reading.object_responses import list_response, object_response
@@ -86,6 +87,7 @@ class Rest:
         clock: Clock,
         policies: PolicyPlugin,
         authentication: Authenticator,
+        authorization: AuthorizationChain,
         writer: ObjectWriter,
         pods: PodSubresources,
         watch_settings: WatchSettings,
@@ -93,6 +95,7 @@ class Rest:
         self._store = store
         self._policies = policies
         self._authentication = authentication
+        self._authorization = authorization
         self._writer = writer
         self._pods = pods
         self._deleter = ObjectDeleter(store, clock)
@@ -198,7 +201,7 @@ class Rest:
         context.log_request_object(body.obj)
         set_namespace(target, body.obj["metadata"], context.info.namespace)
         track_create(target, body.obj, writer_of(request), context.now)
-        obj = review(target.resource, body.obj, request.user, self._authentication, request.warnings)
+        obj = review(target.resource, body.obj, request, self._authentication, self._authorization)
         if target.resource is SELF_SUBJECT_REVIEWS:
             obj["metadata"]["creationTimestamp"] = context.now()
         return object_response(context, 201, obj, output=output)

@@ -7,6 +7,7 @@ development cluster in the same process (simulated nodes, controllers), which by
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import re
@@ -26,6 +27,8 @@ from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.default_plugins import WITHOUT_ACCOUNTS
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors, request_info
+from kubeloop.devcluster.api.audit_record import AuditRecord
+from kubeloop.devcluster.api.authorizer import forbidden, is_privileged
 from kubeloop.devcluster.api.request import (
     JSON_TYPE,
     PendingResponse,
@@ -48,11 +51,14 @@ from kubeloop.devcluster.api.slow_work import ComputeThread, Handling, Outdated,
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.audit.log_file import Rotation, open_log
 from kubeloop.devcluster.audit.policy import AuditPolicy
-from kubeloop.devcluster.authentication.authenticator import Authenticator, take_websocket_token
+from kubeloop.devcluster.authentication.authenticator import ANONYMOUS, Authenticator, take_websocket_token
 from kubeloop.devcluster.authentication.client_certificates import ClientCertificates
 from kubeloop.devcluster.authentication.front_proxy import FrontProxy, FrontProxySettings
-from kubeloop.devcluster.authentication.impersonation import impersonated_user
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey, TokenSettings
+from kubeloop.devcluster.authorization.access_attributes import access_attributes
+from kubeloop.devcluster.authorization.impersonation import Impersonation
+from kubeloop.devcluster.authorization.mode_names import ALWAYS_ALLOW, DEFAULT_MODES
+from kubeloop.devcluster.authorization.modes import AuthorizationChain
 from kubeloop.devcluster.handlers.containers.streams import ContainerStreams
 from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
 from kubeloop.devcluster.handlers.reading.watch import WatchSettings
@@ -67,7 +73,7 @@ from kubeloop.devcluster.serializer.negotiation import check_custom_resource_is_
 from kubeloop.devcluster.serializer.responses import error_response
 from kubeloop.devcluster.server import health_paths, zpages
 from kubeloop.devcluster.server.api_documents import ApiDocuments
-from kubeloop.devcluster.server.bootstrap import Bootstrap, Identity
+from kubeloop.devcluster.server.bootstrap import Bootstrap, Identity, contents
 from kubeloop.devcluster.server.faults import AnswerLost, Fault, Faults, FaultSource
 from kubeloop.devcluster.server.flow_control import FlowControl
 from kubeloop.devcluster.server.metrics import RequestMetrics
@@ -88,7 +94,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
-_ANONYMOUS = {"username": "system:anonymous", "groups": ["system:unauthenticated"]}
 _METRICS_API = "/apis/metrics.k8s.io/v1beta1/"
 _WATCH = ("/watch", "/watch/")
 _BARE_WATCH = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch/?")
@@ -135,11 +140,11 @@ class ServingSettings(msgspec.Struct, frozen=True):
     every namespace has them in a ConfigMap, and a ServiceAccount that pods use by default; None: like kube-apiserver
     without kube-controller-manager. authority: of the cluster; None: created when it is needed. client_ca: authorities
     whose client certificates are accepted, in PEM, "" for those of root_ca. front_proxy, static_tokens,
-    accepts_bootstrap_tokens: see Authenticator. disabled_plugins: admission plugins that do
-    not run. service_account_key: file of the key that signs service account tokens, created on first use; None: in the
-    data directory, else in memory. serves_metrics: serve the metrics API for simulated pods. resolved_addresses:
-    addresses of Services and other hosts that the server calls, by host. disabled_apis: see runtime_config. audit: the
-    audit log, None for none. tokens: of service accounts.
+    accepts_bootstrap_tokens: see Authenticator. authorization_modes: authorizers in their order. disabled_plugins:
+    admission plugins that do not run. service_account_key: file of the key that signs service account tokens, created
+    on first use; None: in the data directory, else in memory. serves_metrics: serve the metrics API for simulated pods.
+    resolved_addresses: addresses of Services and other hosts that the server calls, by host. disabled_apis: see
+    runtime_config. audit: the audit log, None for none. tokens: of service accounts.
     """
 
     compaction_seconds: float = 300.0
@@ -155,6 +160,7 @@ class ServingSettings(msgspec.Struct, frozen=True):
     front_proxy: FrontProxySettings | None = None
     static_tokens: dict[str, JSON] = msgspec.field(default_factory=dict)
     accepts_bootstrap_tokens: bool = False
+    authorization_modes: tuple[str, ...] = DEFAULT_MODES
     service_account_key: Path | None = None
     disabled_plugins: frozenset[str] = WITHOUT_ACCOUNTS
     serves_metrics: bool = False
@@ -224,7 +230,12 @@ class ApiServer:
             front_proxy=self._front_proxy,
             static_tokens=settings.static_tokens,
             accepts_bootstrap_tokens=settings.accepts_bootstrap_tokens,
+            accepts_anonymous=ALWAYS_ALLOW not in settings.authorization_modes,
         )
+        self._authorization = AuthorizationChain(
+            self.store, settings.authorization_modes, partial(contents.node_rules, gates)
+        )
+        self._impersonation = Impersonation(self._authorization, constrained=gates.enabled("ConstrainedImpersonation"))
         self._faults = None if faults is None else FaultSource(faults)
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
         self._handled_count = 0
@@ -267,6 +278,7 @@ class ApiServer:
             clock=clock,
             policies=policies,
             authentication=self._authentication,
+            authorization=self._authorization,
             writer=ObjectWriter(self.store, policies, {SERVICES: self._bootstrap.addresses}, gates, admission),
             pods=PodSubresources(
                 self.store, clock=clock, admission=admission, policies=policies, streams=streams, gates=gates
@@ -410,7 +422,7 @@ class ApiServer:
         """Handle an authenticated request as rest.Rest.handle() does."""
         if (old_watch := request_info.route_watch_path(request.path, request.method, self._api_gates)) is not None:
             request.route, request.query = old_watch, {**request.query, "watch": ["1"]}
-            context = RequestContext(request, old_watch, self.clock, self._rng, self._compute_thread)
+            context = self._context(request, old_watch)
             return self._rest.reader.watch(context)
         if request.path.endswith(_WATCH) and _BARE_WATCH.fullmatch(request.path):
             return _no_kind(request.path)
@@ -423,8 +435,11 @@ class ApiServer:
             check_custom_resource_is_acceptable(request.headers.get("accept", ""))
             in_pages = bool(request.option("limit")) and not request.flag("watch")
             info.served.crd_version.check_readable(request.method, info.namespace, info.name, in_pages=in_pages)
-        context = RequestContext(request, info, self.clock, self._rng, self._compute_thread)
+        context = self._context(request, info)
         return self._rest.handle(context)
+
+    def _context(self, request: Request, info: RequestInfo) -> RequestContext:
+        return RequestContext(request, info, self.clock, self._rng, self._compute_thread, self._authorization)
 
     def _route(self, request: Request) -> RequestInfo | None:
         info = request_info.route(request.path, self._api_gates) or self._definitions.route(
@@ -439,22 +454,33 @@ class ApiServer:
     def _authenticate(self, request: Request) -> None:
         headers = request.headers
         authorization = headers.get("authorization", "") or take_websocket_token(request)
-        if (
+        is_open = (
             not (authorization or request.certificates)
             and request.path.rstrip("/") in _OPEN_PATHS
             and "impersonate-user" not in headers
-        ):
-            user = _ANONYMOUS
-        else:
-            user = self._authentication.user(request, authorization)
+        )
+        user = ANONYMOUS if is_open else self._authentication.user(request, authorization)
         if self._auditor is not None:
             self._auditor.begin(request, user, self._audit_id(request))
-            if request.audit is not None:
-                request.audit.annotate("authorization.k8s.io/decision", "allow")
-                request.audit.annotate("authorization.k8s.io/reason", "")
-        request.user = impersonated_user(user, headers)
+        request.user = user
+        request.user = self._impersonation.user(request)
         if request.audit is not None and request.user is not user:
             request.audit.impersonated_user = request.user
+        reason = "" if is_open or is_privileged(request.user) else self._authorize(request)
+        if request.audit is not None:
+            _note_decision(request.audit, "allow", reason)
+
+    def _authorize(self, request: Request) -> str:
+        """Return the reason for which the user may send a request. Raises StatusError 403."""
+        attributes = access_attributes(request)
+        decision = self._authorization.authorize(attributes)
+        if not decision.allowed:
+            if request.audit is not None:
+                _note_decision(request.audit, "forbid", decision.reason)
+            with contextlib.suppress(errors.StatusError):
+                request.route = self._route(request)  # for metrics and flow control
+            raise forbidden(attributes, decision.reason)
+        return decision.reason
 
     def _non_resource(self, request: Request) -> Response:
         path = request.path.rstrip("/")
@@ -488,7 +514,7 @@ class ApiServer:
         """Return the settings that kube-apiserver has as well, by the names of its flags."""
         return {
             "allow-privileged": "true",
-            "authorization-mode": "[AlwaysAllow]",
+            "authorization-mode": f"[{','.join(self._authorization.modes)}]",
             "enable-priority-and-fairness": "false",
             "etcd-compaction-interval": duration_text(self.store.compaction_seconds),
             "event-ttl": duration_text(self._event_seconds),
@@ -581,6 +607,11 @@ class ApiServer:
         for key in expired:
             namespace, _, name = key.partition("/")
             self.store.delete(EVENTS, namespace, name)
+
+
+def _note_decision(record: AuditRecord, decision: str, reason: str) -> None:
+    record.annotate("authorization.k8s.io/decision", decision)
+    record.annotate("authorization.k8s.io/reason", reason)
 
 
 async def _completed(response: Response | PendingResponse) -> Response:

@@ -13,6 +13,7 @@ import msgspec
 
 from kubeloop.cel.go_text import parse_integer
 from kubeloop.cel.go_text import quoted as quoted  # noqa: PLC0414 # exported
+from kubeloop.cel.go_text import quoted_list as quoted_list  # noqa: PLC0414 # exported
 
 REQUIRED = "FieldValueRequired"
 INVALID = "FieldValueInvalid"

@@ -10,6 +10,7 @@ from kubeloop.cli.options.options import DevClusterOptions, FeatureGateOptions, 
 from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
 from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.authentication.static_tokens import read_static_tokens
+from kubeloop.devcluster.authorization.mode_names import parse_authorization_modes
 from kubeloop.devcluster.outgoing.service_addresses import parse_addresses
 from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
@@ -69,6 +70,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
         ),
         static_tokens=read_static_tokens(cluster.token_auth_file) if cluster.token_auth_file else {},
         accepts_bootstrap_tokens=cluster.enable_bootstrap_token_auth,
+        authorization_modes=parse_authorization_modes(cluster.authorization_mode),
         disabled_plugins=parse_disabled_plugins(cluster.disable_admission_plugins),
         resolved_addresses=parse_addresses(cluster.resolve),
     )

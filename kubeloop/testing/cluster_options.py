@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 
 from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
+from kubeloop.devcluster.authorization.mode_names import DEFAULT_MODES, parse_authorization_modes
 from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
 from kubeloop.kube.user_error import UserError, read_text
 from kubeloop.process.control_plane.service_range import parse_service_range
@@ -47,6 +48,8 @@ class Options(TypedDict, total=False):
     feature_gates: values of feature gates, as for `kubeloop up --feature-gates`, or as a mapping of names to booleans.
     disable_admission_plugins: comma-separated names or a sequence of names, as for `kubeloop up
       --disable-admission-plugins`.
+    authorization_mode: comma-separated names of authorizers or a sequence of names, as for `kubeloop up
+      --authorization-mode` (Node,RBAC).
     resolve: local addresses of Services, "NAME.NAMESPACE.svc=HOST:PORT", comma-separated or a sequence, as for
       `kubeloop up --resolve`.
     seed: of all random decisions (names, delays); None: a different one each time.
@@ -72,6 +75,7 @@ class Options(TypedDict, total=False):
     gang_scheduling: bool
     feature_gates: str | Mapping[str, bool]
     disable_admission_plugins: str | Sequence[str]
+    authorization_mode: str | Sequence[str]
     resolve: str | Sequence[str]
     seed: int | None
 
@@ -99,6 +103,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     gang_scheduling: bool = False
     feature_gates: str = ""
     disable_admission_plugins: str = ""
+    authorization_mode: str = ",".join(DEFAULT_MODES)
     resolve: str = ""
     seed: int | None = None
 
@@ -164,6 +169,10 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
         return parse_addresses(filter(None, self.resolve.split(",")))
 
+    def authorization_modes(self) -> tuple[str, ...]:
+        """Return the authorizers in their order. Raises UserError."""
+        return parse_authorization_modes(self.authorization_mode)
+
     def parsed_faults(self) -> Faults | None:
         """Return the faults to inject. Raises UserError."""
         from kubeloop.devcluster.server.faults import parse_faults
@@ -182,7 +191,7 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
             raise UserError(f"a cluster has no option '{name}'", hint=hint)
     if "scheduler_config" in changes:
         changes["scheduler_config"] = _configuration_text(changes["scheduler_config"])
-    for name in ("controllers", "missing_images", "disable_admission_plugins", "resolve"):
+    for name in ("controllers", "missing_images", "disable_admission_plugins", "authorization_mode", "resolve"):
         if not isinstance(changes.get(name, ""), str):
             changes[name] = ",".join(changes[name])
     if isinstance(faults := changes.get("faults"), Mapping):
@@ -209,6 +218,7 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
     options.parsed_feature_gates()  # raises UserError
     options.service_range()  # raises UserError
     options.parsed_disabled_plugins()
+    options.authorization_modes()
     options.resolved_addresses()
     return options
 

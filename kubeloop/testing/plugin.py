@@ -43,6 +43,7 @@ OPTIONS = {
     "gang_scheduling": "Enable gang scheduling, as kubeloop up --gang-scheduling does: true or false (false).",
     "feature_gates": "Feature gates to set: NAME=true,NAME=false.",
     "disable_admission_plugins": "Comma-separated list of admission plugins that do not run.",
+    "authorization_mode": "Comma-separated list of authorizers, such as AlwaysAllow (Node,RBAC).",
     "resolve": "Comma-separated local addresses of Services: NAME.NAMESPACE.svc=HOST:PORT.",
     "seed": "Seed of all random decisions in the cluster.",
 }

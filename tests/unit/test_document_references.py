@@ -29,7 +29,7 @@ LINKING_PAGE = pytest.mark.parametrize(
 
 FOREIGN_OPTIONS = {
     "--allocate-node-cidrs": "kube-controller-manager",
-    "--authorization-mode": "kube-apiserver",
+    "--authorization-config": "kube-apiserver",
     "--compile-bytecode": "uv pip install",
     "--enable-feature": "prometheus",
     "--first": "make mutants",

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.authorizer import AccessAttributes, forbidden
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import ServedResource, storage_version_of
 from kubeloop.devcluster.api.slow_work import Outdated
@@ -110,6 +111,8 @@ class ObjectWriter:
         policies = self.policies if self.policies.apply_to(context) else None
         if policies is not None:
             await self._mutate(policies, context, strategy, obj)
+        if strategy.authorize_write is not None:
+            strategy.authorize_write(self._store, context, obj, None)
         is_generated = not metadata.get("name") and bool(metadata.get("generateName"))
         if is_generated:
             metadata["name"] = self._generated_name(context, served, metadata["generateName"])
@@ -124,6 +127,8 @@ class ObjectWriter:
         if strategy.default_on_read is not None:
             strategy.default_on_read(obj)
         warnings += write_warnings(strategy, obj)
+        if context.request.method != "POST":
+            _authorize_create(context)
         self._admission.check_create(strategy, context, obj)
         if policies is not None:
             await policies.check(context, "CREATE", obj, None)
@@ -177,6 +182,8 @@ class ObjectWriter:
         policies = self.policies if self.policies.apply_to(context) else None
         if policies is not None and subresource != "scale":
             await self._mutate(policies, context, strategy, obj, old)
+        if strategy.authorize_write is not None:
+            strategy.authorize_write(self._store, context, obj, old)
         allocator = None if subresource else self._allocators.get(resource)
         write = self._write(context, writer)
         if subresource not in ("", "scale"):
@@ -269,6 +276,18 @@ class ObjectWriter:
             if table.get(object_key(namespace, name)) is None:
                 return name
         raise errors.name_not_generated(served.resource, name)
+
+
+def _authorize_create(context: RequestContext) -> None:
+    """Raise StatusError 403 unless the user may create the object that an update or apply creates."""
+    info = context.info
+    resource = info.served.resource
+    create = AccessAttributes(
+        context.request.user, "create", resource.group, resource.plural, info.subresource, info.namespace, info.name
+    )
+    decision = context.authorizer.authorize(create)
+    if not decision.allowed:
+        raise forbidden(create, decision.reason)
 
 
 def _replace(served: ServedResource, table: Table, before: StoredObject, obj: JSON, *, dry_run: bool) -> JSON:

@@ -13,7 +13,6 @@ from kubeloop.devcluster.api.selectable_fields import METADATA, field_getter
 from kubeloop.devcluster.api.served_resources import JOBS
 from kubeloop.devcluster.api.strategy import Strategy, Write
 from kubeloop.devcluster.kinds.batch.job_status import index_count, validate_job_status_update
-from kubeloop.devcluster.kinds.networking.ingress_class import validate_domain_prefixed_path
 from kubeloop.devcluster.printers.columns import AGE, containers_of, row, selector_of
 from kubeloop.devcluster.printers.formatting import (
     human_duration,
@@ -27,6 +26,7 @@ from kubeloop.devcluster.validation.common.error_list import (
     ErrorList,
     is_valid_selector,
     selector_matches,
+    validate_domain_prefixed_path,
     validate_label_selector,
 )
 from kubeloop.devcluster.validation.pod.pod_spec import template_before, validate_pod_template_spec

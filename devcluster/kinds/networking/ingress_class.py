@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.networking.ingress import validate_typed_reference
 from kubeloop.devcluster.printers.columns import AGE, row, text_of
 from kubeloop.devcluster.printers.formatting import NONE, spec_of
-from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_domain_prefixed_path
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain, regex_error
+from kubeloop.kube.validation.name_checks import dns_label
 
 _CONTROLLER_LENGTH = 250
 
 _SCOPES = ("Cluster", "Namespace")
-
-_HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
-
-_PATH_ERROR = regex_error("Invalid path", _HTTP_PATH)
 
 
 def validate_ingress_class(errors: ErrorList, obj: JSON) -> None:
@@ -29,20 +24,6 @@ def validate_ingress_class(errors: ErrorList, obj: JSON) -> None:
     validate_domain_prefixed_path(errors, "spec.controller", controller)
     if parameters is not None:
         _validate_class_parameters(errors, "spec.parameters", parameters)
-
-
-def validate_domain_prefixed_path(errors: ErrorList, path: str, text: str) -> None:
-    """Validate a domain-prefixed path such as example.com/ingress. Source: validation.IsDomainPrefixedPath."""
-    if not errors.require(path, text):
-        return
-    domain, slash, rest = text.partition("/")
-    if not slash or not domain or not rest:
-        errors.invalid(path, text, 'must be a domain-prefixed path (such as "acme.io/foo")')
-        return
-    for detail in dns_subdomain(domain):
-        errors.invalid(path, domain, detail)
-    if not re.fullmatch(_HTTP_PATH, rest):
-        errors.invalid(path, rest, _PATH_ERROR)
 
 
 def _validate_class_parameters(errors: ErrorList, path: str, parameters: JSON) -> None:

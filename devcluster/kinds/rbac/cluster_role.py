@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.strategy import Strategy, update_as_create
+from kubeloop.devcluster.authorization.escalation import check_role
 from kubeloop.devcluster.kinds.rbac.role import validate_rules
 from kubeloop.devcluster.validation.common.error_list import ErrorList, is_valid_selector, validate_label_selector
 from kubeloop.devcluster.validation.common.object_meta import path_segment
@@ -30,4 +31,5 @@ STRATEGY = Strategy(
     validate=validate_cluster_role,
     validate_update=update_as_create(validate_cluster_role),
     update_steps="wsu",
+    authorize_write=check_role,
 )

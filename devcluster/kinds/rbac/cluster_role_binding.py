@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.authorization.escalation import check_binding
 from kubeloop.devcluster.kinds.rbac.role_binding import (
     ROLE_BINDING_CELLS,
     default_role_binding,
@@ -29,5 +30,6 @@ STRATEGY = Strategy(
     validate=validate_cluster_role_binding,
     validate_update=validate_cluster_role_binding_update,
     update_steps="wsu",
+    authorize_write=check_binding,
     cells=ROLE_BINDING_CELLS,
 )

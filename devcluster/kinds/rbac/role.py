@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.strategy import Strategy, update_as_create
+from kubeloop.devcluster.authorization.escalation import check_role
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.kube.json_object import JSON
@@ -31,5 +32,9 @@ def validate_rules(errors: ErrorList, obj: JSON, *, namespaced: bool) -> None:
 
 
 STRATEGY = Strategy(
-    name_check=path_segment, validate=validate_role, validate_update=update_as_create(validate_role), update_steps="wsu"
+    name_check=path_segment,
+    validate=validate_role,
+    validate_update=update_as_create(validate_role),
+    update_steps="wsu",
+    authorize_write=check_role,
 )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import ComputedColumn, Strategy
+from kubeloop.devcluster.authorization.escalation import check_binding
 from kubeloop.devcluster.printers.columns import AGE, row
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import path_segment
@@ -89,5 +90,6 @@ STRATEGY = Strategy(
     validate=validate_role_binding,
     validate_update=validate_role_binding_update,
     update_steps="wsu",
+    authorize_write=check_binding,
     cells=ROLE_BINDING_CELLS,
 )

@@ -163,6 +163,12 @@ def roles_with_gates(roles: Iterable[JSON], gates: FeatureGates) -> list[JSON]:
     return result
 
 
+def node_rules(gates: FeatureGates) -> list[JSON]:
+    """Return the rules of the ClusterRole system:node."""
+    rules: list[JSON] = _read("rbac.json")["clusterroles"]["system:node"]["rules"]
+    return [rule for rule in rules if _applies("system:node", rule, gates)]
+
+
 def _applies(role: str, rule: JSON, gates: FeatureGates) -> bool:
     gate = _GATES_OF_RULES.get((role, *rule["verbs"], *rule.get("resources", ())))
     return gate is None or gates.enabled(gate)

@@ -15,7 +15,14 @@ from kubeloop.devcluster.validation.common.go_values import format_value
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.validation.field_errors import quoted
-from kubeloop.kube.validation.name_checks import label_value, port_name, port_number, qualified_name, regex_error
+from kubeloop.kube.validation.name_checks import (
+    dns_subdomain,
+    label_value,
+    port_name,
+    port_number,
+    qualified_name,
+    regex_error,
+)
 from kubeloop.kube.values.integers import parse_integer
 
 
@@ -201,6 +208,24 @@ _HEADER_ERROR = regex_error(
 
 def header_name(text: str) -> tuple[str, ...]:
     return () if re.fullmatch("[-A-Za-z0-9]+", text) else (_HEADER_ERROR,)
+
+
+_HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
+_PATH_ERROR = regex_error("Invalid path", _HTTP_PATH)
+
+
+def validate_domain_prefixed_path(errors: ErrorList, path: str, text: str) -> None:
+    """Validate a domain-prefixed path such as example.com/ingress. Source: validation.IsDomainPrefixedPath."""
+    if not errors.require(path, text):
+        return
+    domain, slash, rest = text.partition("/")
+    if not slash or not domain or not rest:
+        errors.invalid(path, text, 'must be a domain-prefixed path (such as "acme.io/foo")')
+        return
+    for detail in dns_subdomain(domain):
+        errors.invalid(path, domain, detail)
+    if not re.fullmatch(_HTTP_PATH, rest):
+        errors.invalid(path, rest, _PATH_ERROR)
 
 
 def validate_labels(errors: ErrorList, path: str, values: Mapping[str, str] | None) -> None:

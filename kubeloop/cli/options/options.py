@@ -276,6 +276,11 @@ class DevClusterOptions(CommandOptions):
         multiple=True,
         metavar="NAMES",
     )
+    authorization_mode: str = option(
+        "Comma-separated list of authorizers in their order: Node, RBAC, AlwaysAllow, AlwaysDeny.",
+        default="Node,RBAC",
+        metavar="MODES",
+    )
     resolve: tuple[str, ...] = option(
         "Address at which webhooks and API servers behind a Service are reached, such as"
         " 'webhook.default.svc=127.0.0.1:9443'. May be repeated.",

@@ -45,7 +45,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     end at the end of stdin. container_answers: answers to logs, exec and the like for simulated containers.
     service_account_key: see ServingSettings. client_ca: authorities whose client certificates are accepted, in PEM;
     "" for that of the cluster. front_proxy, static_tokens, accepts_bootstrap_tokens: see Authenticator.
-    certificate_authority: file of the cluster's own.
+    certificate_authority: file of the cluster's own. authorization_modes: authorizers in their order.
     disabled_plugins: admission plugins that do not run. resolved_addresses: those of --resolve, by host.
     """
 
@@ -65,6 +65,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     static_tokens: dict[str, JSON]
     accepts_bootstrap_tokens: bool
     certificate_authority: Path
+    authorization_modes: tuple[str, ...]
     disabled_plugins: frozenset[str]
     resolved_addresses: dict[str, tuple[str, int]]
 
@@ -119,6 +120,7 @@ async def _serve_on(
             static_tokens=server.static_tokens,
             accepts_bootstrap_tokens=server.accepts_bootstrap_tokens,
             service_account_key=server.service_account_key,
+            authorization_modes=server.authorization_modes,
             disabled_plugins=server.disabled_plugins,
             resolved_addresses=server.resolved_addresses,
             serves_metrics=settings.every_node,

@@ -24,10 +24,12 @@ def apiserver_command(folder: Path, *flags: str) -> list[str]:
     ]  # fmt: skip
 
 
-def bare_apiserver_command(folder: Path, feature_gates: str = "") -> list[str]:
+def bare_apiserver_command(
+    folder: Path, feature_gates: str = "", authorization_modes: str = "AlwaysAllow"
+) -> list[str]:
     """Return the command of an API server without nodes and controllers, see `bare_apiserver`."""
     script = Path(__file__).with_name("bare_apiserver.py")
-    return [sys.executable, str(script), str(folder), feature_gates]
+    return [sys.executable, str(script), str(folder), feature_gates, authorization_modes]
 
 
 @asynccontextmanager

@@ -126,14 +126,16 @@ class ServerPair(NamedTuple):
 
 @contextmanager
 def server_pair(folder: Path, flags: Mapping[str, str] | None = None, user_agent: str = "") -> Iterator[ServerPair]:
-    """Run both servers. flags: additional ones of kube-apiserver; both have its feature gates.
+    """Run both servers. flags: additional ones of kube-apiserver; both have its feature gates and authorizers.
 
     Skips the test if the binaries are not installed. Fails it if the development API server logs a traceback.
     """
     needs_binaries()
+    flags = flags or {}
+    gates, modes = flags.get("feature-gates", ""), flags.get("authorization-mode", "AlwaysAllow")
     with (
         real_apiserver(folder / "real", flags=flags) as kubernetes,
-        running_apiserver_sync(bare_apiserver_command(folder, (flags or {}).get("feature-gates", ""))) as (
+        running_apiserver_sync(bare_apiserver_command(folder, gates, modes)) as (
             url,
             read_log,
         ),

@@ -9,6 +9,7 @@ from typing import Any
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import route
 from kubeloop.devcluster.api.slow_work import ComputeThread
+from kubeloop.devcluster.authorization.modes import AllowAll
 from kubeloop.kube.clock import Clock
 from support.apiserver.api_requests import request
 from support.simulation.set_clock import SetClock
@@ -22,4 +23,4 @@ def request_context(
     sent.route = info = route(sent.path)
     assert info is not None
     clock = clock or SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-    return RequestContext(sent, info, clock, random.Random(1), ComputeThread())
+    return RequestContext(sent, info, clock, random.Random(1), ComputeThread(), AllowAll())

@@ -11,6 +11,7 @@ import pytest
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
+from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import SERVICE_ACCOUNTS
 from support.apiserver.api_requests import InProcessApi
@@ -19,7 +20,7 @@ from support.simulation.set_clock import SetClock
 
 @pytest.fixture
 async def api() -> InProcessApi:
-    return InProcessApi(token="right")
+    return InProcessApi(token="right", settings=ServingSettings(authorization_modes=("AlwaysAllow",)))
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", "Basic YTpi", "right", "bearer  "])
@@ -39,6 +40,35 @@ async def test_request_without_a_valid_token_gets_401(api: InProcessApi, header:
         },
     )
     assert api("GET", "/healthz", **headers)[0] == api("GET", "/version", **headers)[0] == (401 if header else 200)
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        pytest.param("", 403, id="none"),
+        pytest.param("Bearer", 403, id="no token"),
+        pytest.param("bearer  ", 403, id="empty token"),
+        pytest.param("Basic YTpi", 403, id="another scheme"),
+        pytest.param("Bearer wrong", 401, id="wrong token"),
+    ],
+)
+async def test_request_without_credentials_is_anonymous(header: str, status: int):
+    api = InProcessApi(token="right")
+    headers = {"authorization": header} if header else {}
+    code, response = api("GET", "/api/v1/namespaces", **headers)
+    assert code == status
+    assert ('User "system:anonymous" cannot list' in response["message"]) == (status == 403)
+
+
+async def test_server_without_token_authenticates_service_accounts():
+    api = InProcessApi()
+    api.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "robot"}})
+    request = api.create("/api/v1/namespaces/default/serviceaccounts/robot/token", {"spec": {}})
+    reviews, robot = "/apis/authentication.k8s.io/v1/selfsubjectreviews", f"Bearer {request['status']['token']}"
+    review = api("POST", reviews, {}, authorization=robot)[1]
+    assert review["status"]["userInfo"]["username"] == "system:serviceaccount:default:robot"
+    assert api("POST", reviews, {})[1]["status"]["userInfo"]["username"] == "admin"
+    assert api("POST", reviews, {}, authorization="Bearer wrong")[0] == 401
 
 
 def websocket(*protocols: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ from kubeloop.devcluster.api.slow_work import start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
+from kubeloop.devcluster.authorization.modes import AuthorizationChain
 from kubeloop.devcluster.handlers.containers.streams import ContainerStreams
 from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
 from kubeloop.devcluster.handlers.reading.watch import WatchSettings
@@ -52,6 +53,7 @@ class Api:
             clock=clock,
             policies=policies,
             authentication=Authenticator(store, clock, None, keys),
+            authorization=AuthorizationChain(store, ["AlwaysAllow"], list),
             writer=ObjectWriter(store, policies, {SERVICES: addresses}, gates, admission),
             pods=PodSubresources(
                 store, clock=clock, admission=admission, policies=policies, streams=streams, gates=gates

@@ -20,7 +20,7 @@ def pod(**metadata: Any) -> JSON:
 
 async def test_all_paths_but_health_and_version_require_the_token():
     api = InProcessApi(token="secret")
-    assert api("GET", "/api/v1/nodes")[0] == 401
+    assert api("GET", "/api/v1/nodes")[0] == 403
     assert api("GET", "/api", authorization="Bearer other")[0] == 401
     assert api("GET", "/api/v1/nodes", authorization="Bearer secret")[0] == 200
     assert api("GET", "/version")[0] == 200

@@ -75,7 +75,7 @@ async def send(port: int, sent: bytes) -> bytes:
         pytest.param(
             POST + b"Transfer-Encoding: chunked\r\n\r\n400000\r\n" + b"x" * (4 << 20), 413, id="chunks too large"
         ),
-        pytest.param(b"GET /api/v1/pods HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 401, id="no token"),
+        pytest.param(b"GET /api/v1/pods HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 403, id="no token"),
         pytest.param(POST + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}", 422, id="nameless namespace"),
         pytest.param(POST + b"Connection: close\r\nContent-Length: 3\r\n\r\n\xff\xfe\x00", 400, id="no UTF-8"),
         pytest.param(
@@ -87,7 +87,7 @@ async def test_invalid_request_gets_4xx_and_server_remains_available(sent, code)
     async with serving() as port:
         response = await send(port, sent)
         assert response.startswith(b"HTTP/1.1 %d " % code), response[:300]
-        if code in (401, 413, 422):
+        if code in (403, 413, 422):
             assert json.loads(response.partition(b"\r\n\r\n")[2])["kind"] == "Status"
         response = await send(port, b"GET /version HTTP/1.1\r\nConnection: close\r\n\r\n")
         assert response.startswith(b"HTTP/1.1 200 OK")

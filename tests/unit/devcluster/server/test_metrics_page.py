@@ -110,10 +110,10 @@ async def test_objects_watches_and_deprecated_apis_are_measured(api: InProcessAp
 
 async def test_failed_authentication_is_counted():
     api = InProcessApi(token="right")
-    api("GET", "/api/v1/nodes")
+    api("GET", "/api/v1/nodes", authorization="Bearer wrong")
     text = api("GET", "/metrics", authorization="Bearer right")[1]
     assert 'authentication_attempts{result="failure"} 1.0\n' in text
-    assert api("GET", "/metrics")[0] == 401
+    assert api("GET", "/metrics")[0] == 403
 
 
 def test_slis_page_has_health_checks_only():

@@ -141,7 +141,7 @@ async def test_handshake_accepts_and_request_refuses_unknown_certificates(header
 async def test_client_without_certificate_needs_a_token():
     async with serving() as (port, authority):
         context = ssl.create_default_context(cadata=authority.certificate_pem)
-        assert (await who_am_i(port, context))[0] == 401
+        assert (await who_am_i(port, context))[0] == 403
         assert (await who_am_i(port, context, "Authorization: Bearer right"))[0] == 201
         assert (await who_am_i(port, None, "Authorization: Bearer right"))[0] == 201
 

@@ -8,6 +8,7 @@ import pytest
 
 from support.apiserver.api_requests import InProcessApi
 from support.objects.certificate_requests import signing_request
+from support.objects.role_bindings import ALL_USERS_ARE_ADMINISTRATORS, CLUSTER_BINDINGS
 
 PATH = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
@@ -52,6 +53,7 @@ def requester(response: dict[str, Any]) -> dict[str, Any]:
 )
 async def test_requester_fields_come_from_the_authenticated_user(headers: dict[str, str], user: dict[str, Any]):
     api = InProcessApi()
+    api.create(CLUSTER_BINDINGS, ALL_USERS_ARE_ADMINISTRATORS)
     status, created = api("POST", PATH, request("created"), **headers)
     assert (status, requester(created)) == (201, user)
     status, applied = api("PATCH", f"{PATH}/b?fieldManager=m", request("b"), "application/apply-patch+yaml", **headers)
@@ -60,6 +62,7 @@ async def test_requester_fields_come_from_the_authenticated_user(headers: dict[s
 
 async def test_requester_fields_of_a_service_account():
     api = InProcessApi(token="secret")
+    api("POST", CLUSTER_BINDINGS, ALL_USERS_ARE_ADMINISTRATORS, authorization="Bearer secret")
     api("POST", ACCOUNTS, {"metadata": {"name": "robot"}}, authorization="Bearer secret")
     response = api("POST", f"{ACCOUNTS}/robot/token", {"spec": {}}, authorization="Bearer secret")[1]
     created = api("POST", PATH, request("a"), authorization=f"Bearer {response['status']['token']}")[1]
@@ -77,12 +80,14 @@ async def test_requester_fields_of_a_service_account():
 
 async def test_managed_fields_leave_out_the_spec():
     api = InProcessApi()
+    api.create(CLUSTER_BINDINGS, ALL_USERS_ARE_ADMINISTRATORS)
     created = api("POST", PATH, request("a"))[1]
     assert [set(entry["fieldsV1"]) for entry in created["metadata"]["managedFields"]] == [{"f:metadata"}]
 
 
 async def test_update_keeps_the_requester_fields():
     api = InProcessApi()
+    api.create(CLUSTER_BINDINGS, ALL_USERS_ARE_ADMINISTRATORS)
     created = api("POST", PATH, request("a"), impersonate_user="jane")[1]
     changed = api("PUT", f"{PATH}/a", {**created, "spec": created["spec"] | FORGED_USER})[1]
     assert requester(changed) == requester(created)

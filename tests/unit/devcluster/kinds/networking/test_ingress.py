@@ -12,7 +12,6 @@ from kubeloop.devcluster.kinds.networking.ingress import (
     validate_ingress_update,
 )
 from kubeloop.devcluster.kinds.networking.ingress_class import (
-    validate_domain_prefixed_path,
     validate_ingress_class,
     validate_ingress_class_update,
 )
@@ -124,22 +123,6 @@ def test_ingress_class_controller_is_immutable() -> None:
     assert validator_causes(validate_ingress_class_update, new, old) == [
         'spec.controller: Invalid value: "a.b/d": field is immutable'
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "causes"),
-    [
-        pytest.param("acme.io/foo/bar", [], id="valid"),
-        pytest.param("", ["p: Required value"], id="empty"),
-        pytest.param(
-            "acme.io/",
-            ['p: Invalid value: "acme.io/": must be a domain-prefixed path (such as "acme.io/foo")'],
-            id="no path",
-        ),
-    ],
-)
-def test_domain_prefixed_path_causes(text: str, causes: list[str]) -> None:
-    assert validator_causes(validate_domain_prefixed_path, "p", text) == causes
 
 
 @pytest.mark.parametrize(

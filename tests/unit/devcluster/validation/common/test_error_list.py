@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_domain_prefixed_path
+from support.objects.validation_causes import validator_causes
 
 
 @pytest.mark.parametrize(
@@ -72,3 +73,19 @@ def test_require_reports_an_empty_value_and_returns_whether_there_is_one() -> No
     errors = ErrorList()
     assert [errors.require("a", value, "why") for value in ("x", "", [])] == [True, False, False]
     assert [error["message"] for error in errors] == ["Required value: why"] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "causes"),
+    [
+        pytest.param("acme.io/foo/bar", [], id="valid"),
+        pytest.param("", ["p: Required value"], id="empty"),
+        pytest.param(
+            "acme.io/",
+            ['p: Invalid value: "acme.io/": must be a domain-prefixed path (such as "acme.io/foo")'],
+            id="no path",
+        ),
+    ],
+)
+def test_domain_prefixed_path_causes(text: str, causes: list[str]) -> None:
+    assert validator_causes(validate_domain_prefixed_path, "p", text) == causes

@@ -1,15 +1,18 @@
-"""Access reviews, token reviews and SelfSubjectReviews. The development cluster allows every request of every user.
+"""Access reviews, token reviews, SelfSubjectReviews and SelfSubjectRulesReviews.
 
 Sources: pkg/registry/{authentication,authorization}, pkg/apis/authorization/validation of v1.36.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.authorizer import AccessAttributes, FieldRequirement
+from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import (
     LOCAL_SUBJECT_ACCESS_REVIEWS,
     SELF_SUBJECT_ACCESS_REVIEWS,
@@ -19,20 +22,31 @@ from kubeloop.devcluster.api.served_resources import (
     TOKEN_REVIEWS,
 )
 from kubeloop.devcluster.authentication.authenticator import Authenticator
+from kubeloop.devcluster.authorization.access_attributes import field_requirements
+from kubeloop.devcluster.authorization.modes import AuthorizationChain
 from kubeloop.devcluster.storage.store import METADATA_FIELDS
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.selectors.selectors import SelectorError, parse_label_selector
 from kubeloop.kube.validation.name_checks import label_value, qualified_name
 
+_LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _RESOURCE_ATTRIBUTES = "spec.resourceAttributes"
 
 
-def review(resource: Resource[Any], obj: JSON, user: JSON, authentication: Authenticator, warnings: list[str]) -> JSON:
-    """Return a review with its status; `user` is the requester. Raises StatusError 400, 422.
+def review(
+    resource: Resource[Any],
+    obj: JSON,
+    request: Request,
+    authentication: Authenticator,
+    authorization: AuthorizationChain,
+) -> JSON:
+    """Return a review with its status. Raises StatusError 400, 422.
 
-    warnings: the warning about a reviewed token is added to this list.
+    The warning about a reviewed token is added to those of the request.
     """
+    user = request.user
     if resource is SELF_SUBJECT_REVIEWS:
         metadata = {name: value for name, value in obj["metadata"].items() if name == "creationTimestamp"}
         return {**obj, "metadata": metadata, "status": {"userInfo": user}}
@@ -40,22 +54,83 @@ def review(resource: Resource[Any], obj: JSON, user: JSON, authentication: Authe
         spec = obj.get("spec", {})
         if not spec.get("token"):
             raise errors.bad_request("token is required for TokenReview in authentication")
-        status = authentication.token_review_status(spec["token"], spec.get("audiences") or (), warnings)
+        status = authentication.token_review_status(spec["token"], spec.get("audiences") or (), request.warnings)
         return {**obj, "status": status}
     if resource is SELF_SUBJECT_RULES_REVIEWS:
-        if not obj.get("spec", {}).get("namespace"):
+        namespace = obj.get("spec", {}).get("namespace")
+        if not namespace:
             raise errors.bad_request("no namespace on request")
-        all_values = ["*"]
+        rules = authorization.rules_of(user, namespace)
         status = {
-            "resourceRules": [{"verbs": all_values, "apiGroups": all_values, "resources": all_values}],
-            "nonResourceRules": [{"verbs": all_values, "nonResourceURLs": all_values}],
-            "incomplete": False,
+            "resourceRules": rules.resource_rules,
+            "nonResourceRules": rules.non_resource_rules,
+            "incomplete": rules.incomplete,
         }
+        if rules.error:
+            status["evaluationError"] = rules.error
         return {**obj, "metadata": {}, "spec": {}, "status": status}
     assert resource in (SELF_SUBJECT_ACCESS_REVIEWS, SUBJECT_ACCESS_REVIEWS, LOCAL_SUBJECT_ACCESS_REVIEWS), resource
     if causes := _access_review_causes(resource, obj):
         raise errors.invalid(resource.group, "", "", causes)
-    return {**obj, "status": {"allowed": True}}
+    if resource is not SELF_SUBJECT_ACCESS_REVIEWS:
+        spec = obj["spec"]
+        user = {"username": spec.get("user", ""), "groups": spec.get("groups") or [], "extra": spec.get("extra") or {}}
+    attributes, problems = _attributes(user, obj["spec"])
+    decision = authorization.authorize(attributes)
+    status = {"allowed": decision.allowed}
+    if decision.reason:
+        status["reason"] = decision.reason
+    if problems:
+        status["evaluationError"] = "; ".join(problems)
+    return {**obj, "status": status}
+
+
+def _attributes(user: JSON, spec: JSON) -> tuple[AccessAttributes, list[str]]:
+    """Return the reviewed attributes, and messages about selectors that are ignored."""
+    resource = spec.get("resourceAttributes")
+    if resource is None:
+        url = spec["nonResourceAttributes"]
+        return AccessAttributes(user, url.get("verb", ""), path=url.get("path", "")), []
+    fields, are_valid_fields = _field_requirements(resource.get("fieldSelector") or {})
+    labels, are_valid_labels = _label_requirements(resource.get("labelSelector") or {})
+    problems = [
+        f"{_RESOURCE_ATTRIBUTES}.{name} {'partially ignored' if requirements else 'ignored'} due to parse error"
+        for name, requirements, are_valid in (
+            ("fieldSelector", fields, are_valid_fields),
+            ("labelSelector", labels, are_valid_labels),
+        )
+        if not are_valid
+    ]
+    names = ("verb", "group", "resource", "subresource", "namespace", "name")
+    values = {name: resource.get(name, "") for name in names}
+    return AccessAttributes(user=user, **values, field_selector=fields), problems
+
+
+def _field_requirements(selector: JSON) -> tuple[Sequence[FieldRequirement], bool]:
+    """Return the valid requirements of a field selector, and False if there are invalid ones."""
+    if raw := selector.get("rawSelector"):
+        parsed = field_requirements(raw)
+        return parsed or (), parsed is not None
+    operators = {"In": "=", "NotIn": "!="}
+    requirements = [
+        FieldRequirement(entry.get("key", ""), operators[entry["operator"]], entry["values"][0])
+        for entry in selector.get("requirements") or ()
+        if entry.get("operator") in operators and len(entry.get("values") or ()) == 1
+    ]
+    return requirements, len(requirements) == len(selector.get("requirements") or ())
+
+
+def _label_requirements(selector: JSON) -> tuple[Sequence[JSON], bool]:
+    """Return the valid requirements of a label selector, and False if there are invalid ones."""
+    if raw := selector.get("rawSelector"):
+        try:
+            parse_label_selector(raw)
+        except SelectorError:
+            return [], False
+        return [selector], True
+    entries = selector.get("requirements") or []
+    valid = [entry for entry in entries if entry.get("operator") in _LABEL_OPERATORS]  # all else is validated
+    return valid, len(valid) == len(entries)
 
 
 def _access_review_causes(resource: Resource[Any], obj: JSON) -> list[JSON]:

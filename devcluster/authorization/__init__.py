@@ -1,0 +1,1 @@
+"""Authorization of requests: RBAC, node authorizer, modes; escalation checks, impersonation, access reviews."""
