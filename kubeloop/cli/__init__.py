@@ -14,6 +14,7 @@ Commands; the module of one is imported when it runs
     explain/                   kubeloop explain
     nodes.py                   kubeloop nodes
     envtest.py                 kubeloop envtest
+    kubeconfig.py              kubeloop kubeconfig
 
 Parts of several commands
 

@@ -19,6 +19,7 @@ from kubeloop.cli.options.options import (
     ElectionOptions,
     ExplainOptions,
     FeatureGateOptions,
+    KubeconfigOptions,
     NewNodes,
     ObserveElectionOptions,
     ObserveOptions,
@@ -246,6 +247,18 @@ def envtest() -> int:
     from kubeloop.cli.envtest import print_folder
 
     return print_folder()
+
+
+@commands.command()
+@with_options(KubeconfigOptions)
+def kubeconfig(options: KubeconfigOptions) -> int:
+    """Print a kubeconfig of a user and groups, with a client certificate of the cluster.
+
+    The user of the present kubeconfig must be allowed to create and approve certificate requests.
+    """
+    from kubeloop.cli.kubeconfig import kubeconfig as write
+
+    return write(options)
 
 
 @commands.command()

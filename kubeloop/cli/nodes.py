@@ -141,7 +141,7 @@ async def show(client: Client, selection: NodeSelection, *, as_json: bool) -> in
 
 
 def _run_with_client(command: Callable[[Client], Awaitable[int]], kubeconfig: Path | None) -> int:
-    path = _kubeconfig(kubeconfig)
+    path = development_kubeconfig(kubeconfig)
 
     async def main() -> int:
         transport = await connect(path)
@@ -159,7 +159,7 @@ def _run_with_client(command: Callable[[Client], Awaitable[int]], kubeconfig: Pa
     return run_until_interrupted(main(), interrupted=130)
 
 
-def _kubeconfig(path: Path | None) -> tuple[str, ...]:
+def development_kubeconfig(path: Path | None) -> tuple[str, ...]:
     """Return --kubeconfig, the files of $KUBECONFIG, or that of the newest `kubeloop up`.
 
     Never ~/.kube/config, which may belong to a real cluster. Raises UserError.

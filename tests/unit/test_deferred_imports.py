@@ -67,6 +67,7 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.cli.apiserver": 343.4,
         "kubeloop.cli.explain.cluster": 347.6,
         "kubeloop.cli.explain.explain": 45.7,
+        "kubeloop.cli.kubeconfig": 153.5,
         "kubeloop.cli.main": 83.3,
         "kubeloop.cli.nodes": 66.3,
         "kubeloop.cli.observe": 130.2,

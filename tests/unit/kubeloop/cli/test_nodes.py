@@ -12,11 +12,11 @@ import pytest
 from kubeloop.cli.nodes import (
     NodeSelection,
     _choose_zone,
-    _kubeconfig,
     _new_names,
     _print_table,
     _taint,
     _template,
+    development_kubeconfig,
     fail,
 )
 from kubeloop.cli.options.options import NewNodes
@@ -97,10 +97,10 @@ def test_default_kubeconfig_is_never_the_users_own(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     with pytest.raises(UserError, match="no kubeloop up runs"):
-        _kubeconfig(None)
+        development_kubeconfig(None)
     monkeypatch.setenv("KUBECONFIG", "named")
-    assert _kubeconfig(None) == (os.path.abspath("named"),)
-    assert _kubeconfig(tmp_path / "given:2") == (str(tmp_path / "given:2"),)
+    assert development_kubeconfig(None) == (os.path.abspath("named"),)
+    assert development_kubeconfig(tmp_path / "given:2") == (str(tmp_path / "given:2"),)
 
 
 def test_nodes_command_rejects_a_real_cluster(tmp_path):
