@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -178,8 +179,11 @@ def sign(
     """Return the certificate of a request, in PEM. Raises ValueError."""
     if unknown := [usage for usage in usages if usage not in _KEY_USAGES and usage not in _EXTENDED_KEY_USAGES]:
         raise ValueError(f"unrecognized usage values: {unknown}")
-    if not content.is_signature_valid:
-        raise ValueError("unable to verify certificate request signature")
+    try:
+        if not content.is_signature_valid:
+            raise ValueError("unable to verify certificate request signature")
+    except UnsupportedAlgorithm as error:  # not a ValueError
+        raise ValueError(f"unable to verify certificate request signature: {error}") from None
     if now >= (end := authority.certificate.not_valid_after_utc):
         raise ValueError(f"the signer has expired: NotAfter={end}")
     subject, extensions = _subject(content), []

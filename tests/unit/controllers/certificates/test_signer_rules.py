@@ -183,3 +183,16 @@ def tampered(content: x509.CertificateSigningRequest) -> x509.CertificateSigning
     name = content.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
     assert isinstance(name, str)
     return x509.load_der_x509_csr(der.replace(name.encode(), name[::-1].encode()))
+
+
+@pytest.mark.parametrize(
+    ("known", "unknown"),
+    [
+        pytest.param("2a8648ce3d040302", "2a8648ce3d04037f", id="signature"),
+        pytest.param("2a8648ce3d0201", "2a8648ce3d027f", id="key"),
+    ],
+)
+def test_request_with_an_unknown_algorithm_cannot_be_signed(known: str, unknown: str):
+    encoded = request().public_bytes(Encoding.DER).replace(bytes.fromhex(known), bytes.fromhex(unknown))
+    with pytest.raises(ValueError, match="unable to verify certificate request signature"):
+        signed(x509.load_der_x509_csr(encoded), CLIENT)
