@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.controllers.podautoscaler.scale_target import ScaleError, ScaleTargets
-from kubeloop.kube.errors import Conflict, NotFound
+from kubeloop.kube.errors import Conflict, NotFound, ServerUnreachable, from_status
 from kubeloop.kube.objects.api_types import CrossVersionObjectReference, Status
 from support.objects.autoscaled_pods import add_target, replicas, set_replicas
 
@@ -95,3 +95,21 @@ async def test_invalid_api_version_is_an_error(fake_apiserver):
     reference = CrossVersionObjectReference(kind="Deployment", name="web", api_version="a/b/c")
     with pytest.raises(ScaleError, match="unexpected GroupVersion string: a/b/c"):
         await ScaleTargets(fake_apiserver.client).resource(reference)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(from_status(Status(code=500, message="broken")), id="server error"),
+        pytest.param(ServerUnreachable("broken", maybe_applied=False), id="unreachable"),
+    ],
+)
+async def test_scale_that_cannot_be_read_is_an_error(fake_apiserver, monkeypatch, error):
+    async def get_raw(*_arguments, **_options):
+        raise error
+
+    targets = ScaleTargets(fake_apiserver.client)
+    resource = await targets.resource(DEPLOYMENT)
+    monkeypatch.setattr(fake_apiserver.client, "get_raw", get_raw)
+    with pytest.raises(ScaleError, match=r"^broken"):
+        await targets.read(resource, "ns", "web")

@@ -95,3 +95,52 @@ def test_sum_is_right_whatever_the_number_of_changed_rows(rows: int, changed: in
         counts.set_row(row, {"a": row, "b": 1} if row else {})
     expected = [0, *(2 * row + 2 for row in range(1, changed)), *([2] * (rows - changed))]
     assert counts.weighted("cached", lambda pod_class: 2).tolist() == expected
+
+
+class NotedCounts(ClassCounts[str]):
+    """Counts that record which classes were added and removed."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(ChangedRows(rows))
+        self.noted: list[str] = []
+        self.reorder([-1] * rows)
+
+    def _class_added(self, pod_class: str) -> None:
+        self.noted.append(f"+{pod_class}")
+
+    def _class_removed(self, pod_class: str) -> None:
+        self.noted.append(f"-{pod_class}")
+
+
+def test_first_and_last_pods_of_a_class_are_noted() -> None:
+    counts, noted = NotedCounts(2), []
+    steps: list[tuple[int, dict[str, int]]] = [
+        (0, {"a": 1}),
+        (1, {"a": 2, "b": 1}),
+        (0, {"a": 3}),
+        (0, {}),
+        (1, {"b": 1}),
+        (1, {"b": 1}),
+        (1, {}),
+    ]
+    for row, row_counts in steps:
+        before = counts.membership
+        counts.set_row(row, row_counts)
+        noted.append(" ".join(counts.noted))
+        assert (counts.membership != before) is bool(counts.noted)
+        counts.noted.clear()
+        counts.check()
+    assert noted == ["+a", "+b", "", "", "-a", "", "-b"]
+
+
+def test_classes_of_removed_rows_are_noted() -> None:
+    counts = NotedCounts(3)
+    for row, row_counts in enumerate(({"a": 1}, {"a": 1, "b": 1}, {"c": 1})):
+        counts.set_row(row, row_counts)
+    counts.noted.clear()
+    before = counts.membership
+    counts.reorder([2, 0, -1])
+    assert counts.noted == ["-b"]
+    assert counts.membership > before
+    assert counts.rows_of == {"a": {1: 1}, "c": {0: 1}}
+    counts.check()

@@ -34,6 +34,9 @@ def required(amount):
         pytest.param(RANGE, "4Gi", "5Gi", id="rounded up to a step"),
         pytest.param({"default": "1", "validRange": {"min": "1"}}, "7", "7", id="no step"),
         pytest.param(VALUES, "11", "20", id="rounded up to a valid value"),
+        pytest.param(VALUES, "20", "20", id="a valid value"),
+        pytest.param(VALUES, "1", "10", id="less than all valid values"),
+        pytest.param(VALUES, "40", "40", id="the highest valid value"),
         pytest.param(VALUES, "41", "41", id="more than all valid values"),
     ],
 )

@@ -42,6 +42,11 @@ CAPACITY = {"capacity": {"requests": {"memory": "1Gi"}}}
             'deviceclass.resource.k8s.io "nope" not found',
         ),
         ([request("r", "")], {}, "claim default/c, request r: missing device class name (unsupported request type?)"),
+        (
+            [request(adminAccess=True)],
+            {"DRAAdminAccess": False},
+            "claim default/c, request r: admin access is requested, but the feature is disabled",
+        ),
         ([request(allocationMode="Half")], {}, "claim default/c, request r: unsupported count mode Half"),
         (
             [request(selectors=[{}])],

@@ -117,3 +117,21 @@ def test_one_pre_enqueue_call_in_ten_is_reported(metrics: Metrics) -> None:
         plugin.pre_enqueue(None)  # type: ignore[arg-type]
     assert metrics.plugins == [("Mine", "PreEnqueue", "Success", 2.0)] * 2
     assert points.now_ns == 2 * 10**9 * (MEASURED_CYCLES + 1)
+
+
+@pytest.mark.parametrize("result", [None, unschedulable("P"), ValueError("x")])
+async def test_decorated_methods_return_raise_and_report(metrics: Metrics, result: Any) -> None:
+    class Decorated(Points):
+        score = observed("Score")(Points.call)
+        bind = observed_async("Bind")(Points.async_call)
+
+    points, state = Decorated(metrics, result), CycleState()
+    returned: list[Any] = []
+    for run in (points.score, points.bind):
+        try:
+            value: Any = run(state)
+            returned.append(await value if run == points.bind else value)
+        except ValueError as error:
+            returned.append(error)
+    assert returned == [result, result]
+    assert [(point, seconds) for point, _, _, seconds in metrics.points] == [("Score", 2.0), ("Bind", 2.0)]

@@ -178,3 +178,24 @@ def test_memo_does_not_hide_the_following_plugins():
         strategy = subject.strategy(queued, events.NODE_ADD, None, Node(), memo)
         assert strategy is QueueingStrategy.AFTER_BACKOFF
     assert sorted(hint.name for hint in memo.values()) == ["QUEUE", "SKIP"]
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        pytest.param(None, QueueingStrategy.AFTER_BACKOFF, id="for all pods"),
+        pytest.param(_pods()[1], QueueingStrategy.AFTER_BACKOFF, id="for this pod"),
+        pytest.param(convert(Pod, {"metadata": {"name": "x", "uid": "x"}}), QueueingStrategy.SKIP, id="for another"),
+        pytest.param(Node(), QueueingStrategy.SKIP, id="for a node"),
+    ],
+)
+def test_forced_activation_is_for_one_pod(new, expected):
+    subject = QueueingHints({"default-scheduler": QueueingHintMap([])}, NO_METRICS, lambda: 0)
+    queued = _queued(_pods()[1], "A")
+    assert subject.strategy(queued, events.FORCE_ACTIVATE, None, new, None) is expected
+
+
+def test_pod_of_an_unknown_scheduler_is_queued():
+    subject = QueueingHints({"other": QueueingHintMap([])}, NO_METRICS, lambda: 0)
+    strategy = subject.strategy(_queued(_pods()[1], "A"), events.NODE_ADD, None, Node(), None)
+    assert strategy is QueueingStrategy.AFTER_BACKOFF

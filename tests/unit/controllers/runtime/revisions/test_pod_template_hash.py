@@ -193,3 +193,26 @@ def test_times_are_hashed_as_seconds_since_the_year_1(time, seconds):
 def test_collision_count_is_hashed_as_little_endian_int32():
     assert pod_template_hash(template(), 2**32 + 1) == pod_template_hash(template(), 1)
     assert pod_template_hash(template(), 256) != pod_template_hash(template(), 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        pytest.param({}, " ActiveDeadlineSeconds:(*int64)<nil> ", id="pointer without a value"),
+        pytest.param({}, " NodeSelector:(map[string]string)<nil> ", id="map without a value"),
+        pytest.param({}, " Tolerations:([]v1.Toleration)<nil> ", id="list without a value"),
+        pytest.param({}, " HostNetwork:(bool)false ", id="default of a bool"),
+        pytest.param({"hostNetwork": True}, " HostNetwork:(bool)true ", id="bool"),
+        pytest.param({"hostname": "h"}, " Hostname:(string)h ", id="string"),
+        pytest.param(
+            {"nodeSelector": {"b": "2", "a": "1"}}, " NodeSelector:(map[string]string)map[a:1 b:2] ", id="sorted map"
+        ),
+        pytest.param(
+            {"imagePullSecrets": [{"name": "x"}, {"name": "y"}]},
+            " ImagePullSecrets:([]v1.LocalObjectReference)[{Name:(string)x} {Name:(string)y}] ",
+            id="list",
+        ),
+    ],
+)
+def test_dump_has_the_form_of_go(spec, text):
+    assert text in dump(template(**spec))

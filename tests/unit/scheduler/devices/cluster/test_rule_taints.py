@@ -105,6 +105,18 @@ def test_change_of_a_rule_that_leaves_taints_as_they_are_is_not_reported():
     assert len(slices.changes) == 1
 
 
+def test_rule_that_is_created_again_taints_again():
+    slices = Slices()
+    slices.apply(SLICE, taint_rule(device="e"))
+    for type_ in ("DELETED", "ADDED"):
+        slices.apply(taint_rule(device="e"), type_=type_)
+    assert [[bool(entry.spec.devices[1].taints) for entry in change] for change in slices.changes] == [
+        [False, True],
+        [True, False],
+        [False, True],
+    ]
+
+
 # --- allocation -------------------------------------------------------------------------------------------------------
 
 

@@ -118,3 +118,40 @@ def test_domains_of_some_rows_are_not_those_of_all(plugin_cluster: Any, node: An
         assert domains.count_domains(np.array([row_of["n1"], row_of["n2"]]), snapshot) == 1
         assert domains.count_domains(np.array([row_of["n0"], row_of["n3"]]), snapshot) == 2
         assert domains.count_domains(snapshot.all_rows, snapshot) == 3
+
+
+def test_rejections_name_a_missing_label_or_the_skew(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    """The first of the constraints that a node fails counts, in both forms of the reasons."""
+    nodes = [
+        node("full", labels={"zone": "z", "rack": "r1"}),
+        node("unlabelled", labels={"rack": "r1"}),
+        node("full-unlabelled", labels={"zone": "z"}),
+        node("free", labels={"zone": "y", "rack": "r2"}),
+    ]
+    labels = {"app": "web"}
+    cluster = plugin_cluster(nodes, [pod("old", "full", labels=labels)])
+    constraints = [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": labels},
+        }
+        for key in ("zone", "rack")
+    ]
+    plugin = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster)
+    new, state, snapshot = (
+        PodInfo(pod("new", labels=labels, topologySpreadConstraints=constraints)),
+        CycleState(),
+        cluster.snapshot,
+    )
+    assert plugin.pre_filter(state, new, snapshot) == (None, None)
+    result = plugin.filter_rows(state, new, snapshot, snapshot.all_rows)
+    rejected = np.flatnonzero(~result.passed)
+    explained = plugin.explain_rows(state, new, snapshot, rejected)
+    misses_label = {}
+    for position, row in enumerate(rejected.tolist()):
+        status = explained.statuses[explained.codes[position]]
+        assert status == result.explain(row) == plugin.filter(state, new, snapshot.node_infos[row])
+        misses_label[snapshot.node_infos[row].name] = status.reasons[0].endswith("(missing required label)")
+    assert misses_label == {"full": False, "unlabelled": True, "full-unlabelled": False}
