@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from kubeloop.kube.objects.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS,
 from support.apiserver.fake_apiserver import FakeApiServer
 from support.apiserver.faulty_transport import SentRequest, injected_error
 from support.simulation.recorded_events import RecordedEvents
+from support.simulation.set_clock import SetClock
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]
@@ -320,3 +322,22 @@ async def test_deleted_budget_selects_no_pods():
     controller.on_budget_delete(budgets[1])
     assert controller._enqueue_budgets(pod) == []
     assert controller._selectors == {}, "no entry remains of a namespace without budgets"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        pytest.param([], None, id="no condition"),
+        pytest.param([{"status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}], 60.0, id="one minute is left"),
+        pytest.param([{"status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}], None, id="reset"),
+    ],
+)
+async def test_stale_disruption_target_waits_for_two_minutes(conditions, expected):
+    server = FakeApiServer()
+    context = structs.replace(server.context, clock=SetClock(datetime(2026, 1, 1, 0, 1, tzinfo=UTC)))
+    controller = DisruptionController(context)
+    status = {"conditions": [{"type": "DisruptionTarget", "reason": "x", "message": "", **it} for it in conditions]}
+    pod = convert(Pod, {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "status": status})
+    controller._pods.put("ns/p", pod)
+    assert await controller.reset_condition("ns/p") == expected
+    assert await controller.reset_condition("ns/gone") is None

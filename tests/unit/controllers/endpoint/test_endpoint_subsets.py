@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kubeloop.controllers.endpoint.endpoint_subsets import address_count, endpoint_subsets, truncated
 from kubeloop.controllers.runtime.services.subset_packing import repacked_subsets
@@ -85,3 +86,34 @@ def test_truncation_keeps_ready_addresses_in_proportion(counts, expected):
     result = truncated(subsets)
     sizes = result and [(address_count([it], "addresses"), address_count([it], "notReadyAddresses")) for it in result]
     assert sizes == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "ip"),
+    [
+        pytest.param({"ipFamilies": ["IPv4"]}, "10.1.0.1", id="first family"),
+        pytest.param({"ipFamilies": ["IPv6", "IPv4"]}, "fd00::1", id="first family is IPv6"),
+        pytest.param({"ipFamilies": [], "clusterIP": "10.0.0.9"}, "10.1.0.1", id="by cluster IP"),
+        pytest.param({"ipFamilies": [], "clusterIP": "fd00::9"}, "fd00::1", id="by cluster IP, IPv6"),
+        pytest.param({"ipFamilies": [], "clusterIP": "None"}, "10.1.0.1", id="headless: by the pod's first IP"),
+    ],
+)
+def test_address_has_the_family_of_the_service(spec, ip):
+    (subset,) = endpoint_subsets(service(**spec), [pod(1)])
+    assert ips(subset) == [ip]
+
+
+def test_pod_without_an_address_hides_no_other_pod():
+    without = pod(1)
+    without = structs.replace(without, status=structs.replace(without.status, pod_ips=()))
+    (subset,) = endpoint_subsets(service(), [without, pod(2)])
+    assert ips(subset) == ["10.1.0.2"]
+
+
+@pytest.mark.parametrize("protocol", [None, "kubernetes.io/h2c"])
+def test_port_has_the_app_protocol_of_the_service(protocol):
+    port = {"name": "http", "port": 80, "targetPort": 80} | ({} if protocol is None else {"appProtocol": protocol})
+    (subset,) = endpoint_subsets(service(ports=[port]), [pod(1)])
+    assert subset["ports"] == [
+        {"name": "http", "port": 80, "protocol": "TCP"} | ({} if protocol is None else {"appProtocol": protocol})
+    ]

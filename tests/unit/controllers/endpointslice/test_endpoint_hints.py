@@ -53,3 +53,13 @@ def test_values_need_the_feature_gate_except_the_oldest():
     assert not is_valid_traffic_distribution("PreferSameNode", prefer_same=False)
     assert is_valid_traffic_distribution("PreferSameNode", prefer_same=True)
     assert not is_valid_traffic_distribution(None, prefer_same=True)
+
+
+def test_hints_that_no_longer_apply_are_removed():
+    old = {"forZones": [{"name": "a"}]}
+    bare = {"addresses": ["10.0.0.1"], "conditions": {"ready": True}, "hints": old}
+    changes = SliceChanges(create=[one_slice(dict(bare))], unchanged=[one_slice(dict(bare))])
+    set_traffic_hints(changes, "PreferClose")
+    assert changes.unchanged == []
+    for current in (*changes.create, *changes.update):
+        assert ["hints" in it for it in current["endpoints"]] == [False]

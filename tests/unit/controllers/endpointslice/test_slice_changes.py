@@ -155,3 +155,19 @@ def test_last_slice_with_ports_is_replaced_by_a_placeholder():
     old = existing("a", 1)
     result = changes([old])
     assert (result.delete, result.unchanged, sizes(result.create)) == ([old], [], [("", 0)])
+
+
+def test_changes_count_added_and_removed_endpoints_and_writes():
+    slices = [existing("a", 1, 2, 3), existing("b", 4)]
+    result = changes(slices, *(endpoint(number) for number in (1, 5, 6, 7, 8)))
+    assert (result.added, result.removed) == (4, 3)
+    assert (len(result.create), len(result.update), len(result.delete)) == (1, 1, 1)
+    assert result.number == 3
+
+
+def test_full_slices_get_no_more_endpoints():
+    result = changes([existing("a", 1, 2, 3), existing("b", 4, 5)], *(endpoint(number) for number in range(1, 8)))
+    assert sizes(result.update) == []
+    assert (sizes(result.create), len(result.unchanged)) == ([("", 2)], 2)
+    result = changes([existing("a", 1, 2, 3)], endpoint(1), endpoint(2), *(endpoint(number) for number in (4, 5)))
+    assert (sizes(result.update), sizes(result.create)) == ([("a", 3)], [("", 1)])

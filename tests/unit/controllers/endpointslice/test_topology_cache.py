@@ -131,3 +131,45 @@ def test_only_zones_with_a_surplus_give_endpoints():
     changes = SliceChanges(create=[slice_of("c", "c", "a", "a", "a", "b")])
     cache.add_hints("ns/web", "IPv4", changes)
     assert hints(changes) == ["c", "c", "b", "a", "a", "b"]
+
+
+def hinted(*hints: str, ready: bool = True) -> dict[str, Any]:
+    """Return a slice of endpoints in zone a with these hints; "": none."""
+    endpoints = [
+        {"conditions": {"ready": ready}, "zone": "a"} | ({"hints": {"forZones": [{"name": hint}]}} if hint else {})
+        for hint in hints
+    ]
+    return {"metadata": {"name": "s"}, "endpoints": endpoints}
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "valid"),
+    [
+        pytest.param([hinted("a", "a")], True, id="as many as the zone gets"),
+        pytest.param([hinted("a", "a", "a")], False, id="too many for the zone"),
+        pytest.param([hinted("a", "a"), hinted("a")], False, id="too many with another slice"),
+        pytest.param([hinted("a"), hinted("a")], True, id="two slices"),
+        pytest.param([hinted("x")], False, id="unknown zone"),
+        pytest.param([hinted("a", "")], False, id="one has no hint"),
+        pytest.param([hinted("", ready=False)], True, id="not ready"),
+    ],
+)
+def test_hints_of_unchanged_slices_are_checked(unchanged, valid):
+    ready = sum(it["conditions"]["ready"] for current in unchanged for it in current["endpoints"])
+    changes = SliceChanges(create=[slice_of(*"aabb"[: 4 - ready])], unchanged=list(unchanged))
+    cache = TopologyCache()
+    cache.ratios = {"a": 0.5, "b": 0.5}
+    cache.add_hints("ns/web", "IPv4", changes)
+    assert (changes.unchanged == unchanged) is valid
+    assert len(changes.unchanged) + len(changes.update) == len(unchanged)
+
+
+def test_service_that_no_longer_gets_hints_is_forgotten():
+    cache = TopologyCache()
+    cache.ratios = {"a": 0.5, "b": 0.5}
+    cache.add_hints("ns/web", "IPv4", SliceChanges(create=[slice_of("a", "b")]))
+    (event,) = cache.add_hints("ns/web", "IPv4", SliceChanges(create=[slice_of("a")]))
+    assert event.reason == "TopologyAwareHintsDisabled"
+    assert cache.services() == []
+    (event,) = cache.add_hints("ns/web", "IPv4", SliceChanges(create=[slice_of("a", "b")]))
+    assert event.reason == "TopologyAwareHintsEnabled"

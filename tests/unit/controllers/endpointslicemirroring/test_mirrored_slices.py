@@ -167,3 +167,30 @@ def test_slices_do_not_depend_on_the_order_of_the_cache(order: list[int]):
     for name, current in zip("abcde", stored, strict=True):
         current["metadata"]["name"] = name
     assert changes_of(source, [stored[index] for index in order]) == changes_of(source, stored)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "sizes", "counts"),
+    [
+        pytest.param([], [subset("10.0.0.1")], {(0, 0), (1, 1)}, (1, 0, 0), id="created"),
+        pytest.param([subset("10.0.0.1")], [subset("10.0.0.1")], {(0, 0), (1, 1)}, (0, 0, 0), id="unchanged"),
+        pytest.param([subset("10.0.0.1")], [subset("10.0.0.2")], {(0, 0), (1, 1)}, (1, 0, 1), id="replaced"),
+        pytest.param(
+            [subset("10.0.0.1")], [subset(not_ready=("10.0.0.1",))], {(0, 0), (1, 1)}, (0, 1, 0), id="not ready"
+        ),
+        pytest.param([subset("10.0.0.1", "10.0.0.2")], [subset()], set(), (0, 0, 0), id="without subsets"),
+        pytest.param([subset("10.0.0.1")], [subset("10.0.0.1", "fd00::1")], {(1, 1)}, (1, 0, 0), id="two families"),
+    ],
+)
+def test_changes_count_endpoints_and_slices(first, second, sizes, counts):
+    """sizes: (endpoints, slices) of the groups afterwards. counts: endpoints added, updated and removed."""
+    changes = changes_of(endpoints(*second), created(endpoints(*first)))
+    assert set(changes.sizes) == sizes
+    assert (changes.added, changes.updated, changes.removed) == counts
+
+
+def test_addresses_above_the_limit_are_skipped():
+    source = endpoints(subset("10.0.0.1", "1", "10.0.0.2", "10.0.0.3", not_ready=("10.0.0.4",)))
+    changes = changes_of(source, limit=2)
+    assert [addresses(new) for new in changes.create] == [[("10.0.0.1", True), ("10.0.0.2", True)]]
+    assert (changes.skipped, changes.invalid) == (3, 1)

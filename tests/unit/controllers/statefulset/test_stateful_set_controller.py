@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from kubeloop.controllers.statefulset.stateful_set_controller import StatefulSetController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.objects.api_types import Pod, StatefulSet, convert
 from kubeloop.kube.objects.resources import (
     CONTROLLER_REVISIONS,
     NAMESPACES,
@@ -24,7 +26,9 @@ from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 from support.apiserver.fake_apiserver import FakeApiServer
+from support.comparison import replay_server
 from support.objects.stateful_sets import StatefulSetClient, stateful_set
+from support.simulation.set_clock import SetClock
 
 pytestmark = pytest.mark.virtual_time
 
@@ -493,3 +497,37 @@ async def test_gauges_show_the_limit_and_the_unavailable_pods(start):
         "max_unavailable,ns,web,Parallel": 2,
         "unavailable_replicas,ns,web,Parallel": 2,
     }
+
+
+@pytest.mark.parametrize(
+    ("min_ready_seconds", "before", "after", "version", "calls"),
+    [
+        pytest.param(10, False, True, "2", ["ns/web", ("ns/web", 10)], id="becomes ready"),
+        pytest.param(1, False, True, "2", ["ns/web", ("ns/web", 1)], id="becomes ready, one second"),
+        pytest.param(0, False, True, "2", ["ns/web"], id="becomes ready, available at once"),
+        pytest.param(10, True, True, "2", ["ns/web"], id="stays ready"),
+        pytest.param(10, True, False, "2", ["ns/web"], id="is not ready any more"),
+        pytest.param(10, False, True, "1", [], id="resync"),
+    ],
+)
+async def test_pod_update_enqueues_the_stateful_set(min_ready_seconds, before, after, version, calls):
+    queue, api = replay_server.RecordingQueue(), replay_server.ReplayServer({"state": {}})
+    context = replay_server.replay_context(api, SetClock(datetime(2026, 1, 1, tzinfo=UTC)), queue)
+    StatefulSetController(context)
+    metadata = {"name": "web", "namespace": "ns", "uid": "sts"}
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "minReadySeconds": min_ready_seconds}
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "sts", "controller": True}
+
+    def pod(ready: bool, resource_version: str) -> Pod:
+        head = {"name": "web-0", "namespace": "ns", "uid": "p", "labels": {"app": "web"}, "ownerReferences": [owner]}
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]}
+        return convert(Pod, {"metadata": {**head, "resourceVersion": resource_version}, "status": status})
+
+    sets, pods = context.informers.informer(STATEFUL_SETS), context.informers.informer(PODS)
+    sets.apply("ADDED", convert(StatefulSet, {"metadata": metadata, "spec": spec}), 0)
+    pods.apply("ADDED", pod(before, "1"), 0)
+    queue.calls.clear()
+    pods.apply("MODIFIED", pod(after, version), 0)
+    assert [
+        (call["key"], call["after_seconds"]) if "after_seconds" in call else call["key"] for call in queue.calls
+    ] == calls
