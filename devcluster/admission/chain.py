@@ -1,8 +1,8 @@
 """Admission: kube-apiserver's default plugins, which change or reject an object before it is stored.
 
 Plugins that change objects run before validation (`admit_...`), those that check them after it (`check_...`); the last
-is ResourceQuota (`charge_quota`). Admission policies run after the other plugins of their phase
-(`policies.policy_plugin`); they may take long. CertificateApproval, CertificateSigning and ClusterTrustBundleAttest ask
+is ResourceQuota (`charge_quota`). Policies and webhooks run after the other plugins of their phase
+(`dynamic_admission`); they may take long. CertificateApproval, CertificateSigning and ClusterTrustBundleAttest ask
 whether the user is authorized, which every user is. Source: plugin/pkg/admission of Kubernetes v1.36.
 """
 

@@ -35,9 +35,9 @@ DEFAULT_PLUGINS: dict[str, Literal["complete", "partly", "not"]] = {
     "JobValidation": "complete",
     "PodResizeValidator": "complete",
     "MutatingAdmissionPolicy": "partly",
-    "MutatingAdmissionWebhook": "not",
+    "MutatingAdmissionWebhook": "complete",
     "ValidatingAdmissionPolicy": "partly",
-    "ValidatingAdmissionWebhook": "not",
+    "ValidatingAdmissionWebhook": "complete",
     "ResourceQuota": "complete",
 }
 """In kube-apiserver's order."""

@@ -140,6 +140,11 @@ def internal(message: str, *, reason: str = "", details: Mapping[str, Any] | Non
     return StatusError(500, reason, message, details=details)
 
 
+def timeout(message: str) -> StatusError:
+    """Return the error of Kubernetes' NewTimeoutError."""
+    return StatusError(504, "Timeout", f"Timeout: {message}", details={})
+
+
 def internal_error(error: str) -> StatusError:
     """Return the error of Kubernetes' NewInternalError."""
     message = f"Internal error occurred: {error}"

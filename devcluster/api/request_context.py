@@ -49,6 +49,12 @@ class RequestContext:
     def new_uid(self) -> str:
         return new_uid(self.rng)
 
+    def annotate(self, key: str, value: str, *, with_objects: bool = False) -> None:
+        """Set an annotation of the request's audit events. with_objects: only if these contain request objects."""
+        audit = self.request.audit
+        if audit is not None and (audit.logs_objects or not with_objects):
+            audit.annotate(key, value)
+
     async def compute(self, compute: Callable[[LoopBudget], R]) -> R:
         """Return compute(): on the event loop if it is cheap, else in a thread. It must not have side effects.
 

@@ -8,8 +8,6 @@ pkg/registry/customresourcedefinition/strategy.go.
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.apiextensions.schema_validation import check_schema
 from kubeloop.devcluster.apiextensions.structural_schema import Schema, walk
@@ -20,6 +18,11 @@ from kubeloop.devcluster.registry.custom_resource_definitions import (
     is_protected_group,
 )
 from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.webhook_client_config import (
+    validate_review_versions,
+    validate_webhook_service,
+    validate_webhook_url,
+)
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.validation.name_checks import dns_1035_label, dns_subdomain
 from kubeloop.kube.validation.string_formats import is_known_format
@@ -306,69 +309,13 @@ def _validate_conversion(errors: ErrorList, conversion: JSON) -> None:
     elif (client.get("url") is None) == (client.get("service") is None):
         errors.required(f"{path}.webhookClientConfig", "exactly one of url or service is required")
     elif client.get("url") is not None:
-        _validate_webhook_url(errors, client["url"], f"{path}.webhookClientConfig.url")
+        validate_webhook_url(errors, client["url"], f"{path}.webhookClientConfig.url")
     else:
-        _validate_webhook_service(errors, client["service"], f"{path}.webhookClientConfig.service")
-    _validate_review_versions(errors, versions or [], f"{path}.conversionReviewVersions")
-
-
-def _validate_review_versions(errors: ErrorList, versions: list[str], path: str) -> None:
-    if not errors.require(path, versions):
-        return
-    for index, version in enumerate(versions):
-        if version in versions[:index]:
-            errors.invalid(f"{path}[{index}]", version, "duplicate version")
-            continue
-        for message in dns_1035_label(version):
-            errors.invalid(f"{path}[{index}]", version, message)
-    if not {"v1", "v1beta1"} & {*versions}:
-        errors.invalid(path, versions, "must include at least one of v1, v1beta1")
-
-
-def _validate_webhook_url(errors: ErrorList, text: str, path: str) -> None:
-    """Validate the URL of a webhook. Source: apiserver pkg/util/webhook/validation.go."""
-    form = "; desired format: https://host[/path]"
-    try:
-        url = urlsplit(text)
-    except ValueError as error:
-        errors.required(path, f"url must be a valid URL: {error}{form}")
-        return
-    user, at, host = url.netloc.rpartition("@")
-    if url.scheme != "https":
-        errors.invalid(path, url.scheme, f"'https' is the only allowed URL scheme{form}")
-    if not host:
-        errors.invalid(path, host, f"host must be specified{form}")
-    if at:
-        errors.invalid(path, user, "user information is not permitted in the URL")
-    if url.fragment:
-        errors.invalid(path, url.fragment, "fragments are not permitted in the URL")
-    if url.query:
-        errors.invalid(path, url.query, "query parameters are not permitted in the URL")
-
-
-def _validate_webhook_service(errors: ErrorList, service: JSON, path: str) -> None:
-    if not service.get("namespace"):
-        errors.required(f"{path}.name")  # kube-apiserver also confuses name and namespace here
-    errors.require(f"{path}.namespace", service.get("name"))
-    port = service.get("port", 443)
-    if not 1 <= port <= _MAX_PORT:
-        errors.invalid(f"{path}.port", port, f"port is not valid: must be between 1 and {_MAX_PORT}, inclusive")
-    service_path = service.get("path") or "/"
-    if service_path == "/":
-        return
-    if service_path == "//":
-        errors.invalid(f"{path}.path", service_path, "segment[0] may not be empty")
-        return
-    if not service_path.startswith("/"):
-        errors.invalid(f"{path}.path", service_path, "must start with a '/'")
-    for index, step in enumerate(service_path[1:].removesuffix("/").split("/")):
-        for message in dns_subdomain(step) if step else ():
-            errors.invalid(f"{path}.path", service_path, f"segment[{index}]: {message}")
-        if not step:
-            errors.invalid(f"{path}.path", service_path, f"segment[{index}] may not be empty")
-
-
-_MAX_PORT = 65535
+        # kube-apiserver also confuses name and namespace here
+        confused = {"name": client["service"].get("namespace"), "namespace": client["service"].get("name")}
+        service = {**client["service"], **confused}
+        validate_webhook_service(errors, service, f"{path}.webhookClientConfig.service")
+    validate_review_versions(errors, versions or [], f"{path}.conversionReviewVersions")
 
 
 # --- warnings ---------------------------------------------------------------------------------------------------------

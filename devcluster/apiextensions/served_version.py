@@ -6,6 +6,7 @@ other version does not have, or is done by a webhook. Source: apiextensions-apis
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence, Set
 from copy import deepcopy
 from datetime import datetime
@@ -77,6 +78,8 @@ class ServedVersion:
         self.others: tuple[ServedVersion, ...] = ()
         self.unreadable: Mapping[str, str] = {}
         """Versions of stored objects by key that the definition no longer has: a migration was forgotten."""
+        self.is_watched = False
+        """True once a client has watched this version."""
         self.is_current = True
         """False once the definition has changed: other versions are served, or none."""
         names, subresources = definition["status"]["acceptedNames"], spec.get("subresources") or {}
@@ -161,14 +164,18 @@ class ServedVersion:
     async def prepare_write(self, context: SlowWorkContext, obj: JSON) -> None:
         """Call the webhook, if there is one, for to_storage(); the last step before an object is stored.
 
-        The object is also converted to the other served versions, because sending watch events cannot wait. Raises
-        StatusError 500 if the webhook fails; Outdated.
+        The object is also converted to the other versions that are watched, because sending watch events cannot wait;
+        if that fails, these watches get an error. Raises StatusError 500 if the webhook fails otherwise; Outdated.
         """
         if self._webhook is not None:
             await self.storage_version.prepare_conversions([obj])
             stored = self.to_storage(obj)
+            if not self.is_storage_version:
+                await self.prepare_conversions([stored])  # for the response
             for version in self.others:
-                await version.prepare_conversions([stored])
+                if version.is_watched and version is not self:
+                    with contextlib.suppress(errors.StatusError):
+                        await version.prepare_conversions([stored])
         if not self.is_current:
             raise Outdated
 

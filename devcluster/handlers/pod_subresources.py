@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from functools import partial
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
-from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
+from kubeloop.devcluster.admission.dynamic_admission import DynamicAdmission
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Response
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import OTHER_NAMESPACE
-from kubeloop.devcluster.api.served_resources import get_served_resource
+from kubeloop.devcluster.api.served_resources import ServedResource, get_served_resource
 from kubeloop.devcluster.handlers.containers.streams import ContainerStreams, requested_ports
 from kubeloop.devcluster.handlers.subresources.binding import PodBinder
 from kubeloop.devcluster.handlers.subresources.eviction import PodEvictor
 from kubeloop.devcluster.handlers.writing.delete import ObjectDeleter
-from kubeloop.devcluster.handlers.writing.write_options import read_dry_run
+from kubeloop.devcluster.handlers.writing.write_options import read_dry_run, writer_of
+from kubeloop.devcluster.managedfields.field_sets import track_create
 from kubeloop.devcluster.serializer.negotiation import negotiate_output
 from kubeloop.devcluster.serializer.request_bodies import (
     Body,
@@ -36,6 +37,8 @@ from kubeloop.kube.objects.resources import NAMESPACES, PODS, Resource
 
 _BINDING: Resource[JSON] = Resource("", "v1", "Binding", "", True, dict)
 _EVICTION: Resource[JSON] = Resource("policy", "v1", "Eviction", "", True, dict)
+_BINDINGS = ServedResource(_BINDING)
+_EVICTIONS = ServedResource(_EVICTION)
 _PODS = get_served_resource(PODS)
 _EVICTION_VERSIONS = ("policy/v1beta1",)
 _UNSAFE = "ignoreStoreReadErrorWithClusterBreakingPotential"
@@ -51,13 +54,13 @@ class PodSubresources:
         *,
         clock: Clock,
         admission: AdmissionChain,
-        policies: PolicyPlugin,
+        dynamic_admission: DynamicAdmission,
         streams: ContainerStreams,
         gates: FeatureGates,
     ) -> None:
         self._store = store
         self._admission = admission
-        self._policies = policies
+        self._dynamic_admission = dynamic_admission
         self._streams = streams
         self._binder = PodBinder(store, clock, gates)
         self._evictor = PodEvictor(store, ObjectDeleter(store, clock), clock)
@@ -79,7 +82,7 @@ class PodSubresources:
         request, info = context.request, context.info
         if info.subresource == "portforward":
             requested_ports(request)  # before policies, as kube-apiserver
-        await self._policies.check(context, "CONNECT", None, None)
+        await self._dynamic_admission.check(context, "CONNECT", None, None)
         if info.subresource == "proxy":
             return await self._streams.proxy(request, info.served.resource, info.namespace, info.name)
         pod = self._stored(context)
@@ -91,16 +94,19 @@ class PodSubresources:
         output = negotiate_output(request.headers.get("accept", ""), has_table=False)
         context.dry_run = read_dry_run(request, "CreateOptions")
         body = self._read(context, _BINDING)
+        self._complete_review(context, _BINDINGS, body.obj)
         metadata = body.obj["metadata"]
         name = metadata.get("name", "")
         if not info.name:
             metadata.pop("uid", None)
-        elif name != info.name:
-            raise errors.bad_request("name in URL does not match name in Binding object")
-        if info.name:
+        else:
             self._admission.admit_binding(body.obj)
-        await self._policies.mutate(context, "CREATE", body.obj, None, partial(self._admission.admit_binding, body.obj))
-        await self._policies.check(context, "CREATE", body.obj, None)
+        await self._dynamic_admission.mutate(
+            context, "CREATE", body.obj, None, partial(self._admission.admit_binding, body.obj)
+        )
+        if info.name and name != info.name:
+            raise errors.bad_request("name in URL does not match name in Binding object")
+        await self._dynamic_admission.check(context, "CREATE", body.obj, None)
         self._binder.bind(name, info.namespace, body.obj, dry_run=context.dry_run)
         return encode_response(201, _CREATED, output)
 
@@ -109,7 +115,8 @@ class PodSubresources:
         output = negotiate_output(request.headers.get("accept", ""), has_table=False)
         read_dry_run(request, "CreateOptions")
         body = self._read(context, _EVICTION, also=_EVICTION_VERSIONS)
-        await self._policies.mutate(context, "CREATE", body.obj, None)
+        self._complete_review(context, _EVICTIONS, body.obj)
+        await self._dynamic_admission.mutate(context, "CREATE", body.obj, None)
         if body.obj["metadata"].get("name", "") != info.name:
             raise errors.bad_request("name in URL does not match name in Eviction object")
         options = body.obj.get("deleteOptions") or {}
@@ -121,11 +128,18 @@ class PodSubresources:
         if query_dry_run and body_dry_run and query_dry_run != body_dry_run:
             one, other = (f"[{' '.join(values)}]" for values in (query_dry_run, body_dry_run))
             raise errors.internal(f"Non-matching dry-run options in request and content: {one} and {other}")
-        await self._policies.check(context, "CREATE", body.obj, None)
+        await self._dynamic_admission.check(context, "CREATE", body.obj, None)
         self._evictor.evict(
             get_served_resource(PODS), info.name, info.namespace, {**options, "dryRun": body_dry_run or query_dry_run}
         )
         return encode_response(201, _CREATED, output)
+
+    def _complete_review(self, context: RequestContext, served: ServedResource, obj: JSON) -> None:
+        """Set the metadata of a body that is not stored, if policies or webhooks see it."""
+        if self._dynamic_admission.apply_to(context):
+            obj["metadata"]["namespace"] = context.info.namespace
+            subresource = context.info.subresource
+            track_create(served, obj, writer_of(context.request), context.now, subresource=subresource)
 
     def _read(self, context: RequestContext, resource: Resource[JSON], also: Sequence[str] = ()) -> Body:
         """Read a body that is created for a pod and not stored. Raises StatusError 400, 404."""

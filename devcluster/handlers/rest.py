@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
+from kubeloop.devcluster.admission.dynamic_admission import DynamicAdmission
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.request import Response
@@ -85,7 +85,7 @@ class Rest:
         store: ObjectStore,
         *,
         clock: Clock,
-        policies: PolicyPlugin,
+        dynamic_admission: DynamicAdmission,
         authentication: Authenticator,
         authorization: AuthorizationChain,
         writer: ObjectWriter,
@@ -93,7 +93,7 @@ class Rest:
         watch_settings: WatchSettings,
     ) -> None:
         self._store = store
-        self._policies = policies
+        self._dynamic_admission = dynamic_admission
         self._authentication = authentication
         self._authorization = authorization
         self._writer = writer
@@ -326,8 +326,8 @@ class Rest:
         target = context.info.served
         table = self._store.table(target.resource)
         while (before := table.get(key)) is not None:
-            if self._policies.apply_to(context):
-                await self._deleter.check_policies(context, self._policies, before, options)
+            if self._dynamic_admission.apply_to(context):
+                await self._deleter.check_admission(context, self._dynamic_admission, before, options)
             if target.crd_version is not None:  # an object that cannot be converted is not deleted
                 await prepare_conversions(target, [before.object])
             if table.get(key) is before:
@@ -402,7 +402,7 @@ class Rest:
         default_token_duration(body.obj)
         context.log_request_object(body.obj)
         track_create(_TOKEN_REQUESTS, body.obj, writer_of(request), context.now, subresource="token")
-        await self._policies.mutate(context, "CREATE", body.obj, None)
+        await self._dynamic_admission.mutate(context, "CREATE", body.obj, None)
         unchecked_uid = ""
         if not self._authentication.checks_account_uid:
             unchecked_uid = body.obj["metadata"].pop("uid", "")
@@ -414,5 +414,5 @@ class Rest:
             request.warnings.append(account_uid_warning(unchecked_uid, obj["metadata"]["uid"]))
             obj["metadata"]["uid"] = unchecked_uid
         visible = {**obj, "status": {"token": "", "expirationTimestamp": None}}
-        await self._policies.check(context, "CREATE", visible, None)
+        await self._dynamic_admission.check(context, "CREATE", visible, None)
         return object_response(context, 201, obj, output=output)

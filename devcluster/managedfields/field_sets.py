@@ -24,6 +24,7 @@ from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS, Resource
+from kubeloop.kube.validation.field_errors import quoted
 
 Fields = dict[str, Any]
 _MISSING: Any = object()
@@ -122,6 +123,23 @@ def initial_entries(requested: Any, current: list[JSON]) -> list[JSON]:
     except (ValueError, msgspec.DecodeError):
         return current
     return sorted_entries(deduplicate_entries(entries))
+
+
+def managed_fields_problem(entries: list[JSON]) -> str:
+    """Return why kube-apiserver does not decode these managedFields; "" if it does. Source: DecodeManagedFields."""
+    for index, entry in enumerate(entries):
+        if entry.get("operation") not in ("Apply", "Update"):
+            return "operation must be `Apply` or `Update`"
+        if not entry.get("apiVersion"):
+            return "apiVersion must not be empty"
+        if (fields_type := entry.get("fieldsType", "")) != "FieldsV1":
+            problem = f"invalid fieldsType {quoted(fields_type)}" if fields_type else "missing fieldsType"
+            return f"{problem} in managed fields entry {index}"
+        try:
+            _decode_fields(entry.get("fieldsV1") or {})
+        except (ValueError, msgspec.DecodeError) as error:
+            return f"error decoding set: {error}"
+    return ""
 
 
 def deduplicate_entries(entries: list[JSON]) -> list[JSON]:

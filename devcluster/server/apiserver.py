@@ -25,7 +25,7 @@ import msgspec
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.default_plugins import WITHOUT_ACCOUNTS
-from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
+from kubeloop.devcluster.admission.dynamic_admission import DynamicAdmission
 from kubeloop.devcluster.api import errors, request_info
 from kubeloop.devcluster.api.audit_record import AuditRecord
 from kubeloop.devcluster.api.authorizer import forbidden, is_privileged
@@ -265,23 +265,26 @@ class ApiServer:
         self._webhook_client = WebhookClient(ServiceAddresses(self.store, settings.resolved_addresses))
         self._definitions = Definitions(self.store, clock, self._end_watches, self._webhook_client)
         disabled = settings.disabled_plugins
-        policies = PolicyPlugin(
-            self.store,
-            self._definitions,
-            mutates=gates.enabled("MutatingAdmissionPolicy") and "MutatingAdmissionPolicy" not in disabled,
-            validates="ValidatingAdmissionPolicy" not in disabled,
+        without_gates = () if gates.enabled("MutatingAdmissionPolicy") else ("MutatingAdmissionPolicy",)
+        dynamic_admission = self._dynamic_admission = DynamicAdmission(
+            self.store, self._definitions, self._webhook_client, disabled.union(without_gates)
         )
         admission = AdmissionChain(self.store, disabled=disabled, gates=gates)
         streams = ContainerStreams(self.store, settings.container_answers, gates)
         self._rest = Rest(
             self.store,
             clock=clock,
-            policies=policies,
+            dynamic_admission=dynamic_admission,
             authentication=self._authentication,
             authorization=self._authorization,
-            writer=ObjectWriter(self.store, policies, {SERVICES: self._bootstrap.addresses}, gates, admission),
+            writer=ObjectWriter(self.store, dynamic_admission, {SERVICES: self._bootstrap.addresses}, gates, admission),
             pods=PodSubresources(
-                self.store, clock=clock, admission=admission, policies=policies, streams=streams, gates=gates
+                self.store,
+                clock=clock,
+                admission=admission,
+                dynamic_admission=dynamic_admission,
+                streams=streams,
+                gates=gates,
             ),
             watch_settings=msgspec.structs.replace(
                 settings.watches,
@@ -490,7 +493,8 @@ class ApiServer:
             began = self._began.timestamp()
             gates, seats = self.feature_gates, self._flow_control.nominal_seats()
             watched = self._rest.reader.watched()
-            return metrics_response(request, self._metrics, self.store, watched, gates, began, seats)
+            webhooks = self._dynamic_admission.webhook_metrics
+            return metrics_response(request, self._metrics, self.store, webhooks, watched, gates, began, seats)
         if (document := self._documents.response(request)) is not None:
             return document
         response = health_paths.openid(request, self.token_key) or health_paths.health(request)

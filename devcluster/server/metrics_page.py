@@ -15,6 +15,7 @@ from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kubeloop.devcluster.admission.webhooks.webhook_metrics import WebhookMetrics
 from kubeloop.devcluster.api.request import Request, Response, text_response
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_PATH
@@ -31,6 +32,7 @@ def metrics_response(
     request: Request,
     metrics: RequestMetrics,
     store: ObjectStore,
+    webhooks: WebhookMetrics,
     watched: Iterable[RequestInfo],
     gates: FeatureGates,
     began: float,
@@ -39,14 +41,16 @@ def metrics_response(
     """Return /metrics or /metrics/slis; DELETE resets them.
 
     watched: targets of open watches. began: start of the server in seconds since the epoch.
+    webhooks: calls of admission webhooks.
     seats: nominal seats of the priority levels.
     """
     slis = request.path.rstrip("/").endswith("slis")
     if request.method == "DELETE":
         if not slis:
             metrics.reset()
+            webhooks.reset()
         return text_response(200, "metrics reset\n")
-    families = (_health(),) if slis else _families(metrics, store, watched, gates, seats)
+    families = (_health(),) if slis else _families(metrics, store, webhooks, watched, gates, seats)
     return Response(200, _text(families), _CONTENT_TYPE, [("Process-Start-Time-Unix", str(int(began)))])
 
 
@@ -62,13 +66,16 @@ class _Families(Collector):
 
 def _text(families: Iterable[Metric]) -> bytes:
     text = generate_latest(_Families(families))
-    # prometheus_client appends _total to the name of every counter; kube-apiserver has one without
-    return text.replace(b"# TYPE authentication_attempts untyped", b"# TYPE authentication_attempts counter")
+    for name in ("authentication_attempts", _REJECTIONS, _FAIL_OPEN):
+        # prometheus_client appends _total to the name of every counter; kube-apiserver has some without
+        text = text.replace(b"# TYPE %b untyped" % name.encode(), b"# TYPE %b counter" % name.encode())
+    return text
 
 
 def _families(
     metrics: RequestMetrics,
     store: ObjectStore,
+    webhooks: WebhookMetrics,
     watched: Iterable[RequestInfo],
     gates: FeatureGates,
     seats: dict[str, int],
@@ -82,6 +89,7 @@ def _families(
     name = "apiserver_flowcontrol_nominal_limit_seats"
     yield _gauge(name, "Share of a priority level in the requests at one time.", "priority_level", seats)
     yield _open_watches(watched)
+    yield from _webhook_calls(webhooks)
     yield from _objects(store, gates)
     yield _deprecated_apis(series)
     attempts = Metric("authentication_attempts", "Authentication attempts by result.", "unknown")
@@ -145,6 +153,43 @@ def _gauge(name: str, help_text: str, label: str, values: dict[str, int]) -> Met
     for value, count in values.items():
         family.add_metric((value,), count)
     return family
+
+
+_CALL_LABELS = ("name", "type", "operation")
+_CONDITION_LABELS = ("name", "kind", "type", "operation")
+_REQUESTS = "apiserver_admission_webhook_request_total"
+_REJECTIONS, _FAIL_OPEN = "apiserver_admission_webhook_rejection_count", "apiserver_admission_webhook_fail_open_count"
+
+
+def _webhook_calls(webhooks: WebhookMetrics) -> Iterator[Metric]:
+    prefix, rejection_labels = "apiserver_admission_match_condition_", (*_CALL_LABELS, "error_type", "rejection_code")
+    yield from _counter(_REQUESTS, (*_CALL_LABELS, "code", "rejected"), webhooks.requests)
+    yield from _counter(_REJECTIONS, rejection_labels, webhooks.rejections)
+    yield from _counter(_FAIL_OPEN, ("name", "type"), webhooks.fail_open)
+    yield from _counter(f"{prefix}evaluation_errors_total", _CONDITION_LABELS, webhooks.condition_errors)
+    yield from _counter(f"{prefix}exclusions_total", _CONDITION_LABELS, webhooks.condition_exclusions)
+    for name, labels, durations in (
+        ("webhook_admission_duration_seconds", (*_CALL_LABELS, "rejected"), webhooks.durations),
+        ("match_condition_evaluation_seconds", _CONDITION_LABELS, webhooks.condition_durations),
+    ):
+        histogram = HistogramMetricFamily(
+            f"apiserver_admission_{name}", "Seconds of admission webhooks.", labels=labels
+        )
+        for values, buckets in durations.buckets.items():
+            histogram.add_metric(values, _buckets(durations.limits, buckets), durations.seconds[values])
+        if durations.buckets:
+            yield histogram
+
+
+def _counter(name: str, labels: tuple[str, ...], counts: Counter[tuple[str, ...]]) -> Iterator[Metric]:
+    """Yield a counter of admission webhooks, unless nothing was counted."""
+    help_text = "Calls of admission webhooks by their results."
+    is_total = name.endswith("_total")
+    family = Metric(name.removesuffix("_total"), help_text, "counter" if is_total else "unknown")
+    for values, count in counts.items():
+        family.add_sample(name, dict(zip(labels, values, strict=True)), count)
+    if counts:
+        yield family
 
 
 def _open_watches(watched: Iterable[RequestInfo]) -> Metric:

@@ -24,6 +24,7 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.cel.types": 2.9,
         "kubeloop.devcluster.admission.pod_security_checks": 2.8,
         "kubeloop.devcluster.admission.policies.compiled_policies": 55.6,
+        "kubeloop.devcluster.admission.webhooks.configured_webhooks": 56.0,
         "kubeloop.devcluster.apiextensions.cel_rules": 51.7,
         "kubeloop.devcluster.apiextensions.conversion_webhook": 1.5,
         "kubeloop.devcluster.apiextensions.openapi_documents": 30.6,

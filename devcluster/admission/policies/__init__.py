@@ -1,9 +1,7 @@
 """Admission policies: CEL expressions about requests that deny them, warn about them, or change their objects.
 
-Policies are compiled on the first request after they have changed; while there are none, a request checks one flag, and
-only `policy_plugin` is imported.
+`admission.dynamic_admission` runs them, together with webhooks, which share attributes, rules and match conditions.
 
-    policy_plugin.py                the policies of a store: whether any applies to a request
     compiled_policies.py            policies with their bindings, run on the current request
     attributes.py                   admission attributes of a request
     policy_dispatcher.py            match resources, parameters and match conditions, for both kinds of policies

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Literal, Protocol
 
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_PATH, ServedResource
 from kubeloop.devcluster.api.subresources import SUBRESOURCE_KINDS, subresource_kind
@@ -111,6 +114,32 @@ def _in_version(obj: JSON | None, served: ServedResource, subresource: str) -> J
     return from_stored(served, obj)
 
 
+def set_connect_options(request: Request, options: JSON) -> None:
+    """Set the query to changed options of exec, attach and portforward; the path of a proxy remains."""
+    query = {name: values for name, values in request.query.items() if name not in _CONNECT_OPTIONS}
+    for name in _STREAM_FLAGS:
+        query |= {name: ["true"]} if options.get(name) else {}
+    for name in ("command", "ports"):
+        query |= {name: [str(value) for value in options[name]]} if options.get(name) else {}
+    if options.get("container"):
+        query["container"] = [options["container"]]
+    request.query = query
+
+
+_CONNECT_OPTIONS = (*_STREAM_FLAGS, "command", "container", "ports")
+
+
+class _Version(Protocol):
+    @property
+    def served(self) -> ServedResource: ...
+
+
+class CustomResources(Protocol):
+    """The custom resources of one server (apiextensions.definitions.Definitions)."""
+
+    def versions(self) -> Iterable[_Version]: ...
+
+
 @cache
 def equivalent_resources(served: ServedResource) -> tuple[ServedResource, ...]:
     """Return the other API versions of a built-in resource."""
@@ -120,3 +149,79 @@ def equivalent_resources(served: ServedResource) -> tuple[ServedResource, ...]:
         for resource in BY_PATH.values()
         if (resource.storage_resource or resource.resource) is home and resource is not served
     )
+
+
+def equivalent_versions(definitions: CustomResources, served: ServedResource) -> Sequence[ServedResource]:
+    """Return the other API versions of a resource's objects."""
+    if served.crd_version is None:
+        return equivalent_resources(served)
+    versions = (version.served for version in definitions.versions())
+    name = served.resource.group_resource
+    return [other for other in versions if other.resource.group_resource == name and other is not served]
+
+
+def admission_attributes(
+    context: RequestContext,
+    operation: Operation,
+    obj: JSON | None,
+    old: JSON | None,
+    deletion: DeleteOptions | None,
+    grace_seconds: int | None,
+) -> Attributes:
+    """Return the attributes of a request. deletion, grace_seconds: see DynamicAdmission.check()."""
+    request, info = context.request, context.info
+    name = info.name
+    if not name and operation == "CREATE" and obj is not None:
+        name = obj["metadata"].get("name", "")
+    options = None
+    if operation in ("CREATE", "UPDATE"):
+        options = _write_options(request, operation)
+    elif deletion is not None:
+        options = deletion.document
+        if grace_seconds is not None and name:  # the options of a collection's deletion are not changed
+            options["gracePeriodSeconds"] = grace_seconds
+    elif operation == "CONNECT":
+        obj = connect_options(request, info)
+    return Attributes(
+        operation,
+        info.served,
+        info.subresource,
+        name if info.served.resource is NAMESPACES else info.namespace,
+        name,
+        obj,
+        old,
+        options,
+        bool((options or {}).get("dryRun")),
+        request.user,
+    )
+
+
+_SET_AFTER_ADMISSION = ("uid", "creationTimestamp")
+"""Metadata that is set after admission."""
+
+
+def _write_options(request: Request, operation: Operation) -> JSON:
+    """Return the CreateOptions or UpdateOptions of a request, from its query."""
+    options: JSON = {"kind": f"{operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
+    if request.query.get("dryRun"):
+        options["dryRun"] = list(request.query["dryRun"])
+    for option in ("fieldManager", "fieldValidation"):
+        if value := request.option(option):
+            options[option] = value
+    return options
+
+
+def hidden_until_stored(obj: JSON, old: JSON | None) -> tuple[JSON, JSON]:
+    """Return an object as mutating admission sees it, and the metadata of a new object that is hidden from it."""
+    metadata = obj["metadata"]
+    hidden = {name: metadata[name] for name in _SET_AFTER_ADMISSION if name in metadata} if old is None else {}
+    return {**obj, "metadata": {name: value for name, value in metadata.items() if name not in hidden}}, hidden
+
+
+def store_changes(obj: JSON, changed: JSON, hidden: JSON) -> None:
+    """Replace an object by a changed one of hidden_until_stored(), in place."""
+    metadata, changed_metadata = obj["metadata"], {**changed["metadata"], **hidden}
+    metadata.clear()
+    metadata.update(changed_metadata)
+    obj.clear()
+    obj.update(changed, metadata=metadata)

@@ -133,10 +133,11 @@ class PolicyRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """object: to be stored; reinvocations: runs to repeat, None if no policy changed the object."""
+    """object: to be stored; reinvocable: runs to repeat if it changes later; is_changed: a policy changed it."""
 
     object: JSON
-    reinvocations: frozenset[PolicyRun] | None
+    reinvocable: frozenset[PolicyRun]
+    is_changed: bool
 
 
 async def mutate(
@@ -184,7 +185,7 @@ async def mutate(
     if failures:
         raise _denial_error(attributes, failures)
     assert attributes.object is not None, "policies run on writes"
-    return Outcome(attributes.object, frozenset(reinvocations) if is_dirty else None)
+    return Outcome(attributes.object, frozenset(reinvocations), is_dirty)
 
 
 _UNCONVERTIBLE_SCALE = "request to convert CR to an invalid group/version: autoscaling/v1"

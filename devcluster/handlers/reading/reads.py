@@ -116,6 +116,7 @@ class ObjectReader:
         options = self.list_options(request, target, context.info.namespace, context.info.name)
         encoder = self._watch_encoder(context, output)
         if target.crd_version is not None and target.crd_version.uses_webhook:
+            target.crd_version.is_watched = True
             return self._watch_converted(context, options, encoder)
         return self._open_watch(context, options, encoder)
 

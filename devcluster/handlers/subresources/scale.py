@@ -162,7 +162,7 @@ async def _write_scale(context: RequestContext, writing: ObjectWriter, before: S
     """Store the replicas and field owners of a Scale in its object, and return the new Scale."""
     request, target, crd_version = context.request, context.info.served, context.info.served.crd_version
     live = from_stored(target, before.object)
-    await writing.policies.mutate(context, "UPDATE", scale, live)
+    await writing.dynamic_admission.mutate(context, "UPDATE", scale, _with_owners(target, before))
     updated = scaled(target, live, scale) if crd_version is None else crd_version.scale.apply(live, scale)
     now_owned = owners_of_object(
         live["metadata"].get("managedFields", []),

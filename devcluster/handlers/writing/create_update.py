@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
-from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
+from kubeloop.devcluster.admission.dynamic_admission import DynamicAdmission
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.authorizer import AccessAttributes, forbidden
 from kubeloop.devcluster.api.request_context import RequestContext
@@ -60,13 +60,13 @@ class ObjectWriter:
     """Writes of one server.
 
     A write is computed from the stored version, which may take slow work, and stored if that version is still the
-    present one. policies: those of the server. Source: etcd3 store's GuaranteedUpdate.
+    present one. Source: etcd3 store's GuaranteedUpdate.
     """
 
     def __init__(
         self,
         store: ObjectStore,
-        policies: PolicyPlugin,
+        dynamic_admission: DynamicAdmission,
         allocators: Mapping[Resource[Any], Allocator],
         gates: FeatureGates,
         admission: AdmissionChain,
@@ -76,7 +76,7 @@ class ObjectWriter:
         self._fields = DisabledFields(gates)
         self._error_list = error_list_type(gates)
         self._admission = admission
-        self.policies = policies
+        self.dynamic_admission = dynamic_admission
         self._allocators = allocators
 
     async def create(self, context: RequestContext, body: Body, writer: Writer) -> JSON:
@@ -108,9 +108,9 @@ class ObjectWriter:
         metadata["creationTimestamp"] = context.now()
         if strategy.admit_create is not None:
             strategy.admit_create(self._admission, context, obj)
-        policies = self.policies if self.policies.apply_to(context) else None
-        if policies is not None:
-            await self._mutate(policies, context, strategy, obj)
+        is_admitted = self.dynamic_admission.apply_to(context)
+        if is_admitted:
+            await self._mutate(context, strategy, obj)
         if strategy.authorize_write is not None:
             strategy.authorize_write(self._store, context, obj, None)
         is_generated = not metadata.get("name") and bool(metadata.get("generateName"))
@@ -130,8 +130,8 @@ class ObjectWriter:
         if context.request.method != "POST":
             _authorize_create(context)
         self._admission.check_create(strategy, context, obj)
-        if policies is not None:
-            await policies.check(context, "CREATE", obj, None)
+        if is_admitted:
+            await self.dynamic_admission.check(context, "CREATE", obj, None)
         if crd_version is not None:
             await crd_version.prepare_write(context, obj)
         if self._store.revision != revision:
@@ -179,9 +179,9 @@ class ObjectWriter:
         preparation.drop_empty_lists(served, obj)
         if strategy.admit_update is not None and not subresource:
             strategy.admit_update(self._admission, obj, old)
-        policies = self.policies if self.policies.apply_to(context) else None
-        if policies is not None and subresource != "scale":
-            await self._mutate(policies, context, strategy, obj, old)
+        is_admitted = self.dynamic_admission.apply_to(context)
+        if is_admitted and subresource != "scale":
+            await self._mutate(context, strategy, obj, old)
         if strategy.authorize_write is not None:
             strategy.authorize_write(self._store, context, obj, old)
         allocator = None if subresource else self._allocators.get(resource)
@@ -200,8 +200,8 @@ class ObjectWriter:
             strategy.default_on_read(obj)
         context.request.warnings += write_warnings(strategy, obj, old, subresource=subresource)
         self._admission.check_update(strategy, context, obj, old)
-        if policies is not None:
-            await policies.check(context, "UPDATE", obj, old)
+        if is_admitted:
+            await self.dynamic_admission.check(context, "UPDATE", obj, old)
         if crd_version is not None:
             if subresource == "scale":  # its path may be none of the schema
                 obj = crd_version.pruned(obj)
@@ -248,10 +248,8 @@ class ObjectWriter:
         if causes:
             raise _invalid(served.resource, obj, old, causes)
 
-    async def _mutate(
-        self, policies: PolicyPlugin, context: RequestContext, strategy: Strategy, obj: JSON, old: JSON | None = None
-    ) -> None:
-        """Run the mutating policies, and all mutating plugins again if one of them has changed `obj`, in place.
+    async def _mutate(self, context: RequestContext, strategy: Strategy, obj: JSON, old: JSON | None = None) -> None:
+        """Run the mutating policies and webhooks on `obj`, in place; the mutating plugins again if one has changed it.
 
         old: the object before an update, None for a create. Raises StatusError.
         """
@@ -263,7 +261,7 @@ class ObjectWriter:
             elif strategy.admit_update is not None and not context.info.subresource:
                 strategy.admit_update(self._admission, obj, old)
 
-        await policies.mutate(context, "CREATE" if old is None else "UPDATE", obj, old, admit)
+        await self.dynamic_admission.mutate(context, "CREATE" if old is None else "UPDATE", obj, old, admit)
 
     def _generated_name(self, context: RequestContext, served: ServedResource, prefix: str) -> str:
         """Return a free name with a random suffix of five characters. Raises StatusError after some attempts."""

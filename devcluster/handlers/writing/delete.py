@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
+from kubeloop.devcluster.admission.dynamic_admission import DynamicAdmission
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.request_context import RequestContext
@@ -32,10 +32,10 @@ class ObjectDeleter:
         self._store = store
         self._clock = clock
 
-    async def check_policies(
-        self, context: RequestContext, policies: PolicyPlugin, before: StoredObject, options: DeleteOptions
+    async def check_admission(
+        self, context: RequestContext, dynamic_admission: DynamicAdmission, before: StoredObject, options: DeleteOptions
     ) -> None:
-        """Run the admission policies if delete() would change the object. Raises StatusError as delete() does."""
+        """Run policies and webhooks if delete() would change the object. Raises StatusError as delete() does."""
         served = storage_version_of(context.info.served)
         obj = before.object
         self.check(served.resource, obj["metadata"]["name"], obj["metadata"], options)
@@ -43,7 +43,11 @@ class ObjectDeleter:
             return
         grace_seconds = _grace_function(served, obj)
         grace = None if grace_seconds is None else _non_negative(grace_seconds(obj, options.grace_period_seconds))
-        await policies.check(context, "DELETE", None, obj, options, grace)
+        await dynamic_admission.check(context, "DELETE", None, obj, options, grace)
+        if grace == 0 and not options.dry_run:
+            marked = self._marked(served, obj, options, grace)
+            if not marked["metadata"].get("finalizers"):  # kube-apiserver marks a pod, then deletes it
+                await dynamic_admission.check(context, "DELETE", None, marked, options, grace)
 
     def delete(self, served: ServedResource, before: StoredObject, options: DeleteOptions) -> tuple[JSON, bool]:
         """Delete an object, or begin to; return its current form and True if it is removed. Raises StatusError."""
@@ -58,28 +62,32 @@ class ObjectDeleter:
         if mark_deleted is not None and "deletionTimestamp" not in obj["metadata"]:
             marked = mark_deleted(obj, finalizers, rfc3339(self._clock.now()))
             return (marked if options.dry_run else table.update(before, marked).object), False
-        metadata = {**obj["metadata"]}
         grace_seconds = _grace_function(served, obj)
-        grace = 0 if grace_seconds is None else _non_negative(grace_seconds(obj, options.grace_period_seconds))
-        if finalizers:
-            metadata["finalizers"] = finalizers
-        else:
-            metadata.pop("finalizers", None)
-        if grace_seconds is not None:
-            self._mark_graceful(metadata, obj["metadata"], grace)
-        elif finalizers:
-            self._mark_finalizing(metadata)
-        updated = {**obj, "metadata": metadata}
-        if finalizers or grace > 0:
+        grace = None if grace_seconds is None else _non_negative(grace_seconds(obj, options.grace_period_seconds))
+        updated = self._marked(served, obj, options, grace)
+        if finalizers or grace:
             if updated == obj or options.dry_run:
                 return updated, False
             return table.update(before, updated).object, False
         if options.dry_run:
             return updated, True
-        if grace_seconds is not None and metadata != obj["metadata"]:
+        if grace is not None and updated != obj:
             # Kubernetes marks a pod before it deletes it at once: watchers see an update, then the deletion.
             before = table.update(before, updated)
         return table.delete(before).object, True
+
+    def _marked(self, served: ServedResource, obj: JSON, options: DeleteOptions, grace: int | None) -> JSON:
+        """Return an object marked for deletion. grace: its grace period in seconds, None for a kind without one."""
+        metadata = {**obj["metadata"]}
+        if finalizers := _finalizers(metadata.get("finalizers", []), options, served):
+            metadata["finalizers"] = finalizers
+        else:
+            metadata.pop("finalizers", None)
+        if grace is not None:
+            self._mark_graceful(metadata, obj["metadata"], grace)
+        elif finalizers:
+            self._mark_finalizing(metadata)
+        return {**obj, "metadata": metadata}
 
     @staticmethod
     def check(resource: Resource[Any], name: str, metadata: JSON, options: DeleteOptions) -> None:

@@ -1,4 +1,4 @@
-"""MutatingWebhookConfigurations, which this server stores: it calls no webhooks.
+"""MutatingWebhookConfigurations.
 
 Source: pkg/apis/admissionregistration/v1/defaults.go of Kubernetes v1.36.
 """
@@ -6,11 +6,11 @@ Source: pkg/apis/admissionregistration/v1/defaults.go of Kubernetes v1.36.
 from __future__ import annotations
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.admissionregistration.policies import static_name_warnings
 from kubeloop.devcluster.kinds.admissionregistration.validating_webhook_configuration import (
     default_webhooks,
     validate_webhooks,
     validate_webhooks_update,
-    webhook_warnings,
 )
 from kubeloop.devcluster.printers.columns import AGE, number_of, row
 from kubeloop.kube.json_object import JSON
@@ -27,6 +27,6 @@ STRATEGY = Strategy(
     generation_as_sent=True,
     validate=validate_webhooks,
     validate_update=validate_webhooks_update,
-    warnings=webhook_warnings,
+    warnings=static_name_warnings,
     cells=row(number_of("webhooks"), AGE),
 )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 MUTABLE_OPERATIONS = ("*", "CONNECT", "CREATE", "UPDATE")
-_FAILURE_POLICIES, _MATCH_POLICIES = ("Fail", "Ignore"), ("Equivalent", "Exact")
+FAILURE_POLICIES, MATCH_POLICIES = ("Fail", "Ignore"), ("Equivalent", "Exact")
 _SCOPES = ("*", "Cluster", "Namespaced")
 _MAX_CONDITIONS = 64
 _IDENTIFIER = re.compile("[_a-zA-Z][_a-zA-Z0-9]*")
@@ -45,7 +45,7 @@ def validate_enum(errors: ErrorList, path: str, value: str | None, supported: Se
 
 
 def validate_match_resources(errors: ErrorList, path: str, match: JSON) -> None:
-    validate_enum(errors, f"{path}.matchPolicy", match.get("matchPolicy"), _MATCH_POLICIES)
+    validate_enum(errors, f"{path}.matchPolicy", match.get("matchPolicy"), MATCH_POLICIES)
     for name in ("namespaceSelector", "objectSelector"):
         validate_label_selector(errors, f"{path}.{name}", match[name])
     for name in ("resourceRules", "excludeResourceRules"):
@@ -54,10 +54,16 @@ def validate_match_resources(errors: ErrorList, path: str, match: JSON) -> None:
 
 
 def _validate_match_rule(errors: ErrorList, path: str, rule: JSON) -> None:
+    """Validate a rule with resource names."""
     seen: set[str] = set()
     for index, name in enumerate(rule.get("resourceNames") or ()):
         errors.check(f"{path}.resourceNames[{index}]", name, path_segment)
         errors.unique(f"{path}.resourceNames[{index}]", name, seen)
+    validate_rule(errors, path, rule)
+
+
+def validate_rule(errors: ErrorList, path: str, rule: JSON) -> None:
+    """Validate a rule of a policy or webhook."""
     operations, groups = rule.get("operations") or (), rule.get("apiGroups") or ()
     versions = rule.get("apiVersions") or ()
     errors.require(f"{path}.operations", operations)
@@ -222,7 +228,7 @@ def validate_policy_spec(
 
     old: the stored policy. operations: those that rules may name, () for all.
     """
-    validate_enum(errors, "spec.failurePolicy", spec.get("failurePolicy"), _FAILURE_POLICIES)
+    validate_enum(errors, "spec.failurePolicy", spec.get("failurePolicy"), FAILURE_POLICIES)
     if spec.get("paramKind") is not None:
         _validate_param_kind(errors, "spec.paramKind", spec["paramKind"])
     match = spec.get("matchConstraints")

@@ -52,9 +52,11 @@ async def test_object_is_written_in_one_version_and_read_in_another(api: InProce
 async def test_list_converts_uncached_objects_in_one_call(api: InProcessApi, webhook: Webhook):
     for number in range(5):
         await api.handle("POST", V1, host(f"h{number}", address=f"a:{number}"))
-    webhook.calls.clear()
     assert [item["spec"]["port"] for item in (await api.handle("GET", V2))[1]["items"]] == [0, 1, 2, 3, 4]
-    assert webhook.calls == []  # each write was converted at once, for watches of v2
+    assert webhook.calls == [5]
+    webhook.calls.clear()
+    await api.handle("GET", V2)
+    assert webhook.calls == []
     status, _ = await api.handle("PATCH", DEFINITION, {"spec": {"names": {"shortNames": ["ho"]}}})
     assert status == 200
     assert len((await api.handle("GET", V2))[1]["items"]) == 5
@@ -97,13 +99,13 @@ async def test_watch_shows_writes_in_another_version(api: InProcessApi):
         pytest.param({"result": {}}, "failed: response.result.status was '', not 'Success'", id="no status"),
         pytest.param({"convertedObjects": []}, "returned 0 objects, expected 1", id="no objects"),
         pytest.param(
-            {"convertedObjects": [host("a")]},
+            {"convertedObjects": [host("a", "v2")]},
             "returned invalid object at index 0: invalid groupVersion "
-            "(expected example.com/v2, received example.com/v1)",
+            "(expected example.com/v1, received example.com/v2)",
             id="not converted",
         ),
         pytest.param(
-            {"convertedObjects": [host("other", "v2")]},
+            {"convertedObjects": [host("other")]},
             "returned invalid object: must have the same name: a != other",
             id="changed name",
         ),
@@ -111,10 +113,27 @@ async def test_watch_shows_writes_in_another_version(api: InProcessApi):
 )
 async def test_invalid_response_is_an_error(api: InProcessApi, webhook: Webhook, change: JSON, error: str):
     webhook.change = lambda review: {**review, "response": {**review["response"], **change}}
-    status, content = await api.handle("POST", V1, host("a"))
-    assert (status, content["message"]) == (500, f"conversion webhook for example.com/v1, Kind=Host {error}")
+    status, content = await api.handle("POST", V2, host("a", "v2"))
+    assert (status, content["message"]) == (500, f"conversion webhook for example.com/v2, Kind=Host {error}")
     webhook.change = lambda review: review
+    assert (await api.handle("POST", V2, host("a", "v2")))[0] == 201
+
+
+async def test_write_in_the_storage_version_needs_no_webhook(api: InProcessApi, webhook: Webhook):
+    webhook.change = lambda review: {}
     assert (await api.handle("POST", V1, host("a")))[0] == 201
+    assert (await api.handle("PATCH", f"{V1}/a", {"spec": {"address": "c:9"}}))[0] == 200
+    assert (await api.handle("DELETE", f"{V1}/a"))[0] == 200
+    assert webhook.calls == []
+
+
+async def test_watch_of_another_version_fails_if_a_write_cannot_be_converted(api: InProcessApi, webhook: Webhook):
+    _, stream = await api.handle("GET", f"{V2}?watch=1&resourceVersion=0")
+    webhook.change = lambda review: {}
+    assert (await api.handle("POST", V1, host("a")))[0] == 201
+    async with asyncio.timeout(60):
+        assert json.loads(await anext(stream))["type"] == "ERROR"
+    await stream.aclose()
 
 
 async def test_unreachable_webhook_is_an_error(api: InProcessApi, webhook: Webhook):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
-from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
+from kubeloop.devcluster.admission.dynamic_admission import DynamicAdmission
 from kubeloop.devcluster.api.request import Response
 from kubeloop.devcluster.api.slow_work import start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
@@ -43,7 +43,8 @@ class Api:
         clock, rng, keys = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), random.Random(1), TokenKey()
         store = ObjectStore(seconds=lambda: 0.0)
         store.create(NAMESPACES, {"metadata": {"name": "default", "uid": "u"}, "status": {"phase": "Active"}})
-        policies = PolicyPlugin(store, Definitions(store, clock, lambda served: None, webhook_client(store)))
+        client = webhook_client(store)
+        dynamic_admission = DynamicAdmission(store, Definitions(store, clock, lambda served: None, client), client)
         addresses = ServiceAllocator(store, clock, rng, ipaddress.IPv4Network("10.96.0.0/16"))
         gates = DEFAULT_FEATURE_GATES
         streams = ContainerStreams(store, ContainerAnswers(), gates)
@@ -51,12 +52,17 @@ class Api:
         self.rest = Rest(
             store,
             clock=clock,
-            policies=policies,
+            dynamic_admission=dynamic_admission,
             authentication=Authenticator(store, clock, None, keys),
             authorization=AuthorizationChain(store, ["AlwaysAllow"], list),
-            writer=ObjectWriter(store, policies, {SERVICES: addresses}, gates, admission),
+            writer=ObjectWriter(store, dynamic_admission, {SERVICES: addresses}, gates, admission),
             pods=PodSubresources(
-                store, clock=clock, admission=admission, policies=policies, streams=streams, gates=gates
+                store,
+                clock=clock,
+                admission=admission,
+                dynamic_admission=dynamic_admission,
+                streams=streams,
+                gates=gates,
             ),
             watch_settings=WatchSettings(),
         )

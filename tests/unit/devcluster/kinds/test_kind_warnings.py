@@ -9,10 +9,8 @@ import pytest
 from kubeloop.devcluster.api.served_resources import (
     ENDPOINT_SLICES,
     INGRESSES,
-    MUTATING_WEBHOOK_CONFIGURATIONS,
     RUNTIME_CLASSES,
     VALIDATING_ADMISSION_POLICIES,
-    VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 from kubeloop.devcluster.api.strategy import strategy_of
 from kubeloop.devcluster.validation.validate import write_warnings
@@ -139,12 +137,3 @@ def test_csi_tokens_warn_only_when_requests_change():
     [warning] = write_warnings(strategy_of(CSI_DRIVERS), obj, {"spec": {}})
     assert warning.startswith("spec.serviceAccountTokenInSecrets is unset")
     assert write_warnings(strategy_of(CSI_DRIVERS), obj, obj) == []
-
-
-@pytest.mark.parametrize("resource", [MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS])
-def test_new_webhook_configuration_warns(resource: Resource[Any]):
-    obj = {"metadata": {"name": "a"}}
-    assert write_warnings(strategy_of(resource), obj) == [
-        "this server stores webhook configurations and calls no webhooks"
-    ]
-    assert write_warnings(strategy_of(resource), obj, obj) == []

@@ -9,6 +9,7 @@ import sys
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kubeloop.devcluster.admission.webhooks.webhook_metrics import WebhookMetrics
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.server.metrics import RequestMetrics
 from kubeloop.devcluster.server.metrics_page import metrics_response
@@ -119,7 +120,14 @@ async def test_failed_authentication_is_counted():
 def test_slis_page_has_health_checks_only():
     store = ObjectStore(seconds=lambda: 0.0)
     response = metrics_response(
-        request("GET", "/metrics/slis"), RequestMetrics(), store, (), DEFAULT_FEATURE_GATES, began=12.5, seats={}
+        request("GET", "/metrics/slis"),
+        RequestMetrics(),
+        store,
+        WebhookMetrics(),
+        (),
+        DEFAULT_FEATURE_GATES,
+        began=12.5,
+        seats={},
     )
     assert b'kubernetes_healthcheck{name="ping",type="livez"} 1.0\n' in response.body
     assert response.body.count(b"# TYPE") == 1
