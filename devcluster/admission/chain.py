@@ -100,14 +100,16 @@ class AdmissionChain:
     def check_create(self, strategy: Strategy, context: RequestContext, obj: JSON) -> None:
         """Run the validating plugins on a new, valid object. Raises StatusError 403."""
         if strategy.template_path and "PodSecurity" in self.enabled:
-            pod_security.check_template(self.store, obj, strategy.template_path, context.request.warnings)
+            request = context.request
+            pod_security.check_template(self.store, obj, strategy.template_path, request.warnings, audit=request.audit)
         if strategy.check_create is not None:
             strategy.check_create(self, context, obj)
 
     def check_update(self, strategy: Strategy, context: RequestContext, obj: JSON, old: JSON) -> None:
         """Run the validating plugins on a valid update. Raises StatusError 403."""
         if strategy.template_path and not context.info.subresource and "PodSecurity" in self.enabled:
-            pod_security.check_template(self.store, obj, strategy.template_path, context.request.warnings)
+            request = context.request
+            pod_security.check_template(self.store, obj, strategy.template_path, request.warnings, audit=request.audit)
         if strategy.check_update is not None:
             strategy.check_update(self, context, obj, old)
 

@@ -2,7 +2,7 @@
 
     enforce   pods that violate the level are rejected
     warn      writes of such pods, or of templates for them, return warnings; default: the enforced level
-    audit     ignored: there is no audit log
+    audit     violations are annotations of audit events
 
 Without labels every pod is allowed, and there are no exemptions: the default configuration. `pod_security_checks` holds
 the rules of the levels. Source: pod-security-admission/{api,admission} of Kubernetes v1.36.
@@ -23,6 +23,7 @@ from kubeloop.kube.objects.resources import NAMESPACES, PODS
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.admission.pod_security_checks import Violation
+    from kubeloop.devcluster.api.audit_record import AuditRecord
 
 _LEVELS = ("privileged", "baseline", "restricted")
 """In ascending order of strictness."""
@@ -47,6 +48,7 @@ class _Standard(NamedTuple):
 
 class _Policy(NamedTuple):
     enforce: _Standard = _Standard()
+    audit: _Standard = _Standard()
     warn: _Standard = _Standard()
 
 
@@ -109,15 +111,24 @@ def _name_and_count(names: list[str]) -> str:
 # --- pods and their templates -----------------------------------------------------------------------------------------
 
 
-def check_pod(store: ObjectStore, pod: JSON, warnings: list[str], old: JSON | None = None) -> None:
+def check_pod(
+    store: ObjectStore, pod: JSON, warnings: list[str], old: JSON | None = None, *, audit: AuditRecord | None = None
+) -> None:
     """Raise StatusError 403 for a pod that violates the enforced level; warn about the `warn` level.
 
-    old: the pod before an update, which is not checked if the images of its containers stay the same.
+    old: the pod before an update, which is not checked if the images of its containers stay the same. audit: of the
+    request.
     """
     policy = _namespace_policy(store, pod["metadata"]["namespace"])
-    if policy is None or (old is not None and _has_same_images(pod["spec"], old["spec"])):
+    if policy is None and audit is None:
+        return
+    policy = policy or _Policy()
+    if old is not None and _has_same_images(pod["spec"], old["spec"]):
         return
     metadata, spec = pod["metadata"], pod["spec"]
+    if audit is not None:
+        audit.annotate(f"{_LABEL_PREFIX}enforce-policy", str(policy.enforce))
+        _annotate_violations(audit, policy.audit, metadata, spec)
     if pod_violations := _violations(policy.enforce, metadata, spec):
         message = f'violates PodSecurity "{policy.enforce}": {_format_violations(pod_violations)}'
         raise errors.forbidden(PODS, metadata.get("name", ""), message)
@@ -125,7 +136,9 @@ def check_pod(store: ObjectStore, pod: JSON, warnings: list[str], old: JSON | No
         _warn(policy.warn, metadata, spec, warnings)
 
 
-def check_template(store: ObjectStore, obj: JSON, path: tuple[str, ...], warnings: list[str]) -> None:
+def check_template(
+    store: ObjectStore, obj: JSON, path: tuple[str, ...], warnings: list[str], *, audit: AuditRecord | None = None
+) -> None:
     """Warn about pods that an object would create; only the pods themselves are rejected. path: to the template."""
     policy = _namespace_policy(store, obj["metadata"]["namespace"])
     if policy is None:
@@ -134,7 +147,16 @@ def check_template(store: ObjectStore, obj: JSON, path: tuple[str, ...], warning
     for name in path:
         template = template.get(name) or {}
     if template:
-        _warn(policy.warn, template.get("metadata", {}), template.get("spec", {}), warnings)
+        metadata, spec = template.get("metadata", {}), template.get("spec", {})
+        if audit is not None:
+            _annotate_violations(audit, policy.audit, metadata, spec)
+        _warn(policy.warn, metadata, spec, warnings)
+
+
+def _annotate_violations(audit: AuditRecord, standard: _Standard, metadata: JSON, spec: JSON) -> None:
+    if pod_violations := _violations(standard, metadata, spec):
+        text = f'would violate PodSecurity "{standard}": {_format_violations(pod_violations)}'
+        audit.annotate(f"{_LABEL_PREFIX}audit-violations", text)
 
 
 def _warn(standard: _Standard, metadata: JSON, spec: JSON, warnings: list[str]) -> None:
@@ -187,15 +209,14 @@ def _parse_labels(labels: Mapping[str, str]) -> tuple[_Policy, ErrorList]:
         _parse_level(labels, "enforce", problems),
         _parse_version(labels, "enforce", problems),
     )
-    _parse_level(labels, "audit", problems)
-    _parse_version(labels, "audit", problems)
+    audit_level, audit_version = _parse_level(labels, "audit", problems), _parse_version(labels, "audit", problems)
     warn_level, warn_version = _parse_level(labels, "warn", problems), _parse_version(labels, "warn", problems)
     enforce = _Standard("restricted" if enforce_level == "" else enforce_level or "privileged", enforce_version)
     if warn_level is None and enforce_level:
         warn = _Standard(enforce_level, warn_version if f"{_LABEL_PREFIX}warn-version" in labels else enforce_version)
     else:
         warn = _Standard(warn_level or "privileged", warn_version)
-    return _Policy(enforce, warn), problems
+    return _Policy(enforce, _Standard(audit_level or "privileged", audit_version), warn), problems
 
 
 def _parse_level(labels: Mapping[str, str], mode: str, problems: ErrorList) -> str | None:

@@ -14,8 +14,9 @@ class AuditRecord:
     """Reports of one audited request.
 
     logs_objects: the level is Request or RequestResponse. omits_managed_fields: of request and response objects.
-    object_reference: as in the event; empty for requests for no resource. impersonated_user: a UserInfo. panic: message
-    of an unexpected exception in a handler, "" for none.
+    object_reference: as in the event; empty for requests for no resource. impersonated_user: a UserInfo.
+    impersonation_constraint: the verb that permitted the impersonation, "" for the verb impersonate. panic: message of
+    an unexpected exception in a handler, "" for none.
     """
 
     audit_id: str
@@ -25,6 +26,7 @@ class AuditRecord:
     annotations: dict[str, str] = field(default_factory=dict)
     request_object: bytes = b""
     impersonated_user: JSON | None = None
+    impersonation_constraint: str = ""
     panic: str = ""
 
     def annotate(self, key: str, value: str) -> None:

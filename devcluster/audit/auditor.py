@@ -65,11 +65,7 @@ class Auditor:
         """Log a request that was refused before or by its authentication."""
         event = self._event(request, {}, audit_id)
         if event is not None:
-            event.status = {"metadata": {}, "code": response.status}
-            if response.status == 401:
-                event.status["message"] = _attempted_methods(request)
-            else:
-                event.log_response(request, response)
+            event.log_response(request, response)
             event.log_stage("ResponseStarted")
 
     def _event(self, request: Request, user: JSON, audit_id: str) -> _Event | None:
@@ -129,6 +125,8 @@ class _Event(AuditRecord):
         now = self._received if stage == "RequestReceived" else rfc3339_micro(self._clock.now())
         optional = {
             "impersonatedUser": self.impersonated_user,
+            "authenticationMetadata": self.impersonation_constraint
+            and {"impersonationConstraint": self.impersonation_constraint},
             "sourceIPs": self._sources,
             "userAgent": self._user_agent,
             "objectRef": self.object_reference,
@@ -158,7 +156,7 @@ class _Event(AuditRecord):
         if obj is None:
             return
         if obj.get("kind") == "Status" and obj.get("apiVersion") == "v1":
-            self.status = {"metadata": {}, **{name: obj[name] for name in _STATUS_FIELDS if obj.get(name)}}
+            self.status = {"metadata": {}, **{name: obj[name] for name in _STATUS_FIELDS if name in obj}}
             self.status["code"] = response.status
         if logs_object:
             self._response_object = msgspec.json.encode(
@@ -251,15 +249,3 @@ def _address(text: str) -> str:
 
 def _truncated(user_agent: str) -> str:
     return user_agent if len(user_agent) <= _MAX_USER_AGENT else f"{user_agent[:_MAX_USER_AGENT]}...TRUNCATED"
-
-
-def _attempted_methods(request: Request) -> str:
-    scheme, space, _ = request.headers.get("authorization", "").strip().partition(" ")
-    methods = [scheme.lower()] if space and scheme.lower() in ("basic", "bearer") else []
-    if request.option("access_token").strip():
-        methods.append("access_token")
-    if request.certificates:
-        methods.append("x509")
-    if not methods:
-        return "Authentication failed, no credentials provided"
-    return f"Authentication failed, attempted: {', '.join(methods)}"

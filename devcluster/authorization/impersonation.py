@@ -95,6 +95,9 @@ class Impersonation:
             if len(self._last_modes) >= _MAX_USERS:
                 self._last_modes.clear()
             self._last_modes[requester] = mode
+            if request.audit is not None:
+                request.audit.impersonated_user = info
+                request.audit.impersonation_constraint = f"impersonate:{mode}" if mode else ""
             return info
         assert first_refusal is not None, "the original mode applies to all users"
         raise first_refusal

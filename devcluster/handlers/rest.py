@@ -216,9 +216,9 @@ class Rest:
         output = negotiate_output(request.headers.get("accept", ""))
         context.dry_run = read_dry_run(request, "UpdateOptions")
         body = self._read(context, "UpdateOptions")
-        check_names(info, body.obj)
         body = self._with_defaults(context, body)
         context.log_request_object(body.obj)
+        check_names(info, body.obj)
         before = self._before(info)
         if before is not None and target.crd_version is not None:
             await prepare_conversions(target, [before.object])

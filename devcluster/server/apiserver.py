@@ -140,11 +140,12 @@ class ServingSettings(msgspec.Struct, frozen=True):
     every namespace has them in a ConfigMap, and a ServiceAccount that pods use by default; None: like kube-apiserver
     without kube-controller-manager. authority: of the cluster; None: created when it is needed. client_ca: authorities
     whose client certificates are accepted, in PEM, "" for those of root_ca. front_proxy, static_tokens,
-    accepts_bootstrap_tokens: see Authenticator. authorization_modes: authorizers in their order. disabled_plugins:
-    admission plugins that do not run. service_account_key: file of the key that signs service account tokens, created
-    on first use; None: in the data directory, else in memory. serves_metrics: serve the metrics API for simulated pods.
-    resolved_addresses: addresses of Services and other hosts that the server calls, by host. disabled_apis: see
-    runtime_config. audit: the audit log, None for none. tokens: of service accounts.
+    accepts_bootstrap_tokens: see Authenticator. authorization_modes: authorizers in their order. accepts_anonymous:
+    requests without credentials, unless all requests are allowed. disabled_plugins: admission plugins that do not run.
+    service_account_key: file of the key that signs service account tokens, created on first use; None: in the data
+    directory, else in memory. serves_metrics: serve the metrics API for simulated pods. resolved_addresses: addresses
+    of Services and other hosts that the server calls, by host. disabled_apis: see runtime_config. audit: the audit log,
+    None for none. tokens: of service accounts.
     """
 
     compaction_seconds: float = 300.0
@@ -161,6 +162,7 @@ class ServingSettings(msgspec.Struct, frozen=True):
     static_tokens: dict[str, JSON] = msgspec.field(default_factory=dict)
     accepts_bootstrap_tokens: bool = False
     authorization_modes: tuple[str, ...] = DEFAULT_MODES
+    accepts_anonymous: bool = True
     service_account_key: Path | None = None
     disabled_plugins: frozenset[str] = WITHOUT_ACCOUNTS
     serves_metrics: bool = False
@@ -230,7 +232,7 @@ class ApiServer:
             front_proxy=self._front_proxy,
             static_tokens=settings.static_tokens,
             accepts_bootstrap_tokens=settings.accepts_bootstrap_tokens,
-            accepts_anonymous=ALWAYS_ALLOW not in settings.authorization_modes,
+            accepts_anonymous=settings.accepts_anonymous and ALWAYS_ALLOW not in settings.authorization_modes,
         )
         self._authorization = AuthorizationChain(
             self.store, settings.authorization_modes, partial(contents.node_rules, gates)
@@ -467,8 +469,6 @@ class ApiServer:
             self._auditor.begin(request, user, self._audit_id(request))
         request.user = user
         request.user = self._impersonation.user(request)
-        if request.audit is not None and request.user is not user:
-            request.audit.impersonated_user = request.user
         reason = "" if is_open or is_privileged(request.user) else self._authorize(request)
         if request.audit is not None:
             _note_decision(request.audit, "allow", reason)

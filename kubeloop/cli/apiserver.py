@@ -8,10 +8,12 @@ from pathlib import Path
 from kubeloop.cli.options.gate_warnings import log_gate_warnings
 from kubeloop.cli.options.options import DevClusterOptions, FeatureGateOptions, ServeOptions
 from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
+from kubeloop.devcluster.audit.policy import read_policy
 from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.authentication.static_tokens import read_static_tokens
 from kubeloop.devcluster.authorization.mode_names import parse_authorization_modes
 from kubeloop.devcluster.outgoing.service_addresses import parse_addresses
+from kubeloop.devcluster.server.apiserver import AuditLog
 from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
@@ -71,6 +73,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
         static_tokens=read_static_tokens(cluster.token_auth_file) if cluster.token_auth_file else {},
         accepts_bootstrap_tokens=cluster.enable_bootstrap_token_auth,
         authorization_modes=parse_authorization_modes(cluster.authorization_mode),
+        audit=_audit_log(cluster, supervised=options.supervised),
         disabled_plugins=parse_disabled_plugins(cluster.disable_admission_plugins),
         resolved_addresses=parse_addresses(cluster.resolve),
     )
@@ -83,6 +86,19 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
             path.unlink(missing_ok=True)
         temporary_key.unlink(missing_ok=True)
         temporary_authority.unlink(missing_ok=True)
+
+
+def _audit_log(cluster: DevClusterOptions, *, supervised: bool) -> AuditLog | None:
+    """Return the audit log, None without options. Raises UserError."""
+    policy, path = cluster.audit_policy_file, cluster.audit_log_path
+    if policy is None and path is None:
+        return None
+    if policy is None or path is None:
+        missing = "--audit-policy-file" if policy is None else "--audit-log-path"
+        raise UserError(f"no audit log is written without {missing}", hint="set both options")
+    if supervised and str(path) == "-":
+        raise UserError("--audit-log-path: stdout is that of kubeloop up", hint="name a file")
+    return AuditLog(read_policy(policy), str(path))
 
 
 def _read_certificates(path: Path | None, option: str) -> str:

@@ -23,6 +23,7 @@ from kubeloop.devcluster.serializer.request_bodies import (
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.validation.field_errors import quoted
 
+_INTERNAL_VERSION = "meta.k8s.io/__internal"  # of options without apiVersion, in the audit log
 _POLICIES = ("Background", "Foreground", "Orphan")
 _IN_EVERY_VERSION = ("Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList")
 _OF_META = (
@@ -37,7 +38,7 @@ def read_delete_options(request: Request) -> DeleteOptions:
         return delete_options(_query(request))
     options = _body(request)
     if request.audit is not None:
-        request.audit.log_request_object(options)
+        request.audit.log_request_object({"kind": "DeleteOptions", "apiVersion": _INTERNAL_VERSION} | options)
     return delete_options(options)
 
 

@@ -410,7 +410,7 @@ def _check_create(chain: AdmissionChain, context: RequestContext, pod: JSON) -> 
     if "ServiceAccount" in enabled:
         service_account.check_pod(store, pod, namespace)
     if "PodSecurity" in enabled:
-        pod_security.check_pod(store, pod, context.request.warnings)
+        pod_security.check_pod(store, pod, context.request.warnings, audit=context.request.audit)
     if "RuntimeClass" in enabled:
         check_overhead(store, pod)
 
@@ -425,7 +425,7 @@ def _check_update(chain: AdmissionChain, context: RequestContext, pod: JSON, old
     if subresource == "ephemeralcontainers" and "ServiceAccount" in enabled:
         service_account.check_ephemeral_containers(store, pod, namespace)
     if "PodSecurity" in enabled:
-        pod_security.check_pod(store, pod, context.request.warnings, old)
+        pod_security.check_pod(store, pod, context.request.warnings, old, audit=context.request.audit)
     if is_resize and "NodeDeclaredFeatureValidator" in enabled and chain.gates.enabled("NodeDeclaredFeatures"):
         check_declared_features(store, pod, old)
     if is_resize and "PodResizeValidator" in enabled:

@@ -281,6 +281,12 @@ class DevClusterOptions(CommandOptions):
         default="Node,RBAC",
         metavar="MODES",
     )
+    audit_policy_file: Path | None = option(
+        "File of an audit policy; requests that it selects are logged to --audit-log-path.", default=None, type=FILE
+    )
+    audit_log_path: Path | None = option(
+        "File of the audit log; '-' for stdout, of `kubeloop apiserver` only.", default=None, type=FILE
+    )
     resolve: tuple[str, ...] = option(
         "Address at which webhooks and API servers behind a Service are reached, such as"
         " 'webhook.default.svc=127.0.0.1:9443'. May be repeated.",

@@ -17,7 +17,7 @@ import msgspec
 from kubeloop.devcluster.api.errors import NotDurable
 from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
-from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
+from kubeloop.devcluster.server.apiserver import ApiServer, AuditLog, ServingSettings
 from kubeloop.devcluster.server.faults import Faults
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import PortTaken, listen, listening_socket, machine_identity
@@ -45,7 +45,8 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     end at the end of stdin. container_answers: answers to logs, exec and the like for simulated containers.
     service_account_key: see ServingSettings. client_ca: authorities whose client certificates are accepted, in PEM;
     "" for that of the cluster. front_proxy, static_tokens, accepts_bootstrap_tokens: see Authenticator.
-    certificate_authority: file of the cluster's own. authorization_modes: authorizers in their order.
+    certificate_authority: file of the cluster's own. authorization_modes: authorizers in their order. audit: see
+    ServingSettings.
     disabled_plugins: admission plugins that do not run. resolved_addresses: those of --resolve, by host.
     """
 
@@ -66,6 +67,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     accepts_bootstrap_tokens: bool
     certificate_authority: Path
     authorization_modes: tuple[str, ...]
+    audit: AuditLog | None
     disabled_plugins: frozenset[str]
     resolved_addresses: dict[str, tuple[str, int]]
 
@@ -121,6 +123,7 @@ async def _serve_on(
             accepts_bootstrap_tokens=server.accepts_bootstrap_tokens,
             service_account_key=server.service_account_key,
             authorization_modes=server.authorization_modes,
+            audit=server.audit,
             disabled_plugins=server.disabled_plugins,
             resolved_addresses=server.resolved_addresses,
             serves_metrics=settings.every_node,

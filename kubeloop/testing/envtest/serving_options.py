@@ -19,6 +19,7 @@ from kubeloop.devcluster.audit.policy import read_policy
 from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.authentication.service_account_token_key import ISSUER, TokenSettings
 from kubeloop.devcluster.authentication.static_tokens import read_static_tokens
+from kubeloop.devcluster.authorization.mode_names import parse_authorization_modes
 from kubeloop.devcluster.server.apiserver import AuditLog, ServingSettings
 from kubeloop.devcluster.server.bootstrap import Identity
 from kubeloop.devcluster.server.listener import PortTaken, listening_socket, machine_identity
@@ -196,6 +197,8 @@ class ServingOptions:
             client_ca=self._text("client-ca-file"),
             front_proxy=self._front_proxy(),
             static_tokens=read_static_tokens(Path(tokens)) if tokens else {},
+            authorization_modes=parse_authorization_modes(flags.text("authorization-mode")),
+            accepts_anonymous=flags.boolean("anonymous-auth"),
             accepts_bootstrap_tokens=flags.boolean("enable-bootstrap-token-auth"),
             disabled_plugins=parse_disabled_plugins(flags.all_texts("disable-admission-plugins")),
             disabled_apis=disabled_apis(flags.pairs("runtime-config")),

@@ -1,8 +1,10 @@
 """Options of `kubeloop apiserver`."""
 
+from pathlib import Path
+
 import pytest
 
-from kubeloop.cli.apiserver import node_settings, serve
+from kubeloop.cli.apiserver import _audit_log, node_settings, serve
 from kubeloop.cli.options.options import DevClusterOptions, FeatureGateOptions, ServeOptions
 from kubeloop.kube.user_error import UserError
 
@@ -35,3 +37,26 @@ def test_options_set_the_behaviour_of_simulated_pods():
 @pytest.mark.parametrize(("grace_seconds", "renew_seconds"), [(50.0, 10.0), (200.0, 10.0), (2.0, 0.4), (0.0, 0.1)])
 def test_kubelets_renew_their_leases_every_fifth_of_the_grace_period(grace_seconds: float, renew_seconds: float):
     assert node_settings(DevClusterOptions(), grace_seconds).lease_renew_seconds == renew_seconds
+
+
+@pytest.mark.parametrize(
+    ("options", "supervised", "problem"),
+    [
+        ({"audit_policy_file": Path("p")}, False, "no audit log is written without --audit-log-path"),
+        ({"audit_log_path": Path("l")}, False, "no audit log is written without --audit-policy-file"),
+        ({"audit_policy_file": Path("p"), "audit_log_path": Path("-")}, True, "--audit-log-path: stdout is that of"),
+        ({"audit_policy_file": Path("/none"), "audit_log_path": Path("-")}, False, "cannot read the audit policy"),
+    ],
+)
+def test_incomplete_options_of_an_audit_log_are_refused(options: dict[str, Path], supervised: bool, problem: str):
+    with pytest.raises(UserError, match=problem):
+        _audit_log(DevClusterOptions(**options), supervised=supervised)
+
+
+def test_audit_log_has_policy_and_path(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}")
+    audit = _audit_log(DevClusterOptions(audit_policy_file=policy, audit_log_path=tmp_path / "log"), supervised=True)
+    assert audit is not None
+    assert (audit.policy.rules[0].level, audit.path) == ("Metadata", str(tmp_path / "log"))
+    assert _audit_log(DevClusterOptions(), supervised=False) is None

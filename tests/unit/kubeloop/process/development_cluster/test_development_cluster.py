@@ -27,6 +27,7 @@ async def test_port_in_use_is_an_error_with_a_hint(tmp_path):
             container_answers=ContainerAnswers(),
             feature_gates=DEFAULT_FEATURE_GATES,
             authorization_modes=("Node", "RBAC"),
+            audit=None,
             disabled_plugins=frozenset(),
             resolved_addresses={},
             client_ca="",

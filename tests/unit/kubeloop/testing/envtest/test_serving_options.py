@@ -28,6 +28,8 @@ def test_flags_of_envtest(tmp_path):
         "--service-cluster-ip-range=10.9.0.0/24",
         "--service-account-issuer=https://127.0.0.1:1/",
         "--allow-privileged=true",
+        "--authorization-mode=Node,RBAC",
+        "--anonymous-auth=false",
         "--event-ttl=5m",
         "--etcd-compaction-interval=0",
         "--feature-gates=GenericWorkload=true",
@@ -37,6 +39,7 @@ def test_flags_of_envtest(tmp_path):
     assert settings.disabled_plugins == {"ServiceAccount"}
     assert str(settings.service_range) == "10.9.0.0/24"
     assert settings.tokens.issuers == ("https://127.0.0.1:1/",)
+    assert (settings.authorization_modes, settings.accepts_anonymous) == (("Node", "RBAC"), False)
     assert (settings.event_seconds, settings.compaction_seconds) == (300, 365 * 24 * 3600)
     assert settings.feature_gates.enabled("GenericWorkload")
     assert settings.disabled_apis == {"-batch/v1"}
@@ -68,6 +71,7 @@ def test_default_values_are_those_of_kube_apiserver(tmp_path):
     assert settings.disabled_plugins == frozenset()
     assert (settings.event_seconds, settings.compaction_seconds) == (3600, 300)
     assert settings.tokens.issuers == ("https://kubernetes.default.svc",)
+    assert (settings.authorization_modes, settings.accepts_anonymous) == (("AlwaysAllow",), True)
     assert options(tmp_path).headers() == b"Cache-Control: no-cache, private\r\n"
 
 
@@ -94,6 +98,7 @@ def test_audit_log_needs_path_and_policy(tmp_path, caplog):
         (["--enable-admission-plugins=Foo"], 'enable-admission-plugins plugin "Foo" is unknown'),
         (["--disable-admission-plugins=Foo"], "disable-admission-plugins: no plugin 'Foo' runs by default"),
         (["--service-cluster-ip-range=x"], "--service-cluster-ip-range"),
+        (["--authorization-mode=ABAC"], "authorization-mode: the mode ABAC is not supported"),
         (["--feature-gates=Bogus=true"], "unrecognized feature gate: Bogus"),
         (["--secure-port=99999"], "--secure-port=99999 must be between 0 and 65535"),
         (["--client-ca-file=/none"], "--client-ca-file: cannot read /none: No such file or directory"),
