@@ -37,12 +37,12 @@ def check_role(store: ObjectStore, context: RequestContext, role: JSON, old: JSO
     if context.authorizer.authorize(escalate).allowed:
         return
     name = role["metadata"].get("name", "")
-    if problem := _missing(store, user, info.namespace, role.get("rules") or ()):
+    if problem := _missing(store, context, role.get("rules") or ()):
         raise errors.forbidden(resource, name, problem)
     aggregates = any(
         (version.get("aggregationRule") or {}).get("clusterRoleSelectors") for version in (role, old or {})
     )
-    if aggregates and _missing(store, user, info.namespace, _ALL):
+    if aggregates and _missing(store, context, _ALL):
         raise errors.forbidden(resource, name, "must have cluster-admin privileges to use the aggregationRule")
 
 
@@ -61,8 +61,8 @@ def check_binding(store: ObjectStore, context: RequestContext, binding: JSON, ol
         return
     rules = RbacAuthorizer(store).role_rules(reference, info.namespace)
     if rules is None:
-        raise errors.not_found(role, name)
-    if problem := _missing(store, user, info.namespace, rules):
+        raise errors.not_found(info.served.resource, name)  # not of the role, as in kube-apiserver
+    if problem := _missing(store, context, rules):
         raise errors.forbidden(info.served.resource, binding["metadata"].get("name", ""), problem)
 
 
@@ -80,9 +80,10 @@ def _changes_references_alone(obj: JSON, old: JSON) -> bool:
     return new_form == old_form
 
 
-def _missing(store: ObjectStore, user: JSON, namespace: str, rules: Iterable[JSON]) -> str:
+def _missing(store: ObjectStore, context: RequestContext, rules: Iterable[JSON]) -> str:
     """Return the message about permissions of `rules` that the user does not have, "" if there are none."""
-    granted = RbacAuthorizer(store).rules_for(user, namespace)
+    user, info = context.request.user, context.info
+    granted = RbacAuthorizer(store).rules_for(user, info.namespace)
     owned = [rule for binding in granted for rule in binding.rules or ()]
     missing = missing_permissions(owned, rules)
     if not missing:
@@ -92,7 +93,7 @@ def _missing(store: ObjectStore, user: JSON, namespace: str, rules: Iterable[JSO
         f" is attempting to grant RBAC permissions not currently held:\n{description(missing)}"
     )
     unresolved = [
-        errors.not_found(_ROLES[binding.reference["kind"]], binding.reference["name"]).message
+        errors.not_found(info.served.resource, binding.reference["name"]).message
         for binding in granted
         if binding.rules is None
     ]

@@ -116,7 +116,7 @@ def _description(subject: JSON, namespace: str) -> str:
 
 def rule_allows(rule: JSON, attributes: AccessAttributes) -> bool:
     """Return True if a PolicyRule allows a request."""
-    if not _includes(rule["verbs"], attributes.verb):
+    if not _includes(rule.get("verbs") or (), attributes.verb):
         return False
     if attributes.path is not None:
         return any(url_matches(url, attributes.path) for url in rule.get("nonResourceURLs") or ())

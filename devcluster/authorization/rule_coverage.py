@@ -33,15 +33,15 @@ def missing_permissions(owned: Sequence[JSON], rules: Iterable[JSON]) -> list[Ru
 
 def _permissions(rule: JSON) -> Iterator[RulePermission]:
     groups, resources = rule.get("apiGroups") or (), rule.get("resources") or ()
-    names = rule.get("resourceNames") or (None,)
-    for group, resource, verb, name in product(groups, resources, rule["verbs"], names):
+    verbs, names = rule.get("verbs") or (), rule.get("resourceNames") or (None,)
+    for group, resource, verb, name in product(groups, resources, verbs, names):
         yield RulePermission(verb, group, resource, name)
-    for url, verb in product(rule.get("nonResourceURLs") or (), rule["verbs"]):
+    for url, verb in product(rule.get("nonResourceURLs") or (), verbs):
         yield RulePermission(verb, url=url)
 
 
 def _covers(rule: JSON, permission: RulePermission) -> bool:
-    verbs = rule["verbs"]
+    verbs = rule.get("verbs") or ()
     if permission.verb not in verbs and "*" not in verbs:
         return False
     if permission.url is not None:

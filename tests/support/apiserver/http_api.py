@@ -7,7 +7,7 @@ import json
 import ssl
 import time
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,9 @@ class HttpApi:
         self, url: str, token: str = "", tls_context: ssl.SSLContext | None = None, user_agent: str = ""
     ) -> None:
         self._address, self._tls_context = urlsplit(url), tls_context
-        self._headers = {"Authorization": f"Bearer {token}", **({"User-Agent": user_agent} if user_agent else {})}
+        self._headers = {"User-Agent": user_agent} if user_agent else {}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
         self._connection = self._connect()
 
     @classmethod
@@ -46,22 +48,33 @@ class HttpApi:
             )
         return cls(cluster["server"], user.get("token", ""), context)
 
+    def without_token(self) -> HttpApi:
+        """Return the same server for requests with credentials of their own, or none."""
+        return HttpApi(self._address.geturl(), "", self._tls_context)
+
     def request(
-        self, method: str, path: str, body: Any = None, content_type: str = JSON_TYPE, accept: str = JSON_TYPE
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = JSON_TYPE,
+        accept: str = JSON_TYPE,
+        headers: Sequence[tuple[str, str]] = (),
     ) -> ApiResponse:
-        """Send a request. A body that is not text or bytes is sent as JSON."""
+        """Send a request. A body that is not text or bytes is sent as JSON.
+
+        headers: further ones; a name may occur more than once.
+        """
         data = body
         if body is not None and not isinstance(body, bytes):
             data = (body if isinstance(body, str) else json.dumps(body)).encode()
-        headers = {**self._headers, "Content-Type": content_type, "Accept": accept}
+        all_headers = [*self._headers.items(), ("Content-Type", content_type), ("Accept", accept), *headers]
         try:
-            self._connection.request(method, path, data, headers)
-            response = self._connection.getresponse()
+            response = self._exchange(method, path, data, all_headers)
         except (http.client.HTTPException, ConnectionError):  # a server may close a connection between two requests
             self._connection.close()
             self._connection = self._connect()
-            self._connection.request(method, path, data, headers)
-            response = self._connection.getresponse()
+            response = self._exchange(method, path, data, all_headers)
         content = response.read()
         warnings = tuple(response.headers.get_all("Warning") or ())
         media_type = response.getheader("Content-Type", "")
@@ -69,6 +82,17 @@ class HttpApi:
 
     def close(self) -> None:
         self._connection.close()
+
+    def _exchange(
+        self, method: str, path: str, data: bytes | None, headers: Sequence[tuple[str, str]]
+    ) -> http.client.HTTPResponse:
+        self._connection.putrequest(method, path)
+        for name, value in headers:
+            self._connection.putheader(name, value)
+        if data is not None or method in ("POST", "PUT", "PATCH"):
+            self._connection.putheader("Content-Length", str(len(data or b"")))
+        self._connection.endheaders(data)
+        return self._connection.getresponse()
 
     def _connect(self) -> http.client.HTTPConnection:
         assert self._address.hostname

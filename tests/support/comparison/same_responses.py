@@ -18,13 +18,14 @@ from support.objects.token_volumes import masked_token_volumes
 
 
 class Request(NamedTuple):
-    """A request. A body that is text is sent unchanged."""
+    """A request. A body that is text is sent unchanged. headers: further ones, such as those of impersonation."""
 
     method: str
     path: str
     body: Any = None
     content_type: str = JSON_TYPE
     accept: str = JSON_TYPE
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 def check_responses(servers: ServerPair, requests: Iterable[Request]) -> None:
@@ -46,7 +47,7 @@ def check_responses(servers: ServerPair, requests: Iterable[Request]) -> None:
 
 def comparable_response(server: HttpApi, request: Request) -> Any:
     path = quote(request.path, safe="/?&=%,*~()!$;")
-    response = server.request(request.method, path, request.body, request.content_type, request.accept)
+    response = server.request(request.method, path, request.body, request.content_type, request.accept, request.headers)
     content = response.content
     if type(content) is str and "json" in response.media_type:
         content = [json.loads(line) for line in content.splitlines()]

@@ -100,7 +100,7 @@ async def test_bind_allows_the_named_role(api: InProcessApi):
 
 async def test_binding_of_a_missing_role_is_not_found(api: InProcessApi):
     status, response = api("POST", BINDINGS, binding("new", "nowhere", "bob"), **ALICE)
-    assert (status, response["message"]) == (404, 'clusterroles.rbac.authorization.k8s.io "nowhere" not found')
+    assert (status, response["message"]) == (404, 'rolebindings.rbac.authorization.k8s.io "nowhere" not found')
     assert api("POST", BINDINGS, binding("new", "nowhere", "bob"))[0] == 201, "of an administrator"
 
 
@@ -115,7 +115,7 @@ async def test_aggregation_rule_needs_all_permissions(api: InProcessApi):
 async def test_unresolved_roles_of_the_user_are_named(api: InProcessApi):
     api.create(CLUSTER_BINDINGS, binding("gone", "gone", "alice"))
     message = api("POST", ROLES, role("new", GET_SECRETS), **ALICE)[1]["message"]
-    assert message.endswith('; resolution errors: [clusterroles.rbac.authorization.k8s.io "gone" not found]')
+    assert message.endswith('; resolution errors: [roles.rbac.authorization.k8s.io "gone" not found]')
 
 
 def test_module_checks_roles_and_bindings() -> None:
