@@ -14,6 +14,7 @@ from typing import Any
 
 from kubeloop.devcluster.admission import pod_security, resource_quota
 from kubeloop.devcluster.admission.default_plugins import DEFAULT_PLUGINS, WITHOUT_ACCOUNTS
+from kubeloop.devcluster.admission.default_toleration_seconds import DEFAULT_TOLERATION_SECONDS, TolerationSeconds
 from kubeloop.devcluster.admission.pod_topology_labels import add_topology_labels
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request_context import RequestContext
@@ -50,8 +51,10 @@ class AdmissionChain:
         *,
         disabled: frozenset[str] = WITHOUT_ACCOUNTS,
         gates: FeatureGates = DEFAULT_FEATURE_GATES,
+        toleration_seconds: TolerationSeconds = DEFAULT_TOLERATION_SECONDS,
     ) -> None:
         self.store = store
+        self.toleration_seconds = toleration_seconds
         self._counts_extended_resources = gates.enabled("DRAExtendedResource")
         self.gates = gates
         self.enabled = DEFAULT_PLUGINS.keys() - disabled

@@ -5,17 +5,29 @@ Source: plugin/pkg/admission/defaulttolerationseconds of Kubernetes v1.36.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kubeloop.kube.json_object import JSON
 
-_EVICTION_SECONDS = 300
+_KEYS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
-def add_default_tolerations(pod: JSON) -> None:
+class TolerationSeconds(NamedTuple):
+    """tolerationSeconds of the tolerations of unready and of unreachable nodes."""
+
+    not_ready: int = 300
+    unreachable: int = 300
+
+
+DEFAULT_TOLERATION_SECONDS = TolerationSeconds()
+
+
+def add_default_tolerations(pod: JSON, seconds: TolerationSeconds) -> None:
     """Add the default tolerations that a pod lacks, in place."""
     tolerations = pod["spec"].get("tolerations", [])
     added = [
-        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _EVICTION_SECONDS}
-        for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": eviction_seconds}
+        for key, eviction_seconds in zip(_KEYS, seconds, strict=True)
         if not any(
             toleration.get("key", "") in (key, "") and toleration.get("effect", "") in ("NoExecute", "")
             for toleration in tolerations

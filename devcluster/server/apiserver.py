@@ -25,6 +25,7 @@ import msgspec
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.default_plugins import WITHOUT_ACCOUNTS
+from kubeloop.devcluster.admission.default_toleration_seconds import DEFAULT_TOLERATION_SECONDS, TolerationSeconds
 from kubeloop.devcluster.admission.dynamic_admission import DynamicAdmission
 from kubeloop.devcluster.api import errors, request_info
 from kubeloop.devcluster.api.audit_record import AuditRecord
@@ -135,23 +136,25 @@ class ServingSettings(msgspec.Struct, frozen=True):
     """Settings of an API server, in the role of kube-apiserver's flags.
 
     compaction_seconds: age at which old versions are removed. event_seconds: lifetime of Events after their last write
-    or the start. service_range: cluster IPs. identity: name and addresses. container_answers: answers to logs, exec and
-    the like for simulated containers. root_ca: certificates in PEM by which clients verify the server, "" without TLS:
-    every namespace has them in a ConfigMap, and a ServiceAccount that pods use by default; None: like kube-apiserver
-    without kube-controller-manager. authority: of the cluster; None: created when it is needed. client_ca: authorities
-    whose client certificates are accepted, in PEM, "" for those of root_ca. front_proxy, static_tokens,
-    accepts_bootstrap_tokens: see Authenticator. authorization_modes: authorizers in their order. accepts_anonymous:
-    requests without credentials, unless all requests are allowed. disabled_plugins: admission plugins that do not run.
-    service_account_key: file of the key that signs service account tokens, created on first use; None: in the data
-    directory, else in memory. serves_metrics: serve the metrics API for simulated pods. resolved_addresses: addresses
-    of Services and other hosts that the server calls, by host. disabled_apis: see runtime_config. audit: the audit log,
-    None for none. tokens: of service accounts.
+    or the start. service_range, node_ports: of Services. identity: name and addresses. container_answers: answers to
+    logs, exec and the like for simulated containers. root_ca: certificates in PEM by which clients verify the server,
+    "" without TLS: every namespace has them in a ConfigMap, and a ServiceAccount that pods use by default; None: like
+    kube-apiserver without kube-controller-manager. authority: of the cluster; None: created when it is needed.
+    client_ca: authorities whose client certificates are accepted, in PEM, "" for those of root_ca. front_proxy,
+    static_tokens, accepts_bootstrap_tokens: see Authenticator. authorization_modes: authorizers in their order.
+    accepts_anonymous: requests without credentials, unless all requests are allowed. disabled_plugins: admission
+    plugins that do not run. service_account_key: file of the key that signs service account tokens, created on first
+    use; None: in the data directory, else in memory. serves_metrics: serve the metrics API for simulated pods.
+    resolved_addresses: addresses of Services and other hosts that the server calls, by host. toleration_seconds: of
+    default tolerations. disabled_apis: see runtime_config. audit: the audit log, None for none. tokens: of service
+    accounts.
     """
 
     compaction_seconds: float = 300.0
     event_seconds: float = 3600.0
     watches: WatchSettings = msgspec.field(default_factory=WatchSettings)
     service_range: IPv4Network = SERVICE_CIDR
+    node_ports: range = NODE_PORT_RANGE
     identity: Identity = msgspec.field(default_factory=Identity)
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     container_answers: ContainerAnswers = msgspec.field(default_factory=ContainerAnswers)
@@ -167,6 +170,7 @@ class ServingSettings(msgspec.Struct, frozen=True):
     disabled_plugins: frozenset[str] = WITHOUT_ACCOUNTS
     serves_metrics: bool = False
     resolved_addresses: dict[str, tuple[str, int]] = msgspec.field(default_factory=dict)
+    toleration_seconds: TolerationSeconds = DEFAULT_TOLERATION_SECONDS
     disabled_apis: frozenset[str] = frozenset()
     audit: AuditLog | None = None
     tokens: TokenSettings = TokenSettings()
@@ -211,6 +215,7 @@ class ApiServer:
             settings.root_ca,
             gates,
             partial(_authentication_data, client_ca, self._front_proxy),
+            settings.node_ports,
         )
         self._local_services = self._bootstrap.local_services
         self._namespace_defaults = self._bootstrap.namespace_defaults
@@ -271,7 +276,9 @@ class ApiServer:
         dynamic_admission = self._dynamic_admission = DynamicAdmission(
             self.store, self._definitions, self._webhook_client, disabled.union(without_gates)
         )
-        admission = AdmissionChain(self.store, disabled=disabled, gates=gates)
+        admission = AdmissionChain(
+            self.store, disabled=disabled, gates=gates, toleration_seconds=settings.toleration_seconds
+        )
         streams = ContainerStreams(self.store, settings.container_answers, gates)
         self._rest = Rest(
             self.store,
@@ -296,6 +303,7 @@ class ApiServer:
         )
         self._began = clock.now()
         self._service_range = settings.service_range
+        self._node_ports = settings.node_ports
         self._event_seconds = settings.event_seconds
         events = self.store.table(EVENTS).list()
         # seconds of the last write by key, oldest first
@@ -527,7 +535,7 @@ class ApiServer:
             "runtime-config": "",
             "service-account-issuer": f"[{' '.join(self.token_key.settings.issuers)}]",
             "service-cluster-ip-range": str(self._service_range),
-            "service-node-port-range": f"{NODE_PORT_RANGE[0]}-{NODE_PORT_RANGE[-1]}",
+            "service-node-port-range": f"{self._node_ports[0]}-{self._node_ports[-1]}",
             "storage-media-type": "application/json",
         }
 

@@ -28,6 +28,7 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.devcluster.apiextensions.cel_rules": 51.7,
         "kubeloop.devcluster.apiextensions.conversion_webhook": 1.5,
         "kubeloop.devcluster.apiextensions.openapi_documents": 30.6,
+        "kubeloop.devcluster.audit.auditor": 5.5,
         "kubeloop.devcluster.apiextensions.served_version": 16.3,
         "kubeloop.devcluster.handlers.containers.container_logs": 2.1,
         "kubeloop.devcluster.handlers.containers.port_forward": 28.6,
@@ -66,6 +67,7 @@ DEFERRED: dict[str, dict[str, float]] = {
     "kubeloop": {
         "click": 41.8,
         "kubeloop.cli.apiserver": 343.4,
+        "kubeloop.cli.envtest": 2.5,
         "kubeloop.cli.explain.cluster": 347.6,
         "kubeloop.cli.explain.explain": 45.7,
         "kubeloop.cli.kubeconfig": 153.5,
@@ -114,6 +116,7 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.scheduler.legacy_policy.policy": 52.8,
         "kubeloop.scheduler.legacy_policy.volume_limits": 210.1,
         "kubeloop.scheduler.scheduler": 224.2,
+        "kubeloop.testing.envtest.server": 402.7,
         "kubeloop.testing.session": 133.2,
         "kubeloop.tracing.views.columns": 3.2,
         "kubeloop.tracing.views.perfetto": 2.4,

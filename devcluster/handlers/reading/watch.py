@@ -17,16 +17,16 @@ from kubeloop.devcluster.storage.watch_encoding import WatchEncoder
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.values.times import go_duration_seconds
 
-MIN_WATCH_SECONDS = 1800.0
-
 
 class WatchSettings(msgspec.Struct, frozen=True):
-    """Settings of all watches. bookmark_seconds: interval of bookmarks. buffer: unsent events per watch.
+    """Settings of all watches. bookmark_seconds: interval of bookmarks. min_seconds: shortest
+    duration of a watch that requests none, which ends after up to twice this time. buffer: unsent events per watch.
 
     watch_list, shards: the feature gates WatchList and ShardedListAndWatch.
     """
 
     bookmark_seconds: float = BOOKMARK_SECONDS
+    min_seconds: float = 1800.0
     buffer: int = 16_384
     watch_list: bool = True
     shards: bool = False
@@ -80,7 +80,7 @@ def open_watch(
         obj = {**names, **empty, "metadata": metadata}
         return encoder.object("BOOKMARK", obj)
 
-    timeout = go_duration_seconds(options.timeout_seconds or 0) or MIN_WATCH_SECONDS * (1 + rng.random())
+    timeout = go_duration_seconds(options.timeout_seconds or 0) or settings.min_seconds * (1 + rng.random())
     stream = WatchStream(
         watcher,
         timeout_seconds=float(timeout),

@@ -14,6 +14,7 @@ from itertools import chain
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import IP_ADDRESSES, SERVICE_CIDRS
 from kubeloop.devcluster.kinds.core.node_port_allocation import (
+    NODE_PORT_RANGE,
     RANDOM_TRIES,
     NodePortOperation,
     allocate_health_check_port,
@@ -58,7 +59,9 @@ class ServiceAllocator:
         clock: Clock,
         rng: random.Random,
         error_list: type[ErrorList] = ErrorList,
+        node_ports: range = NODE_PORT_RANGE,
     ) -> None:
+        self._node_ports = node_ports
         self._store = store
         self._clock = clock
         self._rng = rng
@@ -91,7 +94,7 @@ class ServiceAllocator:
         spec = service["spec"]
         self._raise_if_invalid(service, prepare_addresses_for_create(spec, self._error_list))
         self._allocate_cluster_ip(service, dry_run=dry_run)
-        ports = NodePortOperation(self._owner_by_port, self._rng, dry_run=dry_run)
+        ports = NodePortOperation(self._owner_by_port, self._rng, dry_run=dry_run, ports=self._node_ports)
         if spec.get("type") in ("NodePort", "LoadBalancer"):
             self._allocate_node_ports(service, ports)
         if needs_health_check(spec):
@@ -103,7 +106,7 @@ class ServiceAllocator:
         self._raise_if_invalid(service, prepare_addresses_for_update(spec, before, self._error_list))
         if before.get("type") == "ExternalName" and needs_cluster_ip(spec):
             self._allocate_cluster_ip(service, dry_run=dry_run)
-        ports = NodePortOperation(self._owner_by_port, self._rng, dry_run=dry_run)
+        ports = NodePortOperation(self._owner_by_port, self._rng, dry_run=dry_run, ports=self._node_ports)
         if spec.get("type") in ("NodePort", "LoadBalancer"):
             self._update_node_ports(service, old, ports)
         if needs_health_check(spec) and not needs_health_check(before):

@@ -391,7 +391,7 @@ def _admit_create(chain: AdmissionChain, context: RequestContext, pod: JSON) -> 
     if "Priority" in enabled:
         set_priority(store, pod)
     if "DefaultTolerationSeconds" in enabled:
-        add_default_tolerations(pod)
+        add_default_tolerations(pod, chain.toleration_seconds)
     if "runtimeClassName" in spec and "RuntimeClass" in enabled:
         apply_runtime_class(store, pod)
     if "nodeName" in spec and chain.copies_topology_labels:
@@ -400,7 +400,7 @@ def _admit_create(chain: AdmissionChain, context: RequestContext, pod: JSON) -> 
 
 def _admit_update(chain: AdmissionChain, pod: JSON, _old: JSON) -> None:
     if "DefaultTolerationSeconds" in chain.enabled:
-        add_default_tolerations(pod)
+        add_default_tolerations(pod, chain.toleration_seconds)
 
 
 def _check_create(chain: AdmissionChain, context: RequestContext, pod: JSON) -> None:

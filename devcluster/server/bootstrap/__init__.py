@@ -28,6 +28,7 @@ from kubeloop.devcluster.api.served_resources import (
 )
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.kinds.core.cluster_ip_allocation import ServiceAllocator
+from kubeloop.devcluster.kinds.core.node_port_allocation import NODE_PORT_RANGE
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.registry.server_objects import ServerObject, object_template, stamp_object
 from kubeloop.devcluster.server.bootstrap import contents
@@ -111,6 +112,7 @@ class Bootstrap:
         root_ca: str | None,
         gates: FeatureGates,
         authentication_data: Callable[[], dict[str, str]] = dict,
+        node_ports: range = NODE_PORT_RANGE,
     ) -> None:
         """root_ca: see NamespaceDefaults. authentication_data: how extension API servers authenticate requests."""
         self._store = store
@@ -149,7 +151,7 @@ class Bootstrap:
         )
         if root_ca is not None and store.data_directory is not None:  # it may be older than these objects
             self.namespace_defaults.note_all()
-        self.addresses = ServiceAllocator(store, clock, rng, error_list_type(gates))
+        self.addresses = ServiceAllocator(store, clock, rng, error_list_type(gates), node_ports)
 
     async def run(self) -> None:
         """Restore deleted and changed objects and renew the server's lease until cancelled.

@@ -10,9 +10,11 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
+from cryptography import x509
 
 from kubeloop import KUBERNETES_VERSION
 from kubeloop.devcluster.admission.default_plugins import check_enabled_plugins, parse_disabled_plugins
+from kubeloop.devcluster.admission.default_toleration_seconds import TolerationSeconds
 from kubeloop.devcluster.api.runtime_config import disabled_apis
 from kubeloop.devcluster.audit.log_file import Rotation
 from kubeloop.devcluster.audit.policy import read_policy
@@ -20,6 +22,7 @@ from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.authentication.service_account_token_key import ISSUER, TokenSettings
 from kubeloop.devcluster.authentication.static_tokens import read_static_tokens
 from kubeloop.devcluster.authorization.mode_names import parse_authorization_modes
+from kubeloop.devcluster.handlers.reading.watch import WatchSettings
 from kubeloop.devcluster.server.apiserver import AuditLog, ServingSettings
 from kubeloop.devcluster.server.bootstrap import Identity
 from kubeloop.devcluster.server.listener import PortTaken, listening_socket, machine_identity
@@ -201,6 +204,12 @@ class ServingOptions:
             accepts_anonymous=flags.boolean("anonymous-auth"),
             accepts_bootstrap_tokens=flags.boolean("enable-bootstrap-token-auth"),
             disabled_plugins=parse_disabled_plugins(flags.all_texts("disable-admission-plugins")),
+            toleration_seconds=TolerationSeconds(
+                self._integer("default-not-ready-toleration-seconds"),
+                self._integer("default-unreachable-toleration-seconds"),
+            ),
+            watches=WatchSettings(min_seconds=self._integer("min-request-timeout", 1)),
+            node_ports=self._node_ports(),
             disabled_apis=disabled_apis(flags.pairs("runtime-config")),
             serves_metrics=runs_controllers,
             root_ca=self._root_ca() if runs_controllers else None,
@@ -211,6 +220,16 @@ class ServingOptions:
             service_range = parse_service_range(text, "--service-cluster-ip-range")
             settings = msgspec.structs.replace(settings, service_range=service_range)
         return settings
+
+    def _node_ports(self) -> range:
+        """Return the ports of a range such as 30000-32767 or 30000+100."""
+        text = self._flags.text("service-node-port-range")
+        first, sign, last = re.split(r"([-+])", text) if re.search("[-+]", text) else (text, "-", text)
+        ports = range(int(first), int(last) + 1 + (int(first) if sign == "+" else 0))
+        if not ports or ports.start < 1 or ports.stop > 65536:
+            hint = "use a range of ports between 1 and 65535, such as 30000-32767"
+            raise UserError(f"--service-node-port-range={text} is no range of ports", hint=hint)
+        return ports
 
     def _audit_log(self) -> AuditLog | None:
         flags = self._flags
@@ -268,8 +287,6 @@ class ServingOptions:
 
 def _host_names(pem: bytes) -> list[str]:
     """Return the DNS names of a certificate."""
-    from cryptography import x509
-
     certificate = x509.load_pem_x509_certificate(pem)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return names.get_values_for_type(x509.DNSName)

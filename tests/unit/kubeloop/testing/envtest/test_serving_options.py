@@ -35,6 +35,9 @@ def test_flags_of_envtest(tmp_path):
         "--feature-gates=GenericWorkload=true",
         "--runtime-config=api/all=true,batch/v1=false",
         "--advertise-address=192.0.2.7",
+        "--service-node-port-range=31000+9",
+        "--default-not-ready-toleration-seconds=5",
+        "--min-request-timeout=7",
     ).settings(6443, runs_controllers=False)
     assert settings.disabled_plugins == {"ServiceAccount"}
     assert str(settings.service_range) == "10.9.0.0/24"
@@ -43,6 +46,8 @@ def test_flags_of_envtest(tmp_path):
     assert (settings.event_seconds, settings.compaction_seconds) == (300, 365 * 24 * 3600)
     assert settings.feature_gates.enabled("GenericWorkload")
     assert settings.disabled_apis == {"-batch/v1"}
+    assert (settings.node_ports, settings.toleration_seconds) == (range(31000, 31010), (5, 300))
+    assert settings.watches.min_seconds == 7
     assert (settings.identity.address, settings.identity.port) == ("192.0.2.7", 6443)
     assert (settings.root_ca, settings.audit, settings.serves_metrics) == (None, None, False)
 
@@ -100,6 +105,7 @@ def test_audit_log_needs_path_and_policy(tmp_path, caplog):
         (["--service-cluster-ip-range=x"], "--service-cluster-ip-range"),
         (["--authorization-mode=ABAC"], "authorization-mode: the mode ABAC is not supported"),
         (["--feature-gates=Bogus=true"], "unrecognized feature gate: Bogus"),
+        (["--service-node-port-range=2-1"], "--service-node-port-range=2-1 is no range of ports"),
         (["--secure-port=99999"], "--secure-port=99999 must be between 0 and 65535"),
         (["--client-ca-file=/none"], "--client-ca-file: cannot read /none: No such file or directory"),
         (["--service-account-key-file=/none"], "cannot read /none"),
