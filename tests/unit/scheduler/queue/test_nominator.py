@@ -111,3 +111,17 @@ def test_remove_leaves_the_other_nominations(nominator: Nominator) -> None:
     nominator.remove("b")
     assert (nominator.nodes(), nominator.pods_on("n1")) == ({"n2"}, [])
     nominator.check()
+
+
+def test_log_of_changes_is_halved_when_it_is_full(nominator: Nominator) -> None:
+    for number in range(2048):  # one change to the first node, then two for each move
+        nominator.add(info("a"), f"m{number}")
+    assert nominator.version == 4095
+    assert nominator.changed_since(0) == {f"m{number}" for number in range(2048)}
+    nominator.remove("a")
+    assert nominator.changed_since(0) is not None, "4096 changes are logged"
+    nominator.add(info("a"), "n")
+    assert nominator.version == 4097
+    assert (nominator.changed_since(2047), nominator.changed_since(4096)) == (None, {"n"})
+    assert nominator.changed_since(2048) is not None
+    assert len(nominator._changed) == 2049

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.extension_points import PostFilterResult, PreFilterResult
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
@@ -131,3 +134,174 @@ def test_different_errors_of_filters_are_aggregated_up_to_a_limit(class_cache, e
         diagnosed(cluster, filters, make_pod("p"))
     assert str(error.value) == message
     assert error.value.plugin == "NodeName"
+
+
+class Preparing:
+    """A plugin whose PreFilter and PostFilter return `result`, or raise it."""
+
+    def __init__(self, name: str, result: Any) -> None:
+        self.name = name
+        self.runs = 0
+        self._result = result
+
+    def pre_filter(self, *_: Any) -> Any:
+        self.runs += 1
+        if isinstance(self._result, Exception):
+            raise self._result
+        return self._result
+
+    post_filter = pre_filter
+
+
+def only(*names: str) -> tuple[PreFilterResult, None]:
+    return PreFilterResult(frozenset(names)), None
+
+
+def rejects(code: Code, reason: str = "no", result: Any = None) -> tuple[Any, Status]:
+    return result, Status(code, (reason,))
+
+
+ALL, SKIPPED = (None, None), (None, Status(Code.SKIP))
+REJECTED, UNRESOLVABLE = Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+
+
+@pytest.mark.parametrize("measured", [False, True])
+@pytest.mark.parametrize(
+    ("results", "names", "rejection", "confining", "runs"),
+    [
+        pytest.param([], None, None, "", [], id="no plugin"),
+        pytest.param([ALL, ALL], None, None, "", [1, 1], id="all nodes"),
+        pytest.param([only("a", "b"), ALL], {"a", "b"}, None, "A", [1, 1], id="one confines"),
+        pytest.param([ALL, only("a")], {"a"}, None, "B", [1, 1], id="the second confines"),
+        pytest.param([only("a", "b"), only("b", "c")], {"b"}, None, "AB", [1, 1], id="nodes of both"),
+        pytest.param([SKIPPED, only("a")], {"a"}, None, "B", [1, 1], id="skipped"),
+        pytest.param([(PreFilterResult(None), None), only("a")], {"a"}, None, "B", [1, 1], id="result for all nodes"),
+        pytest.param(
+            [only()], set(), ("node(s) didn't satisfy plugin A", UNRESOLVABLE, ""), "A", [1], id="one allows no node"
+        ),
+        pytest.param(
+            [only("b"), only("a"), ALL],
+            set(),
+            ("node(s) didn't satisfy plugin(s) [A B] simultaneously", UNRESOLVABLE, ""),
+            "AB",
+            [1, 1, 0],
+            id="no node for both",
+        ),
+        pytest.param(
+            [rejects(REJECTED), only("a")], {"a"}, ("no", REJECTED, "A"), "B", [1, 1], id="rejected: the others run"
+        ),
+        pytest.param(
+            [rejects(REJECTED, "x"), rejects(REJECTED, "y")],
+            None,
+            ("y", REJECTED, "B"),
+            "",
+            [1, 1],
+            id="both",
+        ),
+        pytest.param(
+            [only("a"), rejects(UNRESOLVABLE), ALL],
+            None,
+            ("no", UNRESOLVABLE, "B"),
+            "",
+            [1, 1, 0],
+            id="unresolvable ends it",
+        ),
+    ],
+)
+def test_pre_filter_results_are_combined(measured, results, names, rejection, confining, runs):
+    nodes = cluster()
+    filters, state = nodes.make_framework().filters, CycleState(measured=measured)
+    plugins = [Preparing(name, result) for name, result in zip("ABC", results, strict=False)]
+    filters.pre_filter = plugins
+    found, status, limiting = filters.run_pre_filter(state, PodInfo(make_pod("p")), nodes.snapshot)
+    assert found == names
+    assert (status and (status.message, status.code, status.plugin)) == rejection
+    assert "".join(limiting) == confining
+    assert [plugin.runs for plugin in plugins] == runs
+    assert state.skip_filter == {
+        plugin.name for plugin, result in zip(plugins, results, strict=True) if result is SKIPPED
+    }
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        pytest.param(rejects(Code.ERROR, "broken"), id="error"),
+        pytest.param(ValueError("broken"), id="exception"),
+        pytest.param((None, "broken"), id="no status"),
+    ],
+)
+def test_failed_pre_filter_ends_the_attempt(result):
+    nodes = cluster()
+    filters, last = nodes.make_framework().filters, Preparing("B", ALL)
+    filters.pre_filter = [Preparing("A", result), last]
+    with pytest.raises(SchedulingError, match='running PreFilter plugin "A": ') as error:
+        filters.run_pre_filter(CycleState(), PodInfo(make_pod("p")), nodes.snapshot)
+    assert (error.value.plugin, last.runs) == ("A", 0)
+
+
+FIRST, SECOND = PostFilterResult("a", 1), PostFilterResult("b", 2)
+
+
+@pytest.mark.parametrize(
+    ("results", "result", "status", "runs"),
+    [
+        pytest.param([], None, (REJECTED, (), ""), [], id="no plugin"),
+        pytest.param([(FIRST, None), ALL], FIRST, (Code.SUCCESS, (), "A"), [1, 0], id="success ends it"),
+        pytest.param(
+            [rejects(REJECTED, "x"), (SECOND, None)], SECOND, (Code.SUCCESS, (), "B"), [1, 1], id="the second succeeds"
+        ),
+        pytest.param(
+            [rejects(REJECTED, "x"), rejects(REJECTED, "y")],
+            None,
+            (REJECTED, ("x", "y"), "A"),
+            [1, 1],
+            id="both",
+        ),
+        pytest.param(
+            [rejects(REJECTED, "x", FIRST), rejects(REJECTED, "y")],
+            FIRST,
+            (REJECTED, ("x", "y"), "A"),
+            [1, 1],
+            id="the result of the first",
+        ),
+        pytest.param(
+            [rejects(REJECTED, "x", FIRST), rejects(REJECTED, "y", SECOND)],
+            SECOND,
+            (REJECTED, ("x", "y"), "A"),
+            [1, 1],
+            id="the last result",
+        ),
+        pytest.param(
+            [rejects(UNRESOLVABLE, "x", FIRST), ALL], FIRST, (UNRESOLVABLE, ("x",), "A"), [1, 0], id="unresolvable"
+        ),
+        pytest.param([rejects(Code.ERROR, "x"), ALL], None, (Code.ERROR, ("x",), "A"), [1, 0], id="error"),
+        pytest.param(
+            [rejects(REJECTED, "x"), ValueError("y")],
+            None,
+            (Code.ERROR, ('running PostFilter plugin "B": y',), "B"),
+            [1, 1],
+            id="exception",
+        ),
+    ],
+)
+async def test_post_filter_results_are_combined(results, result, status, runs):
+    nodes = cluster()
+    filters = nodes.make_framework().filters
+    plugins = [Preparing(name, outcome) for name, outcome in zip("AB", results, strict=False)]
+    filters.post_filter = plugins
+    statuses = NodeToStatus(nodes.snapshot)
+    returned, combined = await filters.run_post_filter(CycleState(), PodInfo(make_pod("p")), nodes.snapshot, statuses)
+    assert returned == result
+    assert (combined.code, combined.reasons, combined.plugin) == status
+    assert [plugin.runs for plugin in plugins] == runs
+
+
+async def test_post_filter_with_an_invalid_status_is_an_error():
+    nodes = cluster()
+    filters = nodes.make_framework().filters
+    filters.post_filter = [Preparing("A", (FIRST, "no status"))]
+    statuses = NodeToStatus(nodes.snapshot)
+    _, status = await filters.run_post_filter(CycleState(), PodInfo(make_pod("p")), nodes.snapshot, statuses)
+    assert (status.code, status.plugin) == (Code.ERROR, "A")
+    assert status.message.startswith('running PostFilter plugin "A": ')
