@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kubeloop.devcluster.admission.attributes import CustomResources, Operation, admission_attributes
 from kubeloop.devcluster.admission.webhooks.webhook_metrics import WebhookMetrics
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import (
@@ -27,7 +28,6 @@ from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:
-    from kubeloop.devcluster.admission.policies.attributes import CustomResources, Operation
     from kubeloop.devcluster.admission.policies.compiled_policies import CompiledPolicies
     from kubeloop.devcluster.admission.webhooks.configured_webhooks import ConfiguredWebhooks
     from kubeloop.devcluster.api.delete_options import DeleteOptions
@@ -139,12 +139,13 @@ class DynamicAdmission:
         if not self.apply_to(context):
             return
         policies, webhooks = self._policies, self._webhooks
+        request = admission_attributes(context, operation, obj, old, deletion, grace_seconds)
         if operation in ("DELETE", "CONNECT") and webhooks is not None and webhooks.mutating:
-            await webhooks.admit_other(context, operation, old, deletion, grace_seconds)
+            request = await webhooks.admit_other(context, request)
         if policies is not None and policies.validating:
-            await policies.check(context, operation, obj, old, deletion, grace_seconds)
+            await policies.check(context, request)
         if webhooks is not None and webhooks.validating:
-            await webhooks.check(context, operation, obj, old, deletion, grace_seconds)
+            await webhooks.check(context, request)
 
     async def mutate(
         self,

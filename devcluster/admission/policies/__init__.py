@@ -3,7 +3,6 @@
 `admission.dynamic_admission` runs them, together with webhooks, which share attributes, rules and match conditions.
 
     compiled_policies.py            policies with their bindings, run on the current request
-    attributes.py                   admission attributes of a request
     policy_dispatcher.py            match resources, parameters and match conditions, for both kinds of policies
     matcher.py                      resource rules and selectors
     parameters.py                   the objects that a binding provides as `params`

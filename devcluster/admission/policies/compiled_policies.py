@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from kubeloop.devcluster.admission.policies.attributes import (
+from kubeloop.devcluster.admission.attributes import (
+    Attributes,
     CustomResources,
     Operation,
     admission_attributes,
@@ -18,7 +19,6 @@ from kubeloop.devcluster.admission.policies.matcher import Matcher
 from kubeloop.devcluster.admission.policies.mutating_admission_policy import MutatingPolicy, Outcome, PolicyRun, mutate
 from kubeloop.devcluster.admission.policies.policy_dispatcher import CompiledPolicy, Dispatcher
 from kubeloop.devcluster.admission.policies.validating_admission_policy import ValidatingPolicy, validate
-from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import (
     BY_KIND,
@@ -82,18 +82,9 @@ class CompiledPolicies:
                 policies.append((policy if policy is not None and is_same else compile_(obj), bindings[name]))
         return policies
 
-    async def check(
-        self,
-        context: RequestContext,
-        operation: Operation,
-        obj: JSON | None,
-        old: JSON | None,
-        deletion: DeleteOptions | None,
-        grace_seconds: int | None,
-    ) -> None:
-        """Run the validating policies on a request; see DynamicAdmission.check()."""
-        attributes = admission_attributes(context, operation, obj, old, deletion, grace_seconds)
-        await validate(self.validating, attributes, context, self._dispatcher)
+    async def check(self, context: RequestContext, request: Attributes) -> None:
+        """Run the validating policies on a request. Raises StatusError if one denies it."""
+        await validate(self.validating, request, context, self._dispatcher)
 
     async def mutate(
         self,

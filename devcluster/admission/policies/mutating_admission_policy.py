@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from kubeloop.devcluster.admission.policies.attributes import Attributes, written_resource
+from kubeloop.devcluster.admission.attributes import Attributes, written_resource
 from kubeloop.devcluster.admission.policies.expression_evaluation import COST_BUDGET, OutOfBudget, evaluate
 from kubeloop.devcluster.admission.policies.mutation_patches import (
     InvalidResult,

@@ -5,7 +5,7 @@ Source: k8s.io/apiserver pkg/admission/plugin/cel/condition.go (CreateAdmissionR
 
 from __future__ import annotations
 
-from kubeloop.devcluster.admission.policies.attributes import Attributes
+from kubeloop.devcluster.admission.attributes import Attributes
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.kube.json_object import JSON
 

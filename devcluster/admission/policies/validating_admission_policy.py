@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kubeloop.devcluster.admission.policies.attributes import Attributes
+from kubeloop.devcluster.admission.attributes import Attributes
 from kubeloop.devcluster.admission.policies.expression_evaluation import (
     COST_BUDGET,
     ExpressionResult,

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.admission.policies.attributes import Attributes
+from kubeloop.devcluster.admission.attributes import Attributes
 from kubeloop.devcluster.admission.policies.request_variables import request_value
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.serializer.decoding import json_kind

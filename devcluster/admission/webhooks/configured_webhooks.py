@@ -14,7 +14,7 @@ from time import perf_counter
 
 import msgspec
 
-from kubeloop.devcluster.admission.policies.attributes import (
+from kubeloop.devcluster.admission.attributes import (
     Attributes,
     CustomResources,
     Operation,
@@ -39,7 +39,6 @@ from kubeloop.devcluster.admission.webhooks.webhook import CallType, Webhook
 from kubeloop.devcluster.admission.webhooks.webhook_call import CallError, WebhookCalls, request_deadline
 from kubeloop.devcluster.admission.webhooks.webhook_metrics import WebhookMetrics
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
@@ -155,17 +154,8 @@ class ConfiguredWebhooks:
 
     # --- validating ---------------------------------------------------------------------------------------------------
 
-    async def check(
-        self,
-        context: RequestContext,
-        operation: Operation,
-        obj: JSON | None,
-        old: JSON | None,
-        deletion: DeleteOptions | None,
-        grace_seconds: int | None,
-    ) -> None:
-        """Call the validating webhooks that match a request; see DynamicAdmission.check()."""
-        request = admission_attributes(context, operation, obj, old, deletion, grace_seconds)
+    async def check(self, context: RequestContext, request: Attributes) -> None:
+        """Call the validating webhooks that match a request. Raises StatusError if one denies it."""
         sends: list[Callable[[], Awaitable[object]]] = []
         calls = self._calls(context)
         for webhook in self.validating:
@@ -175,7 +165,7 @@ class ConfiguredWebhooks:
             objects = await request.seen_as(matched)
             key = f"failed-open.{_VALIDATION_ANNOTATION}round_0_index_{len(sends)}"
             send = partial(calls.send, webhook, request, matched, *objects)
-            sends.append(partial(calls.observed, webhook, operation, send, key))
+            sends.append(partial(calls.observed, webhook, request.operation, send, key))
         if sends:
             failures: list[errors.StatusError] = []
 
@@ -196,16 +186,8 @@ class ConfiguredWebhooks:
 
     # --- mutating -----------------------------------------------------------------------------------------------------
 
-    async def admit_other(
-        self,
-        context: RequestContext,
-        operation: Operation,
-        old: JSON | None,
-        deletion: DeleteOptions | None,
-        grace_seconds: int | None,
-    ) -> None:
-        """Call the mutating webhooks that match a deletion, or a stream, whose options they may change."""
-        request = admission_attributes(context, operation, None, old, deletion, grace_seconds)
+    async def admit_other(self, context: RequestContext, request: Attributes) -> Attributes:
+        """Call the mutating webhooks for a deletion, or for a stream and return it with the options that they set."""
         reinvocations = Reinvocations()
         admitted = await self._admit(context, request, reinvocations)
         if reinvocations.is_changed:
@@ -213,6 +195,7 @@ class ConfiguredWebhooks:
             admitted = await self._admit(context, admitted, reinvocations)
             if admitted.object is not None:
                 set_connect_options(context.request, admitted.object)
+        return admitted
 
     async def mutate(
         self,

@@ -14,7 +14,7 @@ from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
-from kubeloop.devcluster.admission.policies.attributes import Attributes
+from kubeloop.devcluster.admission.attributes import Attributes
 from kubeloop.devcluster.admission.webhooks.admission_review import (
     AdmissionResponse,
     InvalidResponse,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.devcluster.admission.policies.attributes import Attributes
+from kubeloop.devcluster.admission.attributes import Attributes
 from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.kube.objects.resources import CONFIG_MAPS, Resource
 

@@ -22,7 +22,7 @@ FOLDERS = (
 EXCEPTIONS = {
     "admission/chain.py": "the target of a Binding is a field",
     "admission/limit_ranger.py": "the type of a limit is a field",
-    "admission/policies/attributes.py": "a Namespace is in the namespace that it names",
+    "admission/attributes.py": "a Namespace is in the namespace that it names",
     "api/request_attributes.py": "paths of namespaces contain other paths",
     "api/request_info.py": "paths of namespaces contain other paths",
     "apiextensions/definitions.py": "the controller of definitions",

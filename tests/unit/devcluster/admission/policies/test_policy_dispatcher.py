@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.admission.policies.attributes import equivalent_resources
+from kubeloop.devcluster.admission.attributes import equivalent_resources
 from kubeloop.devcluster.admission.policies.matcher import Matcher
 from kubeloop.devcluster.admission.policies.policy_dispatcher import (
     Dispatcher,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.admission.policies.attributes import connect_options, equivalent_resources, kind_of
+from kubeloop.devcluster.admission.attributes import connect_options, equivalent_resources, kind_of
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_KIND, get_served_resource
