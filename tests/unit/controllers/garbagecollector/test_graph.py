@@ -5,7 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from kubeloop.controllers.garbagecollector.graph import AbsentOwnerCache, Graph, ObjectIdentity
+import pytest
+
+from kubeloop.controllers.garbagecollector.graph import (
+    AbsentOwnerCache,
+    Graph,
+    ObjectIdentity,
+    _alternate_owner_identity,
+)
 from kubeloop.kube.objects.api_types import ObjectMeta, OwnerReference
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -240,3 +247,28 @@ def test_text_of_an_identity_names_the_namespace_of_a_cluster_scoped_object_too(
 
 def test_absent_object_without_a_node_needs_no_other_check():
     assert RecordingGraph().graph.handle_absent(identity("unknown")) is False
+
+
+@pytest.mark.parametrize(
+    ("references", "absent", "alternate"),
+    [
+        pytest.param([ref("o")], identity("o"), None, id="no other identity"),
+        pytest.param([ref("o"), ref("o", "Zet")], identity("o"), identity("o", "Zet"), id="the next one"),
+        pytest.param([ref("o", "A"), ref("o")], identity("o"), identity("o", "A"), id="the first one"),
+        pytest.param(
+            [ref("o", "A"), ref("o"), ref("o", "Y"), ref("o", "Z")], identity("o"), identity("o", "Y"), id="next of two"
+        ),
+        pytest.param([ref("other", "A"), ref("o", "Z")], identity("o"), identity("o", "Z"), id="another owner first"),
+        pytest.param([ref("o")], identity("o", namespace=""), None, id="that kind is cluster-scoped"),
+        pytest.param(
+            [ref("o"), ref("o", "Zet")], identity("o", namespace=""), identity("o", "Zet"), id="another kind is not"
+        ),
+        pytest.param([ref("o")], identity("o", namespace="z"), identity("o"), id="another namespace"),
+    ],
+)
+def test_alternate_identity_of_an_absent_owner(references, absent, alternate):
+    observed = RecordingGraph()
+    for number, reference in enumerate(references):
+        observed.observe("Pod", meta(f"p{number}", reference))
+    nodes = [node for number in range(len(references)) if (node := observed.graph.get(f"p{number}")) is not None]
+    assert _alternate_owner_identity(nodes, absent) == alternate

@@ -110,6 +110,9 @@ async def test_scale_that_cannot_be_read_is_an_error(fake_apiserver, monkeypatch
 
     targets = ScaleTargets(fake_apiserver.client)
     resource = await targets.resource(DEPLOYMENT)
-    monkeypatch.setattr(fake_apiserver.client, "get_raw", get_raw)
+    for method in ("get_raw", "raw"):
+        monkeypatch.setattr(fake_apiserver.client, method, get_raw)
     with pytest.raises(ScaleError, match=r"^broken"):
         await targets.read(resource, "ns", "web")
+    with pytest.raises(ScaleError, match=r"^broken"):
+        await targets.resource(GADGET)
