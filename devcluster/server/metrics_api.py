@@ -10,16 +10,18 @@ from dataclasses import replace
 
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import READ_ONLY, ServedResource
-from kubeloop.devcluster.kubelet.pods.resource_usage import Usage, container_usage, total_usage
+from kubeloop.devcluster.kubelet.pods.resource_usage import USAGE_ANNOTATIONS, Usage, container_usage, total_usage
 from kubeloop.devcluster.openapi import discovery
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, Resource
+from kubeloop.kube.values.quantities import parse_quantity
 
 GROUP, VERSION = "metrics.k8s.io", "v1beta1"
 WINDOW = "15s"
 """Window of each sample: the default resolution of metrics-server."""
+_NOTHING: Usage = dict.fromkeys(USAGE_ANNOTATIONS, parse_quantity("0"))
 
 _NODE_METRICS: Resource[JSON] = Resource(GROUP, VERSION, "NodeMetrics", "nodes", False, dict)
 _POD_METRICS: Resource[JSON] = Resource(GROUP, VERSION, "PodMetrics", "pods", True, dict)
@@ -56,16 +58,22 @@ def _pods(store: ObjectStore, namespace: str, now: str) -> list[JSON]:
 
 
 def _nodes(store: ObjectStore, now: str) -> list[JSON]:
-    """Return the metrics of the nodes with a pod whose usage is set."""
+    """Return the metrics of all ready nodes; a node without pods whose usage is set uses nothing."""
     pods: dict[str, list[JSON]] = {}
     for stored in store.table(PODS).list():
         if container_usage(stored.object):
             pods.setdefault(stored.object["spec"].get("nodeName", ""), []).append(stored.object)
     return [
-        _sample(_NODE_METRICS, node.object, now) | {"usage": _amounts(total_usage(pods[name]))}
+        _sample(_NODE_METRICS, node.object, now)
+        | {"usage": _amounts(_NOTHING | total_usage(pods.get(node.object["metadata"]["name"], ())))}
         for node in store.table(NODES).list()
-        if (name := node.object["metadata"]["name"]) in pods
+        if _is_ready(node.object)
     ]
+
+
+def _is_ready(node: JSON) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def _amounts(usage: Usage) -> dict[str, str]:

@@ -17,11 +17,17 @@ MERGE_PATCH = "application/merge-patch+json"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
+def set_ready(api: InProcessApi, name: str, status: str) -> None:
+    conditions = {"conditions": [{"type": "Ready", "status": status}]}
+    api.succeed("PATCH", f"/api/v1/nodes/{name}/status", {"status": conditions}, content_type=MERGE_PATCH)
+
+
 @pytest.fixture
 async def api() -> InProcessApi:
     api = InProcessApi(settings=ServingSettings(serves_metrics=True))
     for name in ("n1", "n2"):
         api.create("/api/v1/nodes", {"metadata": {"name": name}})
+        set_ready(api, name, "True")
     for namespace in ("x", "y"):
         api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
     return api
@@ -72,7 +78,15 @@ async def test_node_metrics_are_the_sum_of_their_pods(api: InProcessApi):
     run_pod(api, "x", "a", "250m", containers=2)
     run_pod(api, "y", "b", "1")
     content = api("GET", f"{BASE}/nodes")[1]
-    assert [(item["metadata"]["name"], item["usage"]) for item in content["items"]] == [("n1", {"cpu": "1500m"})]
+    assert [(item["metadata"]["name"], item["usage"]) for item in content["items"]] == [
+        ("n1", {"cpu": "1500m", "memory": "0"}),
+        ("n2", {"cpu": "0", "memory": "0"}),
+    ]
+
+
+async def test_nodes_that_are_not_ready_have_no_metrics(api: InProcessApi):
+    set_ready(api, "n1", "Unknown")
+    assert names(api("GET", f"{BASE}/nodes")[1]) == ["n2"]
 
 
 @pytest.mark.parametrize(
