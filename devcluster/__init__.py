@@ -5,6 +5,7 @@ layers; each one imports only those below it (pyproject.toml, contract "devclust
 is below them; what is below finds a strategy by the kind's name (api.strategy) and imports nothing of `kinds`:
 
     server           API server, HTTP, TLS, health, metrics, start-up objects
+    aggregation      requests for aggregated API servers
     kinds            behaviour of each kind: its strategy
     apiextensions    CustomResourceDefinitions and their objects
     handlers         verbs of the REST API and subresources

@@ -5,6 +5,8 @@ Source: apiserver pkg/authentication/request/headerrequest of v1.36.
 
 from __future__ import annotations
 
+import ssl
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from kubeloop.kube.auth.certificate_authority import CertificateAuthority
 
 _CLIENT_NAME = "front-proxy-client"
+_VALIDITY = timedelta(days=365)
 
 
 class FrontProxySettings(msgspec.Struct, frozen=True):
@@ -93,6 +96,35 @@ class FrontProxy:
             name: value for name, value in headers.items() if name not in used and not name.startswith(prefixes)
         }
         return user
+
+    def load_client_certificate(self, context: ssl.SSLContext) -> None:
+        """Let connections with `context` present a certificate of this server as a front proxy.
+
+        With authorities of others, whose keys the server does not have, it presents none.
+        """
+        if not self._settings.ca:
+            from kubeloop.kube.auth.certificate_authority import load_certificate
+
+            load_certificate(context, self._client_pem)
+
+    @cached_property
+    def _client_pem(self) -> bytes:
+        """Certificate and key of this server as a front proxy."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.serialization import Encoding
+        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+        from kubeloop.kube.auth.certificate_authority import BACKDATE, Extension, private_key_pem
+
+        key, now = ec.generate_private_key(ec.SECP256R1()), self._clock.now()
+        certificate = self._authority.sign(
+            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _CLIENT_NAME)]),
+            key.public_key(),
+            (now - BACKDATE, now + _VALIDITY),
+            [Extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]))],
+        )
+        return certificate.public_bytes(Encoding.PEM) + private_key_pem(key)
 
     def config_map_data(self) -> dict[str, str]:
         """Return what extension API servers must know to accept this server as their front proxy."""

@@ -77,7 +77,7 @@ class WebhookClient:
         except ssl.SSLError as error:
             raise CallFailed(f"unable to load root certificates: {error}", 500) from None
         except TransportError as error:
-            raise CallFailed(f"{error_prefix}: {_go_message(error, address)}") from None
+            raise CallFailed(f"{error_prefix}: {go_message(error, address)}") from None
         if not 200 <= response.status <= 206:
             raise _failure(response)
         if not response.body:
@@ -124,7 +124,7 @@ def _path(path: str) -> str:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def _go_message(error: TransportError, address: Address) -> str:
+def go_message(error: TransportError, address: Address) -> str:
     """Return Go's text for a request without a response."""
     cause: BaseException | None = error
     while isinstance(cause, TransportError):

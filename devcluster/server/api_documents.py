@@ -24,6 +24,7 @@ from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:
+    from kubeloop.devcluster.aggregation.aggregator import Aggregator
     from kubeloop.devcluster.apiextensions.openapi_documents import CustomResourceDocuments
 
 _V3 = "/openapi/v3/"
@@ -37,9 +38,16 @@ class ApiDocuments:
     """
 
     def __init__(
-        self, definitions: Definitions, gates: FeatureGates, api_gates: frozenset[str], *, serves_metrics: bool
+        self,
+        definitions: Definitions,
+        gates: FeatureGates,
+        api_gates: frozenset[str],
+        *,
+        serves_metrics: bool,
+        aggregator: Aggregator | None = None,
     ) -> None:
         self._definitions = definitions
+        self._aggregator = aggregator
         self._serves_metrics = serves_metrics
         self._publishes_enums = gates.enabled("OpenAPIEnums")
         self._hides_storage_hashes = not gates.enabled("StorageVersionHash")
@@ -85,7 +93,9 @@ class ApiDocuments:
             else get_discovery_document(path, accept, self._api_gates)
         )
         if self._serves_metrics and path.startswith("/apis"):
-            return metrics_discovery(path, accept, document)
+            document = metrics_discovery(path, accept, document)
+        if self._aggregator is not None and self._aggregator.backends and path.startswith("/apis"):
+            return self._aggregator.discovery(path, accept, document)
         return document
 
     @cached_property

@@ -27,6 +27,7 @@ from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.default_plugins import WITHOUT_ACCOUNTS
 from kubeloop.devcluster.admission.default_toleration_seconds import DEFAULT_TOLERATION_SECONDS, TolerationSeconds
 from kubeloop.devcluster.admission.dynamic_admission import DynamicAdmission
+from kubeloop.devcluster.aggregation.aggregator import Aggregator
 from kubeloop.devcluster.api import errors, request_info
 from kubeloop.devcluster.api.audit_record import AuditRecord
 from kubeloop.devcluster.api.authorizer import forbidden, is_privileged
@@ -269,7 +270,9 @@ class ApiServer:
             else replace(get_served_resource(SERVICE_CIDRS), resets_status=False)
         )
         self._compute_thread = ComputeThread()
-        self._webhook_client = WebhookClient(ServiceAddresses(self.store, settings.resolved_addresses))
+        addresses = ServiceAddresses(self.store, settings.resolved_addresses)
+        self._webhook_client = WebhookClient(addresses)
+        self._aggregator = Aggregator(self.store, clock, addresses, self._front_proxy)
         self._definitions = Definitions(self.store, clock, self._end_watches, self._webhook_client)
         disabled = settings.disabled_plugins
         without_gates = () if gates.enabled("MutatingAdmissionPolicy") else ("MutatingAdmissionPolicy",)
@@ -313,7 +316,11 @@ class ApiServer:
         self._namespace_defaults.settle()
         self._serves_metrics = settings.serves_metrics
         self._documents = ApiDocuments(
-            self._definitions, gates, self._api_gates, serves_metrics=settings.serves_metrics
+            self._definitions,
+            gates,
+            self._api_gates,
+            serves_metrics=settings.serves_metrics,
+            aggregator=self._aggregator,
         )
 
     async def run(self) -> None:
@@ -325,6 +332,7 @@ class ApiServer:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._sweep(), name="sweep")
                 group.create_task(self._bootstrap.run(), name="bootstrap")
+                group.create_task(self._aggregator.run(), name="aggregator")
                 if self._data_directory is not None:
                     group.create_task(self._maintain(self._data_directory), name="data directory")
         finally:
@@ -439,6 +447,8 @@ class ApiServer:
             return self._rest.reader.watch(context)
         if request.path.endswith(_WATCH) and _BARE_WATCH.fullmatch(request.path):
             return _no_kind(request.path)
+        if self._aggregator.backends and (response := self._aggregator.handle(request)) is not None:
+            return response
         info = request.route = self._route(request)
         if info is None:
             return self._non_resource(request)

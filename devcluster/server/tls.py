@@ -8,10 +8,8 @@ from __future__ import annotations
 import _ssl
 import ctypes
 import ipaddress
-import os
 import ssl
 import sys
-import tempfile
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -30,6 +28,7 @@ from kubeloop.kube.auth.certificate_authority import (
     CertificateAuthority,
     Extension,
     key_usage,
+    load_certificate,
     private_key_pem,
 )
 from kubeloop.kube.clock import Clock
@@ -62,14 +61,7 @@ def server_context(pem: bytes, client_ca: str) -> ssl.SSLContext:
     would not contain intermediate certificates. Raises ssl.SSLError if `pem` is no certificate with its key.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # ssl reads keys from files only; this one is readable by its owner and deleted right away
-    descriptor, path = tempfile.mkstemp(prefix="kubeloop-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(pem)
-        context.load_cert_chain(path)
-    finally:
-        Path(path).unlink()
+    load_certificate(context, pem)
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     if client_ca:

@@ -5,6 +5,8 @@ Source: kubernetes pkg/controller/certificates/authority and cmd/kubeadm/app/uti
 
 from __future__ import annotations
 
+import ssl
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -104,6 +106,14 @@ def read_authority(certificate: Path, key: Path) -> CertificateAuthority:
             f"cannot read a certificate authority from {certificate} and {key}: {problem}",
             hint="they take a certificate and its unencrypted private key in PEM",
         ) from None
+
+
+def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
+    """Let connections with `context` present a certificate, given with its private key."""
+    with tempfile.NamedTemporaryFile() as file:  # OpenSSL reads files only; mode 0600, deleted at the end
+        file.write(pem)
+        file.flush()
+        context.load_cert_chain(file.name)
 
 
 def private_key_pem(key: SigningKey) -> bytes:

@@ -1,4 +1,4 @@
-"""APIServices. This server serves no requests for other API servers.
+"""APIServices. `aggregation` maintains the condition of those with a Service.
 
 Source: pkg/registry/apiservice of kube-aggregator v0.36.
 """
@@ -37,13 +37,11 @@ def _condition(type_: str, now: str, reason: str, message: str, *, status: str =
 
 
 def _prepare_create(obj: JSON, write: Write) -> None:
-    if obj["spec"].get("service"):
-        detail = "this server stores APIServices and does not pass requests on to them"
-        condition = _condition("Available", write.now(), "NotServed", detail)
-    else:
+    obj["status"] = {}
+    if not obj["spec"].get("service"):
         detail = "Local APIServices are always available"
         condition = _condition("Available", write.now(), "Local", detail, status="True")
-    obj["status"] = {"conditions": [condition]}
+        obj["status"] = {"conditions": [condition]}
 
 
 STRATEGY = Strategy(

@@ -45,7 +45,10 @@ class TlsApi(NamedTuple):
             text = response.read().decode()
         finally:
             connection.close()
-        return response.status, json.loads(text) if text.startswith("{") else text
+        try:
+            return response.status, json.loads(text)
+        except ValueError:  # no JSON, or a stream of it
+            return response.status, text
 
     def administrator(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Send a request of the administrator."""

@@ -45,6 +45,7 @@ def client_certificate(
     groups: Sequence[str] = (),
     *,
     uids: Sequence[str] = (),
+    dns_names: Sequence[str] = (),
     usage: x509.ObjectIdentifier | None = CLIENT,
     begin: datetime | None = None,
     days: float = 1,
@@ -58,6 +59,8 @@ def client_certificate(
     subject = x509.Name([x509.NameAttribute(oid, text, _validate=False) for oid, text in names])
     begin = begin or datetime.now(UTC)
     extensions = [] if usage is None else [Extension(x509.ExtendedKeyUsage([usage]))]
+    if dns_names:
+        extensions.append(Extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in dns_names])))
     validity = (begin, begin + timedelta(days=days))
     certificate = (intermediate or authority).sign(subject, key.public_key(), validity, extensions)
     chain = certificate.public_bytes(Encoding.PEM) + private_key_pem(key)

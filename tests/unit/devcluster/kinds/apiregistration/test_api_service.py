@@ -28,11 +28,13 @@ def test_unavailable_api_service_shows_the_reason():
 
 
 @pytest.mark.parametrize(
-    ("spec", "status", "reason"), [({}, "True", "Local"), ({"service": {"name": "s"}}, "False", "NotServed")]
+    ("spec", "conditions"),
+    [({}, [("Available", "True", "Local")]), ({"service": {"name": "s"}}, [])],
+    ids=["local", "of another server"],
 )
-def test_only_local_api_services_are_available(spec: JSON, status: str, reason: str):
+def test_local_api_services_are_available_at_once(spec: JSON, conditions: list[tuple[str, str, str]]):
     obj: JSON = {"spec": spec}
     assert STRATEGY.prepare_create is not None
     STRATEGY.prepare_create(obj, Write(lambda: "t1"))
-    (condition,) = obj["status"]["conditions"]
-    assert (condition["type"], condition["status"], condition["reason"]) == ("Available", status, reason)
+    present = obj["status"].get("conditions", [])
+    assert [(it["type"], it["status"], it["reason"]) for it in present] == conditions
