@@ -69,7 +69,9 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     ours = [f"--{name}={value}" for name, value in {**flags, "token-auth-file": folder / "tokens.csv"}.items()]
     with (
         real_apiserver(folder / "real", {**flags, **headers, "token-auth-file": str(real_tokens)}) as real,
-        running_apiserver_sync(apiserver_command(folder, *ours, "--enable-bootstrap-token-auth")) as _,
+        running_apiserver_sync(
+            apiserver_command(folder, *ours, "--enable-bootstrap-token-auth", "--authorization-mode=AlwaysAllow")
+        ) as _,
     ):
         yield Servers(TlsApi.from_kubeconfig(real.kubeconfig), TlsApi.from_kubeconfig(folder / "kubeconfig"), authority)
 
