@@ -2,8 +2,8 @@
 
 Plugins that change objects run before validation (`admit_...`), those that check them after it (`check_...`); the last
 is ResourceQuota (`charge_quota`). Policies and webhooks run after the other plugins of their phase
-(`dynamic_admission`); they may take long. CertificateApproval, CertificateSigning and ClusterTrustBundleAttest ask
-whether the user is authorized, which every user is. Source: plugin/pkg/admission of Kubernetes v1.36.
+(`dynamic_admission`); they may take long. CertificateApproval and CertificateSigning are in
+the strategy of CertificateSigningRequests. Source: plugin/pkg/admission of Kubernetes v1.36.
 """
 
 from __future__ import annotations

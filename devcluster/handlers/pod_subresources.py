@@ -11,6 +11,7 @@ from functools import partial
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.dynamic_admission import DynamicAdmission
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.authorizer import AccessAttributes
 from kubeloop.devcluster.api.request import Response
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import OTHER_NAMESPACE
@@ -62,6 +63,7 @@ class PodSubresources:
         self._admission = admission
         self._dynamic_admission = dynamic_admission
         self._streams = streams
+        self._gets_need_create = gates.enabled("AuthorizePodWebsocketUpgradeCreatePermission")
         self._binder = PodBinder(store, clock, gates)
         self._evictor = PodEvictor(store, ObjectDeleter(store, clock), clock)
 
@@ -85,8 +87,21 @@ class PodSubresources:
         await self._dynamic_admission.check(context, "CONNECT", None, None)
         if info.subresource == "proxy":
             return await self._streams.proxy(request, info.served.resource, info.namespace, info.name)
+        if request.method == "GET" and self._gets_need_create:
+            self._check_create(context)
         pod = self._stored(context)
         return self._streams.connect(request, pod, info.subresource)
+
+    @staticmethod
+    def _check_create(context: RequestContext) -> None:
+        """Raise StatusError 403 unless the user may also POST this: a WebSocket begins with a GET."""
+        info = context.info
+        create = AccessAttributes(
+            context.request.user, "create", "", PODS.plural, info.subresource, info.namespace, info.name
+        )
+        decision = context.authorizer.authorize(create)
+        if not decision.allowed:
+            raise errors.forbidden(PODS, info.name, decision.reason)
 
     async def bind(self, context: RequestContext) -> Response:
         """Handle pods/binding, and bindings, whose body names the pod and whose uid is ignored."""

@@ -6,6 +6,8 @@ from datetime import datetime
 
 from kubeloop.devcluster.admission.certificate_subject import check_subject
 from kubeloop.devcluster.admission.chain import AdmissionChain
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.authorizer import AccessAttributes
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.selectable_fields import fields
 from kubeloop.devcluster.api.strategy import Strategy, Write
@@ -19,6 +21,7 @@ from kubeloop.devcluster.printers.columns import AGE, row, text_of
 from kubeloop.devcluster.printers.formatting import NONE, human_duration, spec_of, status_of
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.validation.field_errors import quoted
 
 
 def _condition(obj: JSON, _now: datetime) -> str:
@@ -109,6 +112,28 @@ def _check_create(chain: AdmissionChain, _context: RequestContext, obj: JSON) ->
         check_subject(obj)
 
 
+def _check_update(chain: AdmissionChain, context: RequestContext, obj: JSON, old: JSON) -> None:
+    """Raise StatusError 403 unless the user may approve or sign requests of this signer."""
+    subresource = context.info.subresource
+    if subresource == "approval" and "CertificateApproval" in chain.enabled:
+        _authorize(context, "approve", old)
+    elif subresource == "status" and "CertificateSigning" in chain.enabled:
+        new_status, old_status = status_of(obj), status_of(old)
+        if any(new_status.get(name) != old_status.get(name) for name in ("certificate", "conditions")):
+            _authorize(context, "sign", old)
+
+
+def _authorize(context: RequestContext, verb: str, request: JSON) -> None:
+    """Check a verb on the resource "signers", whose names are those of signers, or "DOMAIN/*"."""
+    user, signer = context.request.user, request["spec"]["signerName"]
+    for name in (signer, f"{signer.partition('/')[0]}/*"):
+        attributes = AccessAttributes(user, verb, "certificates.k8s.io", "signers", name=name)
+        if context.authorizer.authorize(attributes).allowed:
+            return
+    reason = f"user not permitted to {verb} requests with signerName {quoted(signer)}"
+    raise errors.forbidden(context.info.served.resource, request["metadata"]["name"], reason)
+
+
 STRATEGY = Strategy(
     owns_spec=False,
     unowned={"status": {"f:status": {"f:conditions": {}}}, "approval": {"f:status": {"f:certificate": {}}}},
@@ -123,6 +148,7 @@ STRATEGY = Strategy(
     update_steps="wsu",
     subresource_steps="wsu",
     check_create=_check_create,
+    check_update=_check_update,
     cells=row(
         AGE,
         text_of("spec.signerName", NONE),

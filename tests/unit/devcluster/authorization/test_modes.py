@@ -11,6 +11,7 @@ from kubeloop.devcluster.authorization.mode_names import parse_authorization_mod
 from kubeloop.devcluster.authorization.modes import AuthorizationChain
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.store import ObjectStore
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.user_error import UserError
 from support.apiserver.api_requests import InProcessApi
 from support.objects.role_bindings import BINDINGS, CLUSTER_ROLES, binding, role
@@ -127,3 +128,20 @@ def test_privileged_group_is_allowed_everything():
     masters = AccessAttributes({"username": "root", "groups": ["system:masters"]}, "get", path="/")
     assert authorization.authorize(masters) == (True, "", "")
     assert not authorization.authorize(AccessAttributes(USER, "get", path="/")).allowed
+
+
+@pytest.mark.parametrize(
+    ("gate", "verbs", "status"),
+    [
+        pytest.param(True, ["get"], 403, id="get"),
+        pytest.param(True, ["get", "create"], 404, id="get and create"),
+        pytest.param(False, ["get"], 404, id="gate is off"),
+    ],
+)
+async def test_stream_by_get_needs_create(gate: bool, verbs: list[str], status: int):
+    gates = FeatureGates({"AuthorizePodWebsocketUpgradeCreatePermission": gate})
+    api = InProcessApi(settings=ServingSettings(feature_gates=gates))
+    api.create(CLUSTER_ROLES, role("exec", {"verbs": verbs, "apiGroups": [""], "resources": ["pods/exec"]}))
+    api.create(BINDINGS, binding("exec", "exec", "alice"))
+    code, response = api("GET", f"{PODS}/p/exec?command=a", impersonate_user="alice")
+    assert (code, response["message"].startswith('pods "p" is forbidden: ')) == (status, status == 403)

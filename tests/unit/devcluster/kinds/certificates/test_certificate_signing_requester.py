@@ -8,7 +8,7 @@ import pytest
 
 from support.apiserver.api_requests import InProcessApi
 from support.objects.certificate_requests import signing_request
-from support.objects.role_bindings import ALL_USERS_ARE_ADMINISTRATORS, CLUSTER_BINDINGS
+from support.objects.role_bindings import ALL_USERS_ARE_ADMINISTRATORS, CLUSTER_BINDINGS, CLUSTER_ROLES, binding, role
 
 PATH = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
@@ -91,3 +91,36 @@ async def test_update_keeps_the_requester_fields():
     created = api("POST", PATH, request("a"), impersonate_user="jane")[1]
     changed = api("PUT", f"{PATH}/a", {**created, "spec": created["spec"] | FORGED_USER})[1]
     assert requester(changed) == requester(created)
+
+
+@pytest.mark.parametrize(
+    ("names", "status"),
+    [
+        pytest.param(["example.com/x"], 200, id="signer"),
+        pytest.param(["example.com/*"], 200, id="all signers of the domain"),
+        pytest.param(["example.com/y"], 403, id="another signer"),
+    ],
+)
+async def test_approval_and_signing_need_a_permission_for_the_signer(names: list[str], status: int):
+    api = InProcessApi()
+    group = "certificates.k8s.io"
+    resources = [f"certificatesigningrequests/{subresource}" for subresource in ("approval", "status")]
+    rules = [
+        {"verbs": ["update"], "apiGroups": [group], "resources": resources},
+        {"verbs": ["approve", "sign"], "apiGroups": [group], "resources": ["signers"], "resourceNames": names},
+    ]
+    api.create(CLUSTER_ROLES, role("approver", *rules))
+    api.create(CLUSTER_BINDINGS, binding("approver", "approver", "jane"))
+    created = api.create(PATH, request("a"))
+    for subresource, verb, condition in (("approval", "approve", "Approved"), ("status", "sign", "Failed")):
+        present = (created.get("status") or {}).get("conditions") or []
+        conditions = [*present, {"type": condition, "status": "True", "reason": "r"}]
+        code, response = api(
+            "PUT", f"{PATH}/a/{subresource}", {**created, "status": {"conditions": conditions}}, impersonate_user="jane"
+        )
+        assert code == status
+        if code == 200:
+            created = response
+        else:
+            reason = f'user not permitted to {verb} requests with signerName "example.com/x"'
+            assert response["message"].endswith(f"is forbidden: {reason}")
