@@ -6,13 +6,11 @@ Source: v1.36 pkg/controller/certificates/signer/signer.go.
 from __future__ import annotations
 
 import base64
-from datetime import timedelta
 
 from kubeloop.controllers.certificates.signer_rules import (
     SIGNERS,
     parsed_request,
     request_problem,
-    requested_validity,
     sign,
 )
 from kubeloop.controllers.runtime.controller import EventDrivenController, ReconcileError
@@ -31,7 +29,7 @@ class CertificateSigningRequestSigner(EventDrivenController):
         assert context.signing_authority is not None
         super().__init__(context, "csrsigning", "certificate", controller_rate_limiter(base=0.2))
         self._authority = context.signing_authority
-        self._longest = timedelta(seconds=context.options["cluster_signing_duration"])
+        self._longest_seconds = context.options["cluster_signing_duration"]
         requests = context.informers.informer(CERTIFICATE_SIGNING_REQUESTS)
         self._requests = requests.store
         self._registrations = (requests.on_latest(lambda request: self.queue.add(request["metadata"]["name"])),)
@@ -51,8 +49,8 @@ class CertificateSigningRequestSigner(EventDrivenController):
             if problem := request_problem(spec["signerName"], content, usages):
                 await self._write_status(request, conditions=[*_conditions(request), self._failure(problem)])
                 return None
-            validity = requested_validity(spec.get("expirationSeconds"), self._longest)
-            certificate = sign(content, usages, validity, authority, self._clock.now())
+            seconds = requested_seconds(spec.get("expirationSeconds"), self._longest_seconds)
+            certificate = sign(content, usages, seconds, authority, self._clock.now())
         except ValueError as error:
             raise ReconcileError(f"unable to sign csr {name}: {error}") from None
         await self._write_status(request, certificate=base64.b64encode(certificate.encode()).decode())

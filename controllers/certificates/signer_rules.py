@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -16,6 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kubeloop.kube.auth.certificate_authority import BACKDATE, CertificateAuthority, Extension, key_usage
 from kubeloop.kube.objects.api_types import JSONValue
+from kubeloop.kube.values.times import time_plus
 
 KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
 SIGNERS = frozenset(
@@ -28,8 +29,8 @@ SIGNERS = frozenset(
 )
 
 _OPTIONAL_USAGE = "key encipherment"  # RSA keys only
-_SHORT = timedelta(hours=8)  # less validity ends at the requested time, a longer one is backdated as a whole
-_MIN_VALIDITY = timedelta(minutes=10)
+_SHORT_SECONDS = 8 * 3600.0  # less validity ends at the requested time, a longer one is backdated as a whole
+_MIN_SECONDS = 600.0
 
 _KEY_USAGES = {
     "signing": "digital_signature",
@@ -162,21 +163,24 @@ def _alternative_names(content: x509.CertificateSigningRequest) -> list[x509.Gen
     return [name for kind in _NAMES for name in names if isinstance(name, kind)]
 
 
-def requested_validity(expiration_seconds: int | None, longest: timedelta) -> timedelta:
-    """Return the validity of a certificate. expiration_seconds: spec.expirationSeconds; longest: that of the signer."""
+def requested_seconds(expiration_seconds: int | None, longest_seconds: float) -> float:
+    """Return the validity of a certificate in seconds.
+
+    expiration_seconds: spec.expirationSeconds. longest_seconds: the validity that the signer gives by default.
+    """
     if expiration_seconds is None:
-        return longest
-    return min(longest, max(_MIN_VALIDITY, timedelta(seconds=expiration_seconds)))
+        return longest_seconds
+    return min(longest_seconds, max(_MIN_SECONDS, expiration_seconds))
 
 
 def sign(
     content: x509.CertificateSigningRequest,
     usages: Sequence[str],
-    validity: timedelta,
+    seconds: float,
     authority: CertificateAuthority,
     now: datetime,
 ) -> str:
-    """Return the certificate of a request, in PEM. Raises ValueError."""
+    """Return the certificate of a request, in PEM. seconds: its validity. Raises ValueError."""
     if unknown := [usage for usage in usages if usage not in _KEY_USAGES and usage not in _EXTENDED_KEY_USAGES]:
         raise ValueError(f"unrecognized usage values: {unknown}")
     try:
@@ -194,7 +198,7 @@ def sign(
         extensions.append(Extension(x509.ExtendedKeyUsage(purposes)))
     if names := _alternative_names(content):
         extensions.append(Extension(x509.SubjectAlternativeName(names), critical=not list(subject)))
-    ends_at = now + validity if validity < _SHORT else now + validity - BACKDATE
+    ends_at = time_plus(now if seconds < _SHORT_SECONDS else now - BACKDATE, seconds)
     certificate = authority.sign(subject, content.public_key(), (now - BACKDATE, ends_at), extensions)
     return certificate.public_bytes(Encoding.PEM).decode()
 

@@ -6,7 +6,7 @@ import gzip
 import os
 import shutil
 import sys
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -14,6 +14,7 @@ import msgspec
 
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.user_error import UserError
+from kubeloop.kube.values.times import time_plus
 
 
 class Rotation(msgspec.Struct, frozen=True):
@@ -107,7 +108,7 @@ class RotatedFile:
         rotation = self._rotation
         expired = old[rotation.max_backups :] if rotation.max_backups else []
         if rotation.max_days:
-            oldest = f"{self._path.stem}-{_timestamp(now - timedelta(days=rotation.max_days))}"
+            oldest = f"{self._path.stem}-{_timestamp(time_plus(now, -86_400 * rotation.max_days))}"
             expired += [path for path in old if path.name < oldest and path not in expired]
         return expired
 

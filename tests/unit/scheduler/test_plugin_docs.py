@@ -21,6 +21,7 @@ from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
 from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 from kubeloop.tracing.spans.pod_spans import pod_trace
 from support.scheduling.scheduler_cluster import SchedulerCluster
+from support.traces.span_tree import check_spans
 
 pytestmark = pytest.mark.virtual_time
 
@@ -101,7 +102,7 @@ async def test_example_span_is_part_of_the_trace_of_its_pod(cluster, scheduling,
         traces.observed(cluster.pods()[0])
     (record,) = records
     trace = pod_trace(record)
-    trace.check()
+    check_spans(trace)
     (span,) = (span for span in trace.spans if span.name == "check power")
     (parent,) = (other for other in trace.spans if other.span_id == span.parent_span_id)
     assert parent.name == "pre-bind"

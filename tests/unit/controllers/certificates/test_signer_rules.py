@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from kubeloop.controllers.certificates.signer_rules import (
     parsed_request,
     request_problem,
-    requested_validity,
+    requested_seconds,
     sign,
 )
 from kubeloop.kube.auth.certificate_authority import CertificateAuthority
@@ -122,13 +122,13 @@ def test_legacy_signer_accepts_every_request():
     ],
 )
 def test_validity_is_the_requested_one_within_limits(requested: int | None, longest: int, seconds: int):
-    assert requested_validity(requested, timedelta(seconds=longest)) == timedelta(seconds=seconds)
+    assert requested_seconds(requested, longest) == seconds
 
 
 def signed(
     content: x509.CertificateSigningRequest, usages: Sequence[str] = CLIENT, validity: timedelta = timedelta(days=1)
 ) -> x509.Certificate:
-    pem = sign(content, usages, validity, CertificateAuthority.create(NOW), NOW)
+    pem = sign(content, usages, validity.total_seconds(), CertificateAuthority.create(NOW), NOW)
     return x509.load_pem_x509_certificate(pem.encode())
 
 

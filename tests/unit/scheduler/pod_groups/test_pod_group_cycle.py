@@ -20,6 +20,7 @@ from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 from kubeloop.tracing.spans.pod_record import Phase, PodRecord, SchedulingAttempt
 from kubeloop.tracing.spans.pod_spans import pod_trace
 from support.scheduling.scheduler_cluster import SchedulerCluster
+from support.traces.span_tree import check_spans
 
 pytestmark = pytest.mark.virtual_time
 
@@ -512,7 +513,7 @@ async def test_trace_facts_of_members(cluster: Any, scheduling: Any, clock: Any)
             traces.observed(pod)
     assert {record.name: record.node for record in finished} == {"a": "n", "b": "n", "c": "n"}
     for record in finished:
-        pod_trace(record).check()
+        check_spans(pod_trace(record))
         attempts = [fact for fact in record.facts if isinstance(fact, SchedulingAttempt)]
         assert [attempt.number for attempt in attempts] == list(range(1, len(attempts) + 1))
         assert all(attempt.end_ns for attempt in attempts)
