@@ -11,6 +11,7 @@ from kubeloop.controllers.certificates.signer_rules import (
     SIGNERS,
     parsed_request,
     request_problem,
+    requested_seconds,
     sign,
 )
 from kubeloop.controllers.runtime.controller import EventDrivenController, ReconcileError
