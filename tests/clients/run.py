@@ -1,35 +1,75 @@
 """Build and test the clients of tests/clients against kubeloop, each with the toolchain of its language.
 
-    python tests/clients/run.py            all languages; one whose toolchain is missing is skipped with the reason
-    python tests/clients/run.py go         these languages only
+    python tests/clients/run.py              all languages; one whose toolchain is missing is skipped with the reason
+    python tests/clients/run.py go rust      these languages only
 
-`make clients` runs it. Clients that start their API server with envtest get it from `kubeloop envtest`, unless
-KUBEBUILDER_ASSETS names the folder of another one, such as the real kube-apiserver.
+`make clients` runs it. Prints a line per program, and the output of those that fail. Programs connect to a
+`kubeloop up` with answers.yaml, by KUBECONFIG. Those of Go start their API server with envtest, from
+`kubeloop envtest`, unless KUBEBUILDER_ASSETS names the folder of another one, such as the real kube-apiserver.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 FOLDER = Path(__file__).parent
+# compiled crates and installed packages, which a fresh clone reuses; other tools have such a cache of their own
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kubeloop" / "clients"
+BUILD_SECONDS, PROGRAM_SECONDS = 900, 300
+
+Command = tuple[str, ...]
 
 
 class Language(NamedTuple):
-    """tool: executable that must be on the PATH. command: builds and tests the client in the folder `name`."""
+    """A folder of clients.
+
+    tool: executable that must be on the PATH. build: commands that install and compile what the programs need.
+    programs: name and command of each client; it exits 0 if its checks pass. Commands run in the folder `name`.
+    """
 
     name: str
     tool: str
-    command: tuple[str, ...]
+    build: tuple[Command, ...]
+    programs: Mapping[str, Command]
+    needs_cluster: bool = True
 
 
-LANGUAGES = (Language("go", "go", ("go", "test", "-count=1", "-timeout=5m", "./...")),)
+LANGUAGES = (
+    Language(
+        "go",
+        "go",
+        build=(("go", "test", "-c", "-o", "clients.test"),),
+        programs={"client-go and controller-runtime": ("./clients.test",)},
+        needs_cluster=False,
+    ),
+    Language(
+        "rust",
+        "cargo",
+        build=(("cargo", "build", "--locked", "--quiet", f"--target-dir={CACHE / 'rust'}"),),
+        programs={"kube-rs": (str(CACHE / "rust" / "debug" / "kube-rs"),)},
+    ),
+    Language(
+        "java",
+        "mvn",
+        build=(("mvn", "-B", "-q", "test-compile"),),
+        programs={"fabric8": ("mvn", "-B", "-q", "test")},
+    ),
+    Language(
+        "node",
+        "npm",
+        build=(("npm", "ci", "--no-audit", "--no-fund", "--prefer-offline"),),
+        programs={"client-node": ("node", "--test", "--test-reporter=spec", ".")},
+    ),
+)
 
 
 def main(names: Sequence[str]) -> int:
@@ -37,28 +77,85 @@ def main(names: Sequence[str]) -> int:
     if unknown := set(names) - {language.name for language in LANGUAGES}:
         print(f"no client in {', '.join(sorted(unknown))}; there are {', '.join(row.name for row in LANGUAGES)}")
         return 2
-    failed = False
+    languages = []
     for language in LANGUAGES:
         if names and language.name not in names:
             continue
         if shutil.which(language.tool) is None:
             print(f"clients/{language.name}: skipped: {language.tool} is not on the PATH", flush=True)
-            continue
+        else:
+            languages.append(language)
+    with contextlib.ExitStack() as stack:
+        environment = dict(os.environ)
+        if "KUBEBUILDER_ASSETS" not in environment:
+            environment["KUBEBUILDER_ASSETS"] = envtest_folder()
+        if any(language.needs_cluster for language in languages):
+            environment["KUBECONFIG"] = stack.enter_context(running_cluster())
+        results = [passes(language, environment) for language in languages]
+    return 0 if all(results) else 1
+
+
+def passes(language: Language, environment: Mapping[str, str]) -> bool:
+    """Build the clients of the language and run them. False if a command fails; prints its output."""
+    began = time.monotonic()
+    for command in language.build:
+        if failure := failure_of(command, language, environment, timeout=BUILD_SECONDS):
+            print(f"clients/{language.name}: build failed: {failure}", flush=True)
+            return False
+    print(f"clients/{language.name}: built in {time.monotonic() - began:.0f} s", flush=True)
+    passed = True
+    for name, command in language.programs.items():
         began = time.monotonic()
-        code = subprocess.run(language.command, cwd=FOLDER / language.name, env=environment(), check=False).returncode
-        result = "passed" if code == 0 else f"failed with exit code {code}"
-        print(f"clients/{language.name}: {result} in {time.monotonic() - began:.0f} s", flush=True)
-        failed |= code != 0
-    return int(failed)
+        failure = failure_of(command, language, environment, timeout=PROGRAM_SECONDS)
+        result = f"failed: {failure}" if failure else "passed"
+        print(f"clients/{language.name}: {name}: {result} in {time.monotonic() - began:.0f} s", flush=True)
+        passed &= not failure
+    return passed
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of the clients, with the folder of envtest."""
-    if "KUBEBUILDER_ASSETS" in os.environ:
-        return dict(os.environ)
+def failure_of(command: Command, language: Language, environment: Mapping[str, str], *, timeout: int) -> str:
+    """Run the command for at most `timeout` seconds. Returns why it failed, after its output is printed; else ''."""
+    with tempfile.TemporaryFile() as output:
+        try:
+            code = subprocess.run(
+                command,
+                cwd=FOLDER / language.name,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=timeout,
+                check=False,
+            ).returncode
+            failure = f"exit code {code} of '{' '.join(command)}'" if code else ""
+        except subprocess.TimeoutExpired:
+            failure = f"no end of '{' '.join(command)}' within {timeout} s"
+        if failure:
+            output.seek(0)
+            print(output.read().decode(errors="replace"), end="", flush=True)
+        return failure
+
+
+def envtest_folder() -> str:
     command = [sys.executable, "-m", "kubeloop", "envtest"]
-    folder = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    return {**os.environ, "KUBEBUILDER_ASSETS": folder}
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@contextlib.contextmanager
+def running_cluster() -> Iterator[str]:
+    """Run `kubeloop up`, and yield the path of its kubeconfig."""
+    with tempfile.TemporaryDirectory() as folder:
+        kubeconfig = str(Path(folder) / "kubeconfig")
+        options = ("--nodes=3", f"--stages={FOLDER / 'answers.yaml'}", f"--kubeconfig={kubeconfig}")
+        command = [sys.executable, "-m", "kubeloop", "up", *options]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                if not process.stdout.readline():  # its address, printed when it serves
+                    sys.exit(f"'{' '.join(command)}' has ended before it served")
+                yield kubeconfig
+            finally:
+                process.terminate()
 
 
 if __name__ == "__main__":
