@@ -8,6 +8,7 @@ from functools import cache
 from typing import Literal, Protocol
 
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.authorizer import RequestAuthorizer
 from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_context import RequestContext
@@ -79,6 +80,7 @@ class Attributes:
     options: JSON | None
     dry_run: bool
     user: JSON
+    authorizer: RequestAuthorizer
 
     @property
     def kind(self) -> tuple[str, str, str]:
@@ -193,6 +195,7 @@ def admission_attributes(
         options,
         bool((options or {}).get("dryRun")),
         request.user,
+        context.authorizer,
     )
 
 

@@ -23,6 +23,11 @@ def account_groups(namespace: str) -> list[str]:
     return ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
 
 
+def account_user(namespace: str, name: str) -> JSON:
+    """Return the UserInfo of a ServiceAccount by its name alone."""
+    return {"username": account_username(namespace, name), "groups": account_groups(namespace)}
+
+
 def split_account(username: str) -> tuple[str, str] | None:
     """Return the namespace and name of a ServiceAccount's user, None for other users."""
     account = _ACCOUNT.fullmatch(username)

@@ -1,11 +1,11 @@
-"""The variable `authorizer`: authorization checks in expressions. This server allows everything, so all are allowed.
+"""The variable `authorizer`: authorization checks in expressions.
 
 Source: k8s.io/apiserver pkg/cel/library/{authz,cost}.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import ceil
 from typing import Any
 
@@ -18,7 +18,7 @@ from kubeloop.cel.costs.runtime_costs import (
 from kubeloop.cel.declarations import Overload
 from kubeloop.cel.types import BOOL, STRING, Type
 from kubeloop.cel.values import CelError, ContainerValue, Opaque, no_overload
-from kubeloop.kube.cel_library import KUBERNETES_LIBRARY, require_string
+from kubeloop.kube.cel_library import KUBERNETES_LIBRARY
 from kubeloop.kube.validation.name_checks import dns_label, dns_subdomain
 
 _NAME = "kubernetes.authorization."
@@ -28,30 +28,54 @@ AUTHORIZER = Type("struct", f"{_NAME}Authorizer", fields={"requestResource": _RE
 _CHECK_COST = 350_000
 
 
-class Authorizer(ContainerValue):
-    """Value of `authorizer`. Its only field is the check of the request's own resource."""
+Decide = Callable[[tuple[str, str] | None, Mapping[str, str]], tuple[bool, str]]
+"""Returns whether a request is allowed, and the reason.
 
-    __slots__ = ()
+First argument: namespace and name of a ServiceAccount, None for the user of the request. Second: the attributes, by the
+names of CEL's functions ("group", "resource", ...) with "verb", or "path".
+"""
+
+
+class Authorizer(ContainerValue):
+    """Value of `authorizer`. Its only field is the check of the request's own resource, with these attributes."""
+
+    __slots__ = ("_account", "_decide", "_request")
     is_map = True
     type_name = AUTHORIZER.name
+
+    def __init__(
+        self, decide: Decide, request: Mapping[str, str] | None = None, account: tuple[str, str] | None = None
+    ) -> None:
+        self._decide = decide
+        self._request = request or {}
+        self._account = account
 
     def __len__(self) -> int:
         return 1
 
     def find(self, key: Any) -> tuple[Any, bool]:
-        return (_Check("ResourceCheck"), True) if key == "requestResource" else (None, False)
+        return (_Check("ResourceCheck", self, self._request), True) if key == "requestResource" else (None, False)
 
     def equals(self, other: Any) -> bool:
         return other is self
 
+    def of_account(self, namespace: str, name: str) -> Authorizer:
+        """Return the authorizer of a ServiceAccount."""
+        return Authorizer(self._decide, self._request, (namespace, name))
+
+    def decide(self, attributes: Mapping[str, str]) -> tuple[bool, str]:
+        return self._decide(self._account, attributes)
+
 
 class _Check(Opaque):
-    """A check that is being built, or its decision; `kind` is the last part of the type's name."""
+    """A check that is being built; `kind` is the last part of the type's name."""
 
-    __slots__ = ("kind",)
+    __slots__ = ("attributes", "authorizer", "kind")
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, authorizer: Authorizer, attributes: Mapping[str, str]) -> None:
         self.kind = kind
+        self.authorizer = authorizer
+        self.attributes = attributes
 
     @property
     def type_name(self) -> str:  # type: ignore[override] # depends on the value
@@ -61,18 +85,39 @@ class _Check(Opaque):
         return other is self
 
 
-def _builder(kind: str, *, of: str, required: str = "") -> Callable[..., _Check]:
-    """Return the function that extends a value of kind `of` to a check of kind `kind`."""
+class _Decision(Opaque):
+    __slots__ = ("allowed", "reason")
+    type_name = _DECISION.name
+
+    def __init__(self, allowed: bool, reason: str) -> None:
+        self.allowed = allowed
+        self.reason = reason
+
+    def equals(self, other: Any) -> bool:
+        return other is self
+
+
+def _require_string(value: Any) -> str:
+    if type(value) is not str:
+        raise no_overload()
+    return value
+
+
+def _builder(name: str, kind: str, *, of: str, required: bool = False) -> Callable[..., _Check]:
+    """Return the function that extends a value of kind `of` to a check of kind `kind` with the attribute `name`."""
 
     def step(_context: Any, receiver: Any, argument: Any) -> _Check:
         if of == "Authorizer":
             if not isinstance(receiver, Authorizer):
                 raise no_overload()
-        elif not isinstance(receiver, _Check) or receiver.kind != of:
+            authorizer, attributes = receiver, dict[str, str]()
+        elif isinstance(receiver, _Check) and receiver.kind == of:
+            authorizer, attributes = receiver.authorizer, dict(receiver.attributes)
+        else:
             raise no_overload()
-        if not require_string(argument).strip() and required:
-            raise CelError(f"{required} must not be empty")
-        return _Check(kind)
+        if not _require_string(argument).strip() and required:
+            raise CelError(f"{name} must not be empty")
+        return _Check(kind, authorizer, {**attributes, name: argument})
 
     return step
 
@@ -80,25 +125,24 @@ def _builder(kind: str, *, of: str, required: str = "") -> Callable[..., _Check]
 def _service_account(_context: Any, authorizer: Any, namespace: Any, name: Any) -> Authorizer:
     if not isinstance(authorizer, Authorizer):
         raise no_overload()
-    if dns_subdomain(require_string(name)):
+    if dns_subdomain(_require_string(name)):
         raise CelError("Invalid service account name")
-    if dns_label(require_string(namespace)):
+    if dns_label(_require_string(namespace)):
         raise CelError("Invalid service account namespace")
-    return authorizer
+    return authorizer.of_account(namespace, name)
 
 
-def _check(_context: Any, check: Any, verb: Any) -> _Check:
+def _check(_context: Any, check: Any, verb: Any) -> _Decision:
     if not isinstance(check, _Check) or check.kind not in ("PathCheck", "ResourceCheck"):
         raise no_overload()
-    require_string(verb)
-    return _Check("Decision")
+    return _Decision(*check.authorizer.decide({**check.attributes, "verb": _require_string(verb)}))
 
 
-def _decision_value(value: Any) -> Callable[..., Any]:
+def _decision_value(value: Callable[[_Decision], Any]) -> Callable[..., Any]:
     def get(_context: Any, decision: Any) -> Any:
-        if not isinstance(decision, _Check) or decision.kind != "Decision":
+        if not isinstance(decision, _Decision):
             raise no_overload()
-        return value
+        return value(decision)
 
     return get
 
@@ -138,19 +182,19 @@ AUTHORIZATION_LIBRARY = KUBERNETES_LIBRARY.extended(
         "reason": [_overload("decision_reason", STRING, _DECISION)],
     },
     {
-        "path": _builder("PathCheck", of="Authorizer", required="path"),
-        "group": _builder("GroupCheck", of="Authorizer"),
+        "path": _builder("path", "PathCheck", of="Authorizer", required=True),
+        "group": _builder("group", "GroupCheck", of="Authorizer"),
         "serviceAccount": _service_account,
-        "resource": _builder("ResourceCheck", of="GroupCheck", required="resource"),
+        "resource": _builder("resource", "ResourceCheck", of="GroupCheck", required=True),
         **{
-            name: _builder("ResourceCheck", of="ResourceCheck")
+            name: _builder(name, "ResourceCheck", of="ResourceCheck")
             for name in ("subresource", "namespace", "name", "fieldSelector", "labelSelector")
         },
         "check": _check,
-        "errored": _decision_value(False),
-        "error": _decision_value(""),
-        "allowed": _decision_value(True),
-        "reason": _decision_value(""),
+        "errored": _decision_value(lambda _: False),
+        "error": _decision_value(lambda _: ""),
+        "allowed": _decision_value(lambda decision: decision.allowed),
+        "reason": _decision_value(lambda decision: decision.reason),
     },
     {
         "check": lambda _args, _result: _CHECK_COST,

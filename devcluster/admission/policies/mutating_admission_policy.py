@@ -39,7 +39,6 @@ from kubeloop.devcluster.languages.mutation_objects import (
 from kubeloop.devcluster.serializer.conversion import to_stored
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.policy_cel.authorizer import Authorizer
 from kubeloop.kube.policy_cel.environment import Environment, Expression
 
 
@@ -76,7 +75,6 @@ class MutatingPolicy:
         values: of Dispatcher.values, with params. requested, matched: the resource of the body, and the one as which
         the policy sees it. conditions_only: evaluate only the match conditions.
         """
-        values = {**values, "authorizer": Authorizer()}
         result = MutationResult(values["object"])
         try:
             if not self._conditions.are_met(values, loop_budget) or conditions_only:

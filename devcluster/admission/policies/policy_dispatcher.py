@@ -13,7 +13,7 @@ from kubeloop.devcluster.admission.attributes import Attributes
 from kubeloop.devcluster.admission.policies.expression_evaluation import MATCH_CONDITIONS_COST_BUDGET, evaluate
 from kubeloop.devcluster.admission.policies.matcher import Matcher
 from kubeloop.devcluster.admission.policies.parameters import ConfigurationError, collect_params, param_resource
-from kubeloop.devcluster.admission.policies.request_variables import namespace_value, request_value
+from kubeloop.devcluster.admission.policies.request_variables import authorizer_value, namespace_value, request_value
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.slow_work import LoopBudget
@@ -143,4 +143,5 @@ class Dispatcher:
             "oldObject": old,
             "request": request_value(request, matched),
             "namespaceObject": namespace_value(namespace),
+            "authorizer": authorizer_value(request),
         }

@@ -5,9 +5,17 @@ Source: k8s.io/apiserver pkg/admission/plugin/cel/condition.go (CreateAdmissionR
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Mapping
+
 from kubeloop.devcluster.admission.attributes import Attributes
+from kubeloop.devcluster.api.authorizer import AccessAttributes, AuthorizationDecision, RequestAuthorizer
 from kubeloop.devcluster.api.served_resources import ServedResource
+from kubeloop.devcluster.authorization.access_attributes import field_requirements
+from kubeloop.devcluster.authorization.users import account_user
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.policy_cel.authorizer import Authorizer
 
 
 def request_value(request: Attributes, matched: ServedResource) -> JSON:
@@ -34,6 +42,40 @@ def request_value(request: Attributes, matched: ServedResource) -> JSON:
         "namespace": request.namespace,
     }
     return value | {name: text for name, text in optional.items() if text}
+
+
+def authorizer_value(request: Attributes) -> Authorizer:
+    """Return the variable `authorizer` of a request. Called on the event loop; expressions may run in a thread.
+
+    A check in a thread waits for the event loop, because the store is read there only.
+    """
+    thread, user, authorizer = threading.get_ident(), request.user, request.authorizer
+    loop = asyncio.get_running_loop()
+
+    def decide(account: tuple[str, str] | None, checked: Mapping[str, str]) -> tuple[bool, str]:
+        subject = user if account is None else account_user(*account)
+        fields = {name: value for name, value in checked.items() if name not in ("fieldSelector", "labelSelector")}
+        selector = field_requirements(checked.get("fieldSelector", "")) or ()
+        attributes = AccessAttributes(user=subject, field_selector=selector, **fields)
+        if threading.get_ident() == thread:
+            decision = authorizer.authorize(attributes)
+        else:
+            decision = asyncio.run_coroutine_threadsafe(_decision(authorizer, attributes), loop).result()
+        return decision.allowed, decision.reason
+
+    resource = request.served.resource
+    own = {
+        "group": resource.group,
+        "resource": resource.plural,
+        "subresource": request.subresource,
+        "namespace": request.namespace,
+        "name": request.name,
+    }
+    return Authorizer(decide, own)
+
+
+async def _decision(authorizer: RequestAuthorizer, attributes: AccessAttributes) -> AuthorizationDecision:
+    return authorizer.authorize(attributes)
 
 
 def _resource(served: ServedResource) -> JSON:

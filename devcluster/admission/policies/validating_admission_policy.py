@@ -27,7 +27,6 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.slow_work import LoopBudget
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.policy_cel.authorizer import Authorizer
 from kubeloop.kube.policy_cel.environment import (
     BOOL_RESULT,
     STRING_OR_NULL_RESULT,
@@ -85,16 +84,13 @@ class ValidatingPolicy:
 
         values: of the variables object, oldObject, request, namespaceObject and params.
         """
-        variables_with_authorizer = {**values, "authorizer": Authorizer()}
         variables = self._conditions.variables
         try:
-            if not self._conditions.are_met(variables_with_authorizer, loop_budget):
+            if not self._conditions.are_met(values, loop_budget):
                 return Verdict()
-            results, remaining_budget = evaluate(
-                self._rules, variables_with_authorizer, variables, COST_BUDGET, loop_budget
-            )
+            results, remaining_budget = evaluate(self._rules, values, variables, COST_BUDGET, loop_budget)
             denials = self._denials(results, values, remaining_budget, loop_budget)
-            annotations, _ = evaluate(self._annotations, variables_with_authorizer, variables, COST_BUDGET, loop_budget)
+            annotations, _ = evaluate(self._annotations, values, variables, COST_BUDGET, loop_budget)
         except (OutOfBudget, MatchConditionError) as error:
             return Verdict() if self.ignores_failures else Verdict([Decision(str(error))])
         annotation_errors = [Decision(note.error) for note in annotations if note is not None and note.error]

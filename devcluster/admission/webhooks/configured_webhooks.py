@@ -28,7 +28,7 @@ from kubeloop.devcluster.admission.attributes import (
 from kubeloop.devcluster.admission.policies.expression_evaluation import OutOfBudget
 from kubeloop.devcluster.admission.policies.matcher import Matcher
 from kubeloop.devcluster.admission.policies.policy_dispatcher import MatchConditionError
-from kubeloop.devcluster.admission.policies.request_variables import request_value
+from kubeloop.devcluster.admission.policies.request_variables import authorizer_value, request_value
 from kubeloop.devcluster.admission.webhooks.object_patches import (
     UndecodablePatch,
     decode_patch,
@@ -50,7 +50,6 @@ from kubeloop.devcluster.outgoing.webhook_client import WebhookClient
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
-from kubeloop.kube.policy_cel.authorizer import Authorizer
 from kubeloop.kube.validation.field_errors import quoted
 
 _MUTATION_ANNOTATION = "mutation.webhook.admission.k8s.io/"
@@ -132,7 +131,7 @@ class ConfiguredWebhooks:
             "object": obj,
             "oldObject": old,
             "request": {**value, "resource": value["requestResource"]},
-            "authorizer": Authorizer(),
+            "authorizer": authorizer_value(request),
         }
         labels = (
             webhook.name, "webhook", "admit" if webhook.call_type == "admit" else "validate", request.operation

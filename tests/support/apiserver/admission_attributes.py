@@ -6,6 +6,7 @@ from typing import Any
 
 from kubeloop.devcluster.admission.attributes import Attributes
 from kubeloop.devcluster.api.served_resources import get_served_resource
+from kubeloop.devcluster.authorization.modes import AllowAll
 from kubeloop.kube.objects.resources import CONFIG_MAPS, Resource
 
 JSON = dict[str, Any]
@@ -26,5 +27,6 @@ def create_attributes(resource: Resource[Any] = CONFIG_MAPS, **fields: Any) -> A
         "options": None,
         "dry_run": False,
         "user": {"username": "alice", "groups": []},
+        "authorizer": AllowAll(),
     }
     return Attributes(**{**defaults, **fields})
