@@ -110,6 +110,31 @@ def calls_in(namespace: str) -> list[Call]:
     ]  # fmt: skip
 
 
+def policy_calls() -> list[Call]:
+    """Return requests that an admission policy audits; it applies to ConfigMaps with the label `audited`."""
+    policies = "/apis/admissionregistration.k8s.io/v1"
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]
+    spec = {
+        "matchConstraints": {"resourceRules": rules, "objectSelector": {"matchLabels": {"audited": "yes"}}},
+        "validations": [
+            {"expression": "true"},
+            {"expression": "size(object.data) < 1", "message": "too <much> & more"},
+        ],
+        "auditAnnotations": [
+            {"key": "size", "valueExpression": "string(size(object.data))"},
+            {"key": "none", "valueExpression": "null"},
+            {"key": "empty", "valueExpression": "' '"},
+        ],
+    }
+    binding = {"policyName": "small", "validationActions": ["Audit", "Warn"]}
+    map_ = {"metadata": {"name": "policy", "labels": {"audited": "yes"}}, "data": {"k": "v"}}
+    return [
+        Call("POST", f"{policies}/validatingadmissionpolicies", {"metadata": {"name": "small"}, "spec": spec}),
+        Call("POST", f"{policies}/validatingadmissionpolicybindings", {"metadata": {"name": "audit"}, "spec": binding}),
+        Call("POST", "/api/v1/namespaces/metadata/configmaps", map_),
+    ]
+
+
 def other_calls() -> list[Call]:
     """Return requests outside of these namespaces, all at level RequestResponse but for nodes."""
     other = "/api/v1/namespaces/other"
@@ -137,9 +162,11 @@ def other_calls() -> list[Call]:
 CALLS = [
     *(Call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}}) for namespace in LEVELS),
     *(call for namespace in LEVELS for call in calls_in(namespace)),
+    *policy_calls(),
     *other_calls(),
 ]
 _NAMESPACES_CREATED = len(LEVELS)
+_POLICY_SECONDS = 3.0  # until kube-apiserver evaluates a new policy
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +200,8 @@ def send_all(server: RealApiServer) -> None:
         connection.close()
         if index == _NAMESPACES_CREATED - 1:
             wait_for_accounts(server)
+        elif "policybindings" in call.path:
+            time.sleep(_POLICY_SECONDS)
 
 
 def wait_for_accounts(server: RealApiServer) -> None:

@@ -1,13 +1,15 @@
 """ValidatingAdmissionPolicy: evaluation of policies on a request, and the resulting denial or warnings.
 
-Source: policy/validating/{plugin,dispatcher,validator}.go of v1.36. Audit annotations are worked out, as their errors
-refuse requests; there is no audit log to write them to.
+Source: policy/validating/{plugin,dispatcher,validator}.go of v1.36. Audit annotations are evaluated without an audit
+log, too, as their errors refuse requests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from kubeloop.devcluster.admission.attributes import Attributes
 from kubeloop.devcluster.admission.policies.expression_evaluation import (
@@ -35,23 +37,30 @@ from kubeloop.kube.policy_cel.environment import (
 )
 
 _MAX_MESSAGE_BYTES = 5 * 1024
+_MAX_ANNOTATION_BYTES = 10 * 1024
+_FAILURE_ANNOTATION = "validation.policy.admission.k8s.io/validation_failure"
 _CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A failed validation. reason: "" for Invalid."""
+    """A failed validation. reason: "" for Invalid. index: of its expression."""
 
     message: str
     reason: str = ""
+    index: int = 0
 
 
 @dataclass(slots=True)
 class Verdict:
-    """denials: of validations; policy_failures: denied whatever the binding's validationActions are."""
+    """denials: of validations; policy_failures: denied whatever the binding's validationActions are.
+
+    annotations: values of audit annotations by key.
+    """
 
     denials: list[Decision] = field(default_factory=list)
     policy_failures: list[Decision] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
 
 
 class ValidatingPolicy:
@@ -74,6 +83,7 @@ class ValidatingPolicy:
             for validation in self._validations
         ]
         annotations = spec.get("auditAnnotations") or ()
+        self._annotation_keys = [annotation.get("key", "") for annotation in annotations]
         self._annotations = [
             environment.compile(annotation.get("valueExpression", ""), STRING_OR_NULL_RESULT)
             for annotation in annotations
@@ -94,7 +104,12 @@ class ValidatingPolicy:
         except (OutOfBudget, MatchConditionError) as error:
             return Verdict() if self.ignores_failures else Verdict([Decision(str(error))])
         annotation_errors = [Decision(note.error) for note in annotations if note is not None and note.error]
-        return Verdict(denials, [] if self.ignores_failures else annotation_errors)
+        values_by_key = {
+            key: note.value.strip()
+            for key, note in zip(self._annotation_keys, annotations, strict=True)
+            if note is not None and not note.error and type(note.value) is str and note.value.strip()
+        }
+        return Verdict(denials, [] if self.ignores_failures else annotation_errors, values_by_key)
 
     def _denials(
         self, results: Sequence[ExpressionResult | None], values: JSON, budget: int, loop_budget: LoopBudget
@@ -111,12 +126,12 @@ class ValidatingPolicy:
             failure = result.error or budget_error
             if failure:
                 if not self.ignores_failures:
-                    denials.append(Decision(failure))
+                    denials.append(Decision(failure, index=index))
             elif result.value is not True:
                 message_result = messages[index]
                 message = _message(message_result) or validation.get("message", "").strip()
                 message = message or f"failed expression: {validation.get('expression', '').strip()}"
-                denials.append(Decision(message, validation.get("reason", "")))
+                denials.append(Decision(message, validation.get("reason", ""), index))
         return denials
 
 
@@ -169,11 +184,18 @@ async def validate(
 
     verdicts = iter(await context.compute(evaluate_request) if runnable else ())
     denials: list[_Denial] = []
+    annotations: dict[str, dict[str, None]] = {}
     for evaluation in evaluations:
         if isinstance(evaluation, _Denial):
             denials.append(evaluation)
         else:
-            denials += _enforce(evaluation, next(verdicts), context.request.warnings)
+            verdict = next(verdicts)
+            denials += _enforce(evaluation, verdict, context)
+            for key, value in verdict.annotations.items():
+                truncated = value.encode()[:_MAX_ANNOTATION_BYTES].decode("utf-8", "ignore")
+                annotations.setdefault(f"{evaluation.policy.name}/{key}", {})[truncated] = None
+    for key, values in annotations.items():
+        context.annotate(key, ", ".join(values))
     if denials:
         raise _denial_error(attributes, denials[0])
 
@@ -193,18 +215,33 @@ async def _evaluations(
     return evaluations
 
 
-def _enforce(evaluation: _Evaluation, verdict: Verdict, warnings: list[str]) -> Iterator[_Denial]:
-    """Yield the denials of a verdict according to the binding's actions; append its warnings."""
+def _enforce(evaluation: _Evaluation, verdict: Verdict, context: RequestContext) -> Iterator[_Denial]:
+    """Yield the denials of a verdict according to the binding's actions; add its warnings and audit annotation."""
     policy, binding = evaluation.policy.name, evaluation.invocation.binding
     for decision in verdict.denials:
         for action in evaluation.invocation.actions:
             if action == "Deny":
                 yield _Denial(policy, binding, decision)
+            elif action == "Audit":
+                failure = {
+                    "message": decision.message,
+                    "policy": policy,
+                    "binding": binding,
+                    "expressionIndex": decision.index,
+                    "validationActions": list(evaluation.invocation.actions),
+                }
+                context.annotate(_FAILURE_ANNOTATION, _go_json([failure]))
             elif action == "Warn":
                 policy_and_binding = f"ValidatingAdmissionPolicy '{policy}' with binding '{binding}'"
-                warnings.append(f"Validation failed for {policy_and_binding}: {decision.message}")
+                context.request.warnings.append(f"Validation failed for {policy_and_binding}: {decision.message}")
     for decision in verdict.policy_failures:
         yield _Denial(policy, binding, decision)
+
+
+def _go_json(value: object) -> str:
+    """Return JSON as Go writes it, in which HTML is escaped."""
+    text = msgspec.json.encode(value).decode()
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _denial_error(attributes: Attributes, denial: _Denial) -> errors.StatusError:

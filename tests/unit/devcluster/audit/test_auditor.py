@@ -242,3 +242,28 @@ async def test_lines_are_compact_json(audited: Audited, tmp_path):
     line = (tmp_path / "audit.log").read_bytes()
     assert line.startswith(b'{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":')
     assert msgspec.json.decode(line)["requestURI"] == "/version"
+
+
+async def test_admission_policy_annotates_failures_and_values(audited: Audited):
+    api = audited(COMPLETE % "Metadata")
+    policies = "/apis/admissionregistration.k8s.io/v1"
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]
+    spec = {
+        "matchConstraints": {"resourceRules": rules},
+        "validations": [{"expression": "true"}, {"expression": "size(object.data) < 1", "message": "a < b"}],
+        "auditAnnotations": [
+            {"key": "size", "valueExpression": "string(size(object.data))"},
+            {"key": "none", "valueExpression": "null"},
+        ],
+    }
+    binding = {"policyName": "small", "validationActions": ["Audit"]}
+    api("POST", f"{policies}/validatingadmissionpolicies", {"metadata": {"name": "small"}, "spec": spec})
+    api("POST", f"{policies}/validatingadmissionpolicybindings", {"metadata": {"name": "b"}, "spec": binding})
+    assert api("POST", MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})[0] == 201
+    annotations = api.events()[-1]["annotations"]
+    (failure,) = json.loads(escaped := annotations.pop("validation.policy.admission.k8s.io/validation_failure"))
+    assert r"a \u003c b" in escaped
+    assert failure == {
+        "message": "a < b", "policy": "small", "binding": "b", "expressionIndex": 1, "validationActions": ["Audit"],
+    }  # fmt: skip
+    assert {key: value for key, value in annotations.items() if "authorization" not in key} == {"small/size": "1"}
