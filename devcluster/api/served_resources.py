@@ -70,9 +70,9 @@ class ServedResource:
     resets_status: bool = True
 
     @property
-    def is_storage_version(self) -> bool:
+    def reads_as_stored(self) -> bool:
         """True if objects are returned as they are stored, without conversion."""
-        return self.storage_resource is None and (self.crd_version is None or self.crd_version.is_storage_version)
+        return self.storage_resource is None and (self.crd_version is None or self.crd_version.reads_as_stored)
 
     @property
     def gate(self) -> str:

@@ -199,7 +199,7 @@ class Definitions:
             for version in versions.values():
                 version.storage_version = storage_version
             after = {key: version for key, version in versions.items() if version.spec.get("served")}
-            unreadable = self._convert_stored_objects(storage_version)
+            unreadable = self._convert_stored_objects(storage_version, versions.values())
             for version in versions.values():
                 version.others = tuple(other for other in after.values() if other is not storage_version)
                 version.unreadable = unreadable
@@ -226,17 +226,27 @@ class Definitions:
 
         return ConversionWebhook(definition, self._webhook_client)
 
-    def _convert_stored_objects(self, storage_version: ServedVersion) -> dict[str, str]:
+    def _convert_stored_objects(
+        self, storage_version: ServedVersion, versions: Iterable[ServedVersion]
+    ) -> dict[str, str]:
         """Convert stored objects to the current storage version and schema, as if they were read from etcd again.
 
+        With a webhook, which converts them when they are read, they stay in the version in which they were written.
         Returns the keys of objects that were written in a version that the definition no longer has, and the version.
         """
         table = self._store.table(storage_version.served.resource)
         if not len(table):
             return {}
-        table.convert_versions(storage_version.read_with_current_schema)
-        versions = {stored.key: stored.written_version for stored in table.list()}
-        return {key: version for key, version in versions.items() if version not in storage_version.api_versions}
+        readers = {version.served.resource.api_version: version for version in versions if version.has_webhook}
+        table.convert_versions(
+            lambda obj: readers.get(obj["apiVersion"], storage_version).read_with_current_schema(obj)
+        )
+        stored_api_version = storage_version.served.resource.api_version
+        storage_version.reads_other_versions = any(
+            stored.object["apiVersion"] != stored_api_version for stored in table.list()
+        )
+        written = {stored.key: stored.written_version for stored in table.list()}
+        return {key: version for key, version in written.items() if version not in storage_version.api_versions}
 
     def _watch_objects(self, name: str, storage_version: ServedVersion | None) -> None:
         """Reconcile a definition that is being deleted again when its last object is removed."""

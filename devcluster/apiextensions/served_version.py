@@ -80,6 +80,9 @@ class ServedVersion:
         """Versions of stored objects by key that the definition no longer has: a migration was forgotten."""
         self.is_watched = False
         """True once a client has watched this version."""
+        self.has_webhook = webhook is not None
+        self.reads_other_versions = False
+        """True for a storage version whose objects were in part written in other versions, before it was one."""
         self.is_current = True
         """False once the definition has changed: other versions are served, or none."""
         names, subresources = definition["status"]["acceptedNames"], spec.get("subresources") or {}
@@ -131,9 +134,14 @@ class ServedVersion:
         return self.storage_version is self
 
     @property
+    def reads_as_stored(self) -> bool:
+        """True if objects are read in this version without conversion."""
+        return self.is_storage_version and not self.reads_other_versions
+
+    @property
     def uses_webhook(self) -> bool:
         """True if a webhook converts stored objects to this version."""
-        return self._webhook is not None and not self.is_storage_version
+        return self.has_webhook and not self.reads_as_stored
 
     # --- forms --------------------------------------------------------------------------------------------------------
 

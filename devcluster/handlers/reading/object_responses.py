@@ -32,7 +32,7 @@ def object_response(
     output = output or negotiate_output(context.request.headers.get("accept", ""))
     if output.protobuf and stored is not None and output.form == "objects" and target.crd_version is None:
         return Response(status, protobuf_writer(target).body(stored), PROTOBUF_TYPE)
-    if output.form == "objects" and not output.yaml and not output.protobuf and target.is_storage_version:
+    if output.form == "objects" and not output.yaml and not output.protobuf and target.reads_as_stored:
         return Response(status, (stored.json() if stored is not None else encode_object(obj)) + b"\n")
     if context.info.subresource != "scale":
         obj = from_stored(target, obj)

@@ -26,7 +26,7 @@ class ProtobufWriter:
         self._api_version = resource.api_version
         self._kind = resource.kind
         self._write = codec.writer(resource.api_version, resource.kind)
-        self._as_stored = target.is_storage_version
+        self._as_stored = target.reads_as_stored
 
     def message(self, stored: StoredObject) -> bytes:
         if self._as_stored:

@@ -94,7 +94,7 @@ class ObjectReader:
         page = list_page(self._store.table(target.resource), self._store.revision, options)
         if output.form == "objects" and output.protobuf and target.crd_version is None:
             return Response(200, protobuf_writer(target).list_body(page), PROTOBUF_TYPE)
-        if output.form == "objects" and not output.yaml and target.is_storage_version:
+        if output.form == "objects" and not output.yaml and target.reads_as_stored:
             return Response(200, list_json(target, page))
         if target.crd_version is not None and target.crd_version.uses_webhook:
             return self._list_converted(context, page, output)
@@ -159,7 +159,7 @@ class ObjectReader:
                 from kubeloop.devcluster.handlers.reading.protobuf_responses import ObjectFrames
 
                 return ObjectFrames(protobuf_writer(target))
-            if not target.is_storage_version:
+            if not target.reads_as_stored:
                 return TransformingWatchEncoder(
                     _end_if_unconverted(lambda type_, obj: encode_json_event(type_, from_stored(target, obj)))
                 )

@@ -71,6 +71,25 @@ async def test_request_waits_for_the_webhook(webhook: Webhook, faults: Faults | 
         assert status == 201, content
 
 
+async def test_objects_survive_a_change_of_the_storage_version(api: InProcessApi):
+    await api.handle("POST", V1, host("a", address="a:1"))
+    _, crd = await api.handle("GET", DEFINITION)
+    for version in crd["spec"]["versions"]:
+        version["storage"] = version["name"] == "v2"
+    assert (await api.handle("PUT", DEFINITION, crd))[0] == 200
+    await api.handle("POST", V1, host("b", address="b:2"))
+    for _ in range(2):
+        addresses = [item["spec"] for item in (await api.handle("GET", V1))[1]["items"]]
+        assert addresses == [{"address": "a:1"}, {"address": "b:2"}]
+        assert (await api.handle("GET", f"{V2}/a"))[1]["spec"] == {"host": "a", "port": 1}
+        ports = [item["spec"]["port"] for item in (await api.handle("GET", V2))[1]["items"]]
+        assert ports == [1, 2]
+        _, stream = await api.handle("GET", f"{V2}?watch=1&resourceVersion=0&timeoutSeconds=1")
+        events = [json.loads(line) async for chunk in stream for line in chunk.splitlines()]
+        assert [event["object"]["spec"]["port"] for event in events] == [1, 2]
+        assert (await api.handle("PATCH", f"{V2}/a", {"metadata": {"labels": {"x": "y"}}}))[0] == 200
+
+
 async def test_watch_shows_writes_in_another_version(api: InProcessApi):
     await api.handle("POST", V1, host("a"))
     _, stream = await api.handle("GET", f"{V2}?watch=1&resourceVersion=0")
