@@ -93,6 +93,8 @@ class Backend:
                     content = _stream(streamed.chunks, stack.pop_all())
             except TransportError as error:
                 return text_response(503, f"{go_message(error, address)}\n")
+            except ValueError:  # a name of the user contains a line break
+                return text_response(503, "net/http: invalid header field value\n")
             kept = [(name, value) for name, value in received.items() if name not in _NOT_RETURNED]
             media_type, caching = received.get("content-type", ""), received.get("cache-control", "")
             return Response(streamed.status, content, media_type, kept, caching=caching)
@@ -146,4 +148,4 @@ def _identity(user: JSON) -> list[tuple[str, str]]:
     headers += [("X-Remote-Group", group) for group in user.get("groups") or ()]
     for key, values in sorted((user.get("extra") or {}).items()):
         headers += [(f"X-Remote-Extra-{quote(key, safe=_UNESCAPED)}", value) for value in values]
-    return headers
+    return [(name, value.encode().decode("latin-1")) for name, value in headers]  # sent as UTF-8

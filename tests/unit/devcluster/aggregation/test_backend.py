@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kubeloop.devcluster.aggregation.backend import Backend
@@ -43,4 +45,16 @@ async def test_head_and_deletions_without_content_are_complete():
         passing = backend(server, port=server.port)
         response = await passing.pass_on(Request("HEAD", f"{PATH}/things", user=USER))
         assert (response.status, response.body) == (200, b"")
+        await passing.close()
+
+
+async def test_names_of_users_are_sent_as_utf_8():
+    async with AggregatedServer().serving() as server:
+        passing = backend(server, port=server.port)
+        user = {"username": "J\u00fcrgen \u4e2d", "groups": []}
+        response = await passing.pass_on(Request("GET", f"{PATH}/things", user=user))
+        assert isinstance(response.body, bytes)
+        assert ["x-remote-user", "J\u00fcrgen \u4e2d"] in json.loads(response.body)["headers"]
+        response = await passing.pass_on(Request("GET", f"{PATH}/things", user={"username": "a\nb"}))
+        assert (response.status, response.body) == (503, b"net/http: invalid header field value\n")
         await passing.close()
