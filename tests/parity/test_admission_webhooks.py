@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -105,7 +107,7 @@ class Comparison:
             if "accounts-of-tests" not in str(review)
         ]
         content = _comparable(response.content)
-        return response.status, content, response.warnings, sorted(reviews, key=str)
+        return response.status, content, response.warnings, sorted(reviews, key=partial(json.dumps, sort_keys=True))
 
     async def call(self, name: str, call: Call) -> None:
         self.count += 1
@@ -589,6 +591,67 @@ def _scenarios(hook: AdmissionWebhook) -> list[Scenario]:
     return scenarios
 
 
+def _definition() -> JSON:
+    """Return a custom resource with two versions."""
+
+    def version(name: str) -> JSON:
+        spec = {"type": "object", "properties": {"color": {"type": "string"}}}
+        schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
+        subresources = {"status": {}}
+        return {"name": name, "served": True, "storage": name == "v1", "schema": schema, "subresources": subresources}
+
+    names = {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"}
+    versions = [version("v1"), version("v2")]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gadgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": versions},
+    }
+
+
+def _custom_resource_scenarios(hook: AdmissionWebhook) -> list[Scenario]:
+    def gadget(version: str, name: str) -> JSON:
+        api_version = f"example.com/{version}"
+        return {"apiVersion": api_version, "kind": "Gadget", "metadata": {"name": name}, "spec": {"color": "red"}}
+
+    def rules(version: str) -> list[JSON]:
+        return [{"apiGroups": ["example.com"], "apiVersions": [version], "resources": ["*"], "operations": ["*"]}]
+
+    v1, v2 = (f"/apis/example.com/{version}/namespaces/default/gadgets" for version in ("v1", "v2"))
+    calls = [
+        Call("POST", v1, gadget("v1", "a")),
+        Call("POST", v2, gadget("v2", "b")),
+        Call("PATCH", f"{v2}/a", {"spec": {"color": "blue"}}, MERGE),
+        Call("PATCH", f"{v1}/c?fieldManager=m", gadget("v1", "c"), APPLY),
+        Call("PATCH", f"{v1}/a/status", {"status": {"x": "y"}}, MERGE),
+        Call("GET", v2),
+        Call("DELETE", f"{v1}/a"),
+        Call("DELETE", v2),
+    ]
+    hook.answers["/color"] = patch({"op": "add", "path": "/spec/color", "value": "green"})
+    hook.answers["/color-type"] = patch({"op": "add", "path": "/spec/color", "value": 3})
+    hook.answers["/unknown"] = patch({"op": "add", "path": "/spec/unknown", "value": "x"})
+    return [
+        Scenario(
+            f"custom resource {path}",
+            calls,
+            {"m": [hook.webhook(path, rules=[{**rule, "operations": ["CREATE", "UPDATE"]} for rule in rules("v2")])]},
+            {} if path == "/unknown" else {"v": [hook.webhook("/ok", rules=rules("v1"))]},
+        )
+        for path in ("/color", "/color-type", "/unknown")
+    ]
+
+
+def _webhook_metrics(text: str) -> list[str]:
+    """Return the samples of calls of webhooks, without those that depend on durations."""
+    names = ("request_total", "rejection_count", "fail_open_count", "admission_duration_seconds_count")
+    prefixes = tuple(f"apiserver_admission_{kind}_{name}" for kind in ("webhook", "match_condition") for name in names)
+    lines = (line.removesuffix(".0") for line in text.splitlines() if line.startswith(prefixes))
+    # the accounts of a namespace are created at another time
+    return sorted(line for line in lines if 'name="ok' not in line)
+
+
 def _invalid_configurations(webhook: JSON) -> list[JSON]:
     rule = POD_RULES[0]
     changes: list[JSON] = [
@@ -650,7 +713,16 @@ async def test_admission_webhooks_match_kube_apiserver(tmp_path):
                     await comparison.call(f"invalid {kind}", Call("POST", path, configuration(kind, "a", invalid)))
                 twice = [hook.webhook("/ok"), hook.webhook("/ok")]
                 await comparison.call(f"twice {kind}", Call("POST", path, configuration(kind, "a", *twice)))
-            for scenario in _scenarios(hook):
+            definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+            await comparison.call("definition", Call("POST", f"{definitions}?dryRun=All", _definition()))
+            for server in (servers.real, servers.ours):
+                await asyncio.to_thread(server.request, "POST", definitions, _definition())
+            await asyncio.sleep(3)
+            for scenario in (*_custom_resource_scenarios(hook), *_scenarios(hook)):
                 await comparison.run(scenario)
+            real, ours = [
+                await asyncio.to_thread(server.request, "GET", "/metrics") for server in (servers.real, servers.ours)
+            ]
+            comparison.differences += differences(*(_webhook_metrics(page.body.decode()) for page in (real, ours)))
     assert comparison.count >= 200
     assert comparison.differences == [], "\n".join(comparison.differences)
