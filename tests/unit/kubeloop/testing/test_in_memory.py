@@ -4,13 +4,19 @@ from random import Random
 
 import pytest
 
+from kubeloop.devcluster.api.served_resources import CLUSTER_ROLES
+from kubeloop.kube.client.transport import HttpRequest
 from kubeloop.kube.objects.resources import NODES
 from kubeloop.testing import virtual_time
 from kubeloop.testing.assembly import run_api_server
 from kubeloop.testing.cluster_options import cluster_options
 from kubeloop.testing.in_memory import memory_cluster
+from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.report import report_lines
 from kubeloop.testing.virtual_time import VirtualClock
+from support.objects.role_bindings import binding
+
+ROLE_BINDING = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding"}
 
 DEPLOYMENT = {
     "apiVersion": "apps/v1",
@@ -40,6 +46,25 @@ def test_caches_show_the_deployment_its_pods_and_the_nodes():
             assert cluster.seen_pods("other") == []
 
     virtual_time.run(scenario())
+
+
+def test_impersonated_user_has_what_its_roles_grant():
+    """The ClusterRole `view` has rules when the controllers have aggregated them."""
+
+    async def scenario() -> list[int]:
+        async with memory_cluster(clock=VirtualClock(), nodes=1) as cluster:
+            transport = MemoryTransport(cluster.api.handle)
+
+            async def status(path: str) -> int:
+                return (await transport.send(HttpRequest("GET", path, {"impersonate-user": "alice"}))).status
+
+            statuses = [await status("/api/v1/namespaces/default/pods")]
+            await cluster.apply(binding("alice", "view", "alice", kind="ClusterRole") | ROLE_BINDING)
+            await cluster.until(lambda: bool(cluster.api.store.get(CLUSTER_ROLES, "", "view")["rules"]))
+            paths = ("/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/secrets", "/api/v1/pods")
+            return statuses + [await status(path) for path in paths]
+
+    assert virtual_time.run(scenario()) == [403, 200, 403, 403]
 
 
 def test_report_lists_objects_pods_events_and_a_trace():
