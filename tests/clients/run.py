@@ -24,6 +24,7 @@ from typing import NamedTuple
 FOLDER = Path(__file__).parent
 # compiled crates and installed packages, which a fresh clone reuses; other tools have such a cache of their own
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kubeloop" / "clients"
+PYTHON = CACHE / f"python{sys.version_info.major}.{sys.version_info.minor}"
 BUILD_SECONDS, PROGRAM_SECONDS = 900, 300
 
 Command = tuple[str, ...]
@@ -68,6 +69,24 @@ LANGUAGES = (
         "npm",
         build=(("npm", "ci", "--no-audit", "--no-fund", "--prefer-offline"),),
         programs={"client-node": ("node", "--test", "--test-reporter=spec", ".")},
+    ),
+    Language(
+        "python",
+        sys.executable,
+        build=(
+            (sys.executable, "-m", "venv", str(PYTHON)),
+            (str(PYTHON / "bin" / "pip"), "install", "--quiet", "--requirement=requirements.txt"),
+        ),
+        programs={
+            name: (str(PYTHON / "bin" / "python"), program)
+            for name, program in {
+                "kubernetes": "kubernetes_client.py",
+                "kubernetes_asyncio": "kubernetes_asyncio_client.py",
+                "kr8s": "kr8s_client.py",
+                "lightkube": "lightkube_client.py",
+                "kopf": "kopf_operator.py",
+            }.items()
+        },
     ),
 )
 
