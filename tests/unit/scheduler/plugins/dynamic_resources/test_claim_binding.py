@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, Conflict
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
-from kubeloop.kube.objects.api_types import NodeAllocatableResourceClaimStatus, Status, to_json
+from kubeloop.kube.objects.api_types import NodeAllocatableResourceClaimStatus, Status, convert, to_json
 from kubeloop.kube.objects.pod_claims import FINALIZER
 from kubeloop.kube.objects.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
@@ -731,3 +733,252 @@ async def test_allocation_is_reported_as_undone_if_its_claim_cannot_be_created(s
     assert await attempt.bind()
     attempt.plugin.unreserve(attempt.state, attempt.info, "a")
     assert len(undone) == 1
+
+
+# --- tables of decisions: what is written, which tries are repeated, when waiting ends ------------------------------
+
+OTHER = {"resource": "pods", "name": "q", "uid": "q"}
+STAMPED = {**allocated(("a", "d"), node="a")}
+STAMPED["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:00Z"
+DELETED_AT = {"deletionTimestamp": "2026-03-01T00:00:00Z"}
+REFUSED = ApiError(Status(code=422, message="no"))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "status", "message", "written"),
+    [
+        pytest.param({}, STAMPED, None, {"reservedFor": [BOUND]}, id="allocated"),
+        pytest.param(
+            {},
+            allocated(("a", "d"), node="a"),
+            None,
+            {"reservedFor": [BOUND], "allocation": {"allocationTimestamp": "2026-03-01T00:00:00Z"}},
+            id="allocated without the time",
+        ),
+        pytest.param({}, {**STAMPED, "reservedFor": [BOUND]}, None, None, id="reserved"),
+        pytest.param(DELETED_AT, {**STAMPED, "reservedFor": [BOUND]}, None, None, id="reserved, is being deleted"),
+        pytest.param(
+            DELETED_AT, STAMPED, "claim default/c got deleted in the meantime", None, id="allocated, is being deleted"
+        ),
+        pytest.param({}, {}, "claim default/c got deallocated elsewhere in the meantime", None, id="deallocated"),
+        pytest.param(
+            {},
+            {"reservedFor": [OTHER]},
+            "claim default/c got deallocated elsewhere in the meantime",
+            None,
+            id="no devices",
+        ),
+    ],
+)
+async def test_newest_state_of_an_allocated_claim_decides_what_is_written(pending, metadata, status, message, written):
+    attempt = pending(claim("c", status=STAMPED))
+    newest = claim("c", status=status, version="7", metadata=metadata)
+    attempt.server.stored = newest
+    attempt.cluster.devices.apply(newest)
+    assert await attempt.bind() == message
+    assert attempt.server.patches == ([] if written is None else [("status", {"status": written})])
+
+
+@pytest.mark.parametrize(("conflicts", "message"), [(0, None), (1, None), (4, None), (5, "changed")], ids=str)
+async def test_writes_are_tried_five_times(pending, conflicts, message):
+    attempt = pending()
+    attempt.server.failures = [CONFLICT] * conflicts
+    began = asyncio.get_running_loop().time()
+    assert await attempt.bind() == message
+    assert attempt.server.failures == []
+    pauses = min(conflicts, 4)
+    assert asyncio.get_running_loop().time() - began == pytest.approx(0.01 * pauses)
+    assert bool(attempt.server.patches) is (message is None)
+
+
+READY = {"driver": "gpu.example.com", "pool": "a", "device": "d"}
+
+
+def awaiting(pending: Any, *, allocated_at: str = "2026-03-01T00:00:00Z") -> Pending:
+    """Return the attempt of a pod whose claim is reserved for it, and whose device requires the condition ready."""
+    status = {**allocated(("a", "d"), node="a", bindingConditions=["ready"]), "reservedFor": [BOUND]}
+    status["allocation"]["allocationTimestamp"] = allocated_at
+    attempt: Pending = pending(claim("c", status=status), conditions=("ready",))
+    return attempt
+
+
+def show_condition(attempt: Pending, status: str) -> None:
+    """Let the informer show the condition ready with this status."""
+    condition = {"type": "ready", "status": status, "reason": "R", "message": "m"}
+    stored = attempt.server.stored
+    stored["status"]["devices"] = [{**READY, "conditions": [condition]}]
+    stored["metadata"]["resourceVersion"] = str(int(stored["metadata"]["resourceVersion"]) + 1)
+    attempt.cluster.devices.apply(stored)
+
+
+@pytest.mark.parametrize(
+    ("allocated_at", "message", "seconds"),
+    [
+        pytest.param("2026-03-01T00:00:00Z", "context deadline exceeded", 10.0, id="allocated now"),
+        pytest.param("2026-02-28T23:59:50Z", "context deadline exceeded", 10.0, id="as old as the limit"),
+        pytest.param("2026-02-28T23:59:49Z", "claim=c", 0.0, id="older than the limit"),
+    ],
+)
+async def test_wait_for_conditions_ends_by_age_of_the_allocation(pending, allocated_at, message, seconds):
+    attempt, began = awaiting(pending, allocated_at=allocated_at), asyncio.get_running_loop().time()
+    assert await attempt.bind() == f"device binding timeout: {message}"
+    assert asyncio.get_running_loop().time() - began == pytest.approx(seconds)
+
+
+async def test_conditions_are_checked_with_growing_pauses_of_at_most_a_second(pending, monkeypatch):
+    attempt = awaiting(pending)
+    loop, checks = asyncio.get_running_loop(), []
+    is_ready = claim_binding.is_ready_for_binding
+
+    def record(checked: Any) -> bool:
+        checks.append(loop.time())
+        return is_ready(checked)
+
+    monkeypatch.setattr(claim_binding, "is_ready_for_binding", record)
+    loop.call_later(3.0, show_condition, attempt, "True")
+    assert await attempt.bind() is None
+    pauses = [round(after - before, 3) for before, after in itertools.pairwise(checks)]
+    assert pauses == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(("status", "seconds"), [("True", 0.0), ("False", 10.0), ("Unknown", 10.0)])
+async def test_binding_waits_until_the_condition_is_true(pending, status, seconds):
+    attempt, began = awaiting(pending), asyncio.get_running_loop().time()
+    show_condition(attempt, status)
+    assert (await attempt.bind() is None) is (status == "True")
+    assert asyncio.get_running_loop().time() - began == pytest.approx(seconds)
+    (event,) = attempt.cluster.recorder.events
+    assert (event.type, event.reason) == ("Normal", "BindingConditionsPending")
+    assert event.message == "waiting for binding conditions for device on node a"
+
+
+async def test_claim_that_is_deleted_while_its_conditions_are_awaited_fails_the_binding(pending):
+    attempt = awaiting(pending)
+    attempt.cluster.metrics = RecordedMetrics()
+    asyncio.get_running_loop().call_later(1.0, lambda: attempt.cluster.devices.delete(attempt.server.stored))
+    assert await attempt.bind() == 'could not find ResourceClaim "default/c"'
+    assert [(call[0], call[3]) for call in attempt.cluster.metrics.calls] == [
+        ("awaited", "error"),
+        ("allocated", "error"),
+    ]
+
+
+async def test_conditions_are_not_awaited_without_the_gate(plugin_cluster, node, pod):
+    cluster, gates = plugin_cluster([node("a")]), {"DRADeviceBindingConditions": False}
+    status = {**allocated(("a", "d"), node="a", bindingConditions=["ready"])}
+    entry = claim("c", status=status)
+    cluster.devices = FilledDevices(device_class(), entry, gates=gates)
+    server = cluster.client = ClaimServer(cluster.devices, entry)
+    plugin, state = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), CycleState()
+    info = PodInfo(pod("p", **SPEC))
+    assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+    assert await plugin.pre_bind(state, info, "a") is None
+    assert server.patches == [("status", {"status": {"reservedFor": [BOUND]}})], "no time of the allocation"
+
+
+def unusable(name: str, *consumers: dict[str, str]) -> dict[str, Any]:
+    """Return a claim that is allocated on a node that does not exist, and reserved for these."""
+    return claim(name, status={**allocated(("b", name), node="b"), "reservedFor": [*consumers]})
+
+
+class ClaimServers:
+    """Records (claim, body) of patches; `failures` are raised by the first."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.patches: list[tuple[str, Any]] = []
+        self.failures = [*failures]
+
+    async def patch(self, resource: Any, name: str, body: Any, patch_type: Any, namespace: str, **options: Any) -> Any:
+        self.patches.append((name, body))
+        if self.failures:
+            raise self.failures.pop(0)
+        return typed(claim(name, version="9"))
+
+
+@pytest.mark.parametrize(
+    ("claims", "failures", "message", "patched"),
+    [
+        pytest.param([unusable("c")], [], "deallocation of ResourceClaim completed", ["c"], id="reserved for no pod"),
+        pytest.param(
+            [unusable("c", BOUND)], [], "deallocation of ResourceClaim completed", ["c"], id="reserved for this pod"
+        ),
+        pytest.param([unusable("c", OTHER)], [], "still not schedulable", [], id="reserved for another pod"),
+        pytest.param([unusable("c", BOUND, OTHER)], [], "still not schedulable", [], id="also for another pod"),
+        pytest.param(
+            [unusable("c", OTHER), unusable("d", BOUND)],
+            [],
+            "deallocation of ResourceClaim completed",
+            ["d"],
+            id="one of two is free",
+        ),
+        pytest.param(
+            [unusable("c", BOUND), unusable("d", OTHER), unusable("e", OTHER)],
+            [],
+            "deallocation of ResourceClaim completed",
+            ["c"],
+            id="one of three is free",
+        ),
+        pytest.param([unusable("c")], [REFUSED], "deallocate claim default/c: no", ["c"], id="refused"),
+        pytest.param([unusable("c")], [CONFLICT], "changed", ["c"], id="changed meanwhile: tried in the next attempt"),
+    ],
+)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_post_filter_deallocates_one_claim_that_no_other_pod_uses(
+    plugin_cluster, node, pod, claims, failures, message, patched, seed
+):
+    cluster = plugin_cluster([node("a")])
+    cluster.rng.seed(seed)
+    cluster.devices = FilledDevices(device_class(), *claims)
+    server = cluster.client = ClaimServers(*failures)
+    entries = [{"name": entry["metadata"]["name"], "resourceClaimName": entry["metadata"]["name"]} for entry in claims]
+    plugin, state = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), CycleState()
+    info = PodInfo(pod("p", resourceClaims=entries))
+    assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+    assert not plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows).passed.any()
+    _, status = await plugin.post_filter(state, info, cluster.snapshot, None)
+    assert (status.message, [name for name, _ in server.patches]) == (message, patched)
+    succeeded = message.startswith("deallocation")
+    for name in patched:
+        shown = cluster.devices.claims.get(f"default/{name}")
+        assert (shown.status.allocation is None) is succeeded, "the response counts before the informer shows it"
+    for name, body in server.patches:
+        assert body["metadata"] == {"resourceVersion": "1", "uid": f"uid-{name}"}
+
+
+GROUP_OWNER = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "name": "g", "controller": True}
+
+
+@pytest.mark.parametrize(
+    ("owner", "reserved", "refused", "message", "written"),
+    [
+        pytest.param("g", [GROUP], False, "ResourceClaim unreserved for PodGroup", True, id="of the group"),
+        pytest.param("other", [GROUP], False, "still not schedulable", False, id="of another group"),
+        pytest.param("g", [OTHER], False, "still not schedulable", False, id="not reserved for the group"),
+        pytest.param("g", [GROUP], True, "still not schedulable", True, id="refused"),
+    ],
+)
+async def test_reservation_of_a_claim_of_the_groups_template(
+    plugin_cluster, node, owner, reserved, refused, message, written
+):
+    status = {**allocated(("b", "d"), node="b"), "reservedFor": reserved}
+    generated = claim("c", status=status, metadata={"ownerReferences": [{**GROUP_OWNER, "uid": owner}]})
+    used = claim("used", status={**allocated(("b", "x"), node="b"), "reservedFor": [OTHER]})
+    cluster = plugin_cluster([node("a")], feature_gates=GATES)
+    cluster.cache.pod_groups.put(make_member("p", **SPEC))
+    cluster.devices = FilledDevices(device_class(), generated, used, gates=GATES)
+    cluster.client = ClaimServer(cluster.devices, generated)
+    if refused:
+        cluster.client.failures = [REFUSED]
+    group_status = {"resourceClaimStatuses": [{"name": "none"}, {"name": "gpu", "resourceClaimName": "c"}]}
+    templates = [{"name": name, "resourceClaimTemplateName": "t"} for name in ("none", "gpu")]
+    group = make_pod_group("g", resourceClaims=templates)
+    group = structs.replace(group, status=convert(type(group.status), group_status))
+    cluster.put("pod_groups", group)
+    plugin, state = DynamicResources(plugin_args.DynamicResourcesArgs(), cluster), CycleState()
+    info = PodInfo(make_member("p", resourceClaims=[{"name": "own", "resourceClaimName": "used"}]))
+    assert plugin.pre_filter(state, info, cluster.snapshot)[1] is None
+    assert not plugin.filter_rows(state, info, cluster.snapshot, cluster.snapshot.all_rows).passed.any()
+    _, result = await plugin.post_filter(state, info, cluster.snapshot, None)
+    assert result.message == message
+    assert bool(cluster.client.patches) is (written and not refused)
+    assert cluster.client.failures == []
