@@ -68,7 +68,7 @@ LANGUAGES = (
         "node",
         "npm",
         build=(("npm", "ci", "--no-audit", "--no-fund", "--prefer-offline"),),
-        programs={"client-node": ("node", "--test", "--test-reporter=spec", ".")},
+        programs={"client-node": ("node", "--test", "--test-force-exit", "--test-reporter=spec", ".")},
     ),
     Language(
         "python",

@@ -1,5 +1,7 @@
 """Check lightkube: apply with conflicts, wait, scale, watch and logs."""
 
+import faulthandler
+
 from lightkube import ApiError, Client
 from lightkube.models.apps_v1 import DeploymentSpec
 from lightkube.models.autoscaling_v1 import ScaleSpec
@@ -12,6 +14,7 @@ TIMEOUT_SECONDS = 30
 
 
 def main() -> None:
+    faulthandler.dump_traceback_later(2 * TIMEOUT_SECONDS, exit=True)  # waits of this client have no timeout
     client = Client(field_manager="first")
     created = client.create(Namespace(metadata=ObjectMeta(generateName="lightkube-")))
     namespace = created.metadata.name
