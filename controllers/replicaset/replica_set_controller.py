@@ -37,9 +37,7 @@ from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.adoption import Claim, claim_cached, decide_claim
 from kubeloop.controllers.runtime.owners.owner_queue import OwnerQueue
 from kubeloop.controllers.runtime.owners.owner_references import (
-    CONTROLLER_INDEX,
     controller_index_key,
-    index_by_controller,
     orphan_index_key,
 )
 from kubeloop.controllers.runtime.pods.expected_pods import ExpectedPods
@@ -69,7 +67,6 @@ class ReplicaSetController(EventDrivenController):
         self._variant = variant
         owners, pods = context.informers.informer(variant.resource), context.informers.informer(PODS)
         self._owners, self._pods = owners.store, pods.store
-        self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
         self._pods.add_index(HASH_INDEX, by_template_hash)
         self._pods.add_index("namespace")
         self._owners.add_index("owner")
