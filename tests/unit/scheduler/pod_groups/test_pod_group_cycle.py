@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from msgspec.structs import replace as structs_replace
 
+from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import POD_GROUPS
 from kubeloop.scheduler.cache.cache import CacheError
-from kubeloop.scheduler.config.types import default_configuration
+from kubeloop.scheduler.config.types import SchedulerConfiguration, default_configuration
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.pod_groups import pod_group_cycle
+from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
 from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 from kubeloop.tracing.spans.pod_record import Phase, PodRecord, SchedulingAttempt
@@ -559,3 +564,88 @@ async def test_status_update_during_the_cycle_restores_no_nomination(
             await asyncio.sleep(0)
         assert scheduler.queue.nominator.node_of(uid) == "n"
     assert set(nominations) == {""}
+
+
+# --- dry runs ---------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def idle_scheduler(cluster: SchedulerCluster, gates: dict[str, bool]) -> AsyncIterator[Scheduler]:
+    """A scheduler whose cache and queue are filled, but which schedules no pod."""
+    informers = InformerFactory(cluster.server.client, clock=cluster.clock, rng=random.Random(1))
+    config = SchedulerConfiguration(profiles=default_configuration(FeatureGates(gates)).profiles)
+    scheduler = cluster.scheduler(config, informers, feature_gates=FeatureGates(gates))
+    running = asyncio.create_task(informers.run())
+    await informers.wait_synced()
+    await asyncio.sleep(0)
+    yield scheduler
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+@pytest.mark.parametrize("gates", [GANGS, TOPOLOGY])
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        pytest.param("", None, id="no pods"),
+        pytest.param("a b c", ("scheduled", 3, 3, "", ""), id="all fit"),
+        pytest.param(
+            "a b c d", ("unschedulable", 4, 0, "3 of 4 pods fit; d: 0/1 nodes are available", "d"), id="3 fit"
+        ),
+        pytest.param("a b", None, id="gated: fewer than minCount"),
+    ],
+)
+async def test_dry_run_returns_the_result_of_an_attempt_and_changes_nothing(
+    cluster: Any, gates: dict[str, bool], members: str, expected: Any
+) -> None:
+    cluster.node("n", cpu="3")
+    cluster.pod_group("g", min_count=4 if "d" in members else 3)
+    add_members(cluster, "g", members, cpu="1")
+    async with idle_scheduler(cluster, gates) as scheduler:
+        cycle = scheduler.pod_group_cycle
+        assert cycle is not None
+        requests = len(cluster.server.requests)
+        for _ in range(2):
+            facts = await cycle.dry_run("default/g")
+            if expected is None:
+                assert facts is None
+                continue
+            assert facts is not None
+            result, pods, scheduled, message, unfit = expected
+            assert (facts.result, facts.pods, facts.scheduled_pods, facts.unfit_pod) == (result, pods, scheduled, unfit)
+            assert facts.message.startswith(message)
+            assert not facts.preemption, "without preemption"
+        await asyncio.sleep(1)
+        assert len(cluster.server.requests) == requests
+        assert cycle.failed == {}
+        assert scheduler.cache.sizes() == (1, 0, 0)
+        scheduler.queue.check()
+
+
+async def test_dry_run_of_a_group_that_no_profile_schedules(cluster: Any) -> None:
+    cluster.node("n", cpu="3")
+    for group in ("g", "other"):
+        cluster.pod_group(group, min_count=1)
+    add_members(cluster, "other", "x", schedulerName="another")
+    add_members(cluster, "g", "a", cpu="1")
+    async with idle_scheduler(cluster, GANGS) as scheduler:
+        assert scheduler.pod_group_cycle is not None
+        assert await scheduler.pod_group_cycle.dry_run("default/other") is None
+        assert await scheduler.pod_group_cycle.dry_run("default/unknown") is None
+        facts = await scheduler.pod_group_cycle.dry_run("default/g")
+        assert facts is not None
+        assert (facts.pods, facts.result) == (1, "scheduled")
+
+
+async def test_dry_run_leaves_out_gated_and_bound_members(cluster: Any) -> None:
+    cluster.node("n", cpu="3")
+    cluster.pod_group("g", min_count=2)
+    add_members(cluster, "g", "bound", cpu="1", nodeName="n")
+    add_members(cluster, "g", "a", cpu="1")
+    add_members(cluster, "g", "gated", cpu="1", schedulingGates=[{"name": "example.com/quota"}])
+    async with idle_scheduler(cluster, GANGS) as scheduler:
+        assert scheduler.pod_group_cycle is not None
+        facts = await scheduler.pod_group_cycle.dry_run("default/g")
+        assert facts is not None
+        assert (facts.result, facts.pods, facts.scheduled_pods) == ("scheduled", 1, 1)
