@@ -14,9 +14,11 @@ from msgspec import structs
 from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
 from kubeloop.controllers.runtime.controller import StaleCache
 from kubeloop.devcluster.api import errors
+from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.feature_gates import FeatureGates
-from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
+from kubeloop.kube.objects.api_types import ObjectMeta, Pod, ReplicaSet, convert, to_json
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
+from kubeloop.kube.values.times import time_plus
 from support.apiserver.fake_apiserver import FakeApiServer
 from support.apiserver.faulty_transport import SentRequest
 from support.comparison import replay_server
@@ -278,3 +280,131 @@ async def test_failed_writes_are_expected_no_longer(fake_apiserver, controller, 
     assert controller.expectations.met("ns/web")
     assert len(fake_apiserver.names(PODS)) == 2
     assert fake_apiserver.metrics.values("kubeloop_reconcile_errors") != {}
+
+
+# --- what one reconcile returns, writes and reports ------------------------------------------------------------------
+
+
+def set_ready(api: FakeApiServer, since: str) -> None:
+    """Set all Pods to Ready since this time."""
+    conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": since}]
+    for pod in api.objects(PODS):
+        path = PODS.path("ns", pod["metadata"]["name"], "status")
+        body = {"status": {"phase": "Running", "conditions": conditions}}
+        api.api.succeed("PATCH", path, body, content_type="application/merge-patch+json")
+
+
+@pytest.mark.parametrize(
+    ("min_ready_seconds", "ready_for", "seconds", "available"),
+    [
+        pytest.param(0, 0, None, 2, id="available at once"),
+        pytest.param(1, 0, 1.0, 0, id="one second"),
+        pytest.param(30, 0, 30.0, 0, id="ready now"),
+        pytest.param(30, 10, 20.0, 0, id="ready for 10 seconds"),
+        pytest.param(30, 29, 1.0, 0, id="one second left"),
+        pytest.param(30, 30, None, 2, id="available now"),
+        pytest.param(30, None, None, 0, id="not ready"),
+    ],
+)
+async def test_reconcile_returns_the_time_until_pods_are_available(
+    fake_apiserver, controller, min_ready_seconds, ready_for, seconds, available
+):
+    fake_apiserver.add(REPLICA_SETS, "web")
+    path = REPLICA_SETS.path(namespace="ns", name="web")
+    fake_apiserver.api.succeed("PATCH", path, {"spec": {"minReadySeconds": min_ready_seconds}})
+    await scale(fake_apiserver, 2)
+    if ready_for is not None:
+        set_ready(fake_apiserver, rfc3339(time_plus(fake_apiserver.context.clock.now(), -float(ready_for))))
+        await asyncio.sleep(0.1)
+    result = await controller.reconcile("ns/web")
+    assert result == (None if seconds is None else pytest.approx(seconds, abs=0.2))
+    status = fake_apiserver.objects(REPLICA_SETS)[0]["status"]
+    assert status.get("availableReplicas", 0) == available
+    assert status.get("readyReplicas", 0) == (0 if ready_for is None else 2)
+
+
+async def test_terminating_pods_of_the_replica_set_are_counted(fake_apiserver, controller):
+    fake_apiserver.add(REPLICA_SETS, "web")
+    fake_apiserver.add(PODS, "foreign", {**OWNER, "name": "x", "uid": "x"}, labels=LABELS, finalizers=["example.com/f"])
+    fake_apiserver.add(PODS, "orphan", labels=LABELS, finalizers=["example.com/f"])
+    for name in ("foreign", "orphan"):
+        fake_apiserver.delete(PODS, name)
+    await scale(fake_apiserver, 3)
+    own = [name for name, owners in controllers_of(fake_apiserver).items() if owners == ["web"]]
+    for name in own[:2]:
+        body = {"metadata": {"finalizers": ["example.com/f"]}}
+        fake_apiserver.api.succeed("PATCH", PODS.path(namespace="ns", name=name), body)
+        fake_apiserver.delete(PODS, name)
+    await asyncio.sleep(2)
+    status = fake_apiserver.objects(REPLICA_SETS)[0]["status"]
+    assert (status["replicas"], status["terminatingReplicas"]) == (3, 2)
+
+
+@pytest.mark.parametrize(("replicas", "ratios"), [(2, 1), (1, 2), (0, 0)])
+async def test_ages_of_some_deleted_pods_are_reported(fake_apiserver, controller, replicas, ratios):
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await scale(fake_apiserver, 3)
+    set_ready(fake_apiserver, rfc3339(fake_apiserver.context.clock.now()))
+    await asyncio.sleep(5)
+    await scale(fake_apiserver, replicas)
+    reported = fake_apiserver.metrics.values("replicaset_controller_sorting_deletion_age_ratio")
+    assert sum(reported.values()) == ratios, "none if all are deleted"
+
+
+async def test_writes_are_recorded_for_the_check_of_stale_caches(fake_apiserver, controller, monkeypatch):
+    written: dict[str, list[str]] = {}
+
+    def record(owner: Any, resource: Any, obj: Any) -> None:
+        written.setdefault(resource.plural, []).append(f"{owner.key} {obj.key} {obj.metadata.resource_version}")
+
+    monkeypatch.setattr(controller.consistency, "wrote", record)
+    fake_apiserver.add(PODS, "orphan", labels=LABELS)
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await scale(fake_apiserver, 2)
+    (stored,) = fake_apiserver.objects(REPLICA_SETS)
+    assert written["replicasets"][-1] == f"ns/web ns/web {stored['metadata']['resourceVersion']}"
+    pods = {
+        f"ns/web ns/{pod['metadata']['name']} {pod['metadata']['resourceVersion']}"
+        for pod in fake_apiserver.objects(PODS)
+    }
+    assert set(written["pods"]) == pods
+
+
+async def test_check_reports_groups_that_differ_from_the_store(fake_apiserver, controller):
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await scale(fake_apiserver, 1)
+    controller.check()
+    controller._pods.remove(f"ns/{fake_apiserver.names(PODS)[0]}")
+    with pytest.raises(AssertionError):
+        controller.check()
+
+
+@pytest.mark.parametrize(
+    ("owner", "selector", "nodes"),
+    [
+        pytest.param("", LABELS, {}, id="no owner"),
+        pytest.param("deployment", LABELS, {"a": 2, "b": 1}, id="also Pods of the siblings"),
+        pytest.param("other", {"app": "none"}, {}, id="no Pods"),
+    ],
+)
+def test_related_pods_are_those_of_all_replica_sets_of_the_owner(owner, selector, nodes):
+    queue = replay_server.RecordingQueue()
+    context = replay_server.replay_context(replay_server.ReplayServer({"state": {}}), SetClock(NOW), queue)
+    controller = ReplicaSetController(context)
+
+    def owned(name: str, uid: str, labels: Any) -> ReplicaSet:
+        rs = stored_replica_set(name, labels=labels)
+        reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": uid, "uid": uid, "controller": True}
+        return structs.replace(
+            rs, metadata=convert(ObjectMeta, {**to_json(rs.metadata), "ownerReferences": [reference] if uid else []})
+        )
+
+    web = owned("web", owner, selector)
+    others = [owned("sibling", "deployment", {"app": "sibling"}), owned("stranger", "strange", {"app": "stranger"})]
+    for rs in (web, *others):
+        context.informers.informer(REPLICA_SETS).apply("ADDED", rs, 0)
+    for name, app, node in (("p", "web", "a"), ("q", "web", "b"), ("r", "sibling", "a"), ("s", "stranger", "a")):
+        body = {"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": app}}}
+        pod = convert(Pod, {**body, "spec": {"nodeName": node}, "status": {"phase": "Running"}})
+        context.informers.informer(PODS).apply("ADDED", pod, 0)
+    assert controller.related_pods_per_node(web) == nodes
