@@ -982,3 +982,87 @@ async def test_reservation_of_a_claim_of_the_groups_template(
     assert result.message == message
     assert bool(cluster.client.patches) is (written and not refused)
     assert cluster.client.failures == []
+
+
+@pytest.mark.parametrize(
+    ("condition", "message", "result", "seconds"),
+    [
+        ("ready", None, "success", (0.6, 1.3)),
+        ("failed", 'device binding failed: claim=c, reason=R, message="m"', "failure", (0.6, 1.3)),
+        (None, "device binding timeout: context deadline exceeded", "timeout", (10.0, 10.0)),
+    ],
+)
+async def test_result_and_duration_of_the_wait_for_conditions(pending, condition, message, result, seconds):
+    attempt = pending(conditions=("ready",), failures=("failed",))
+    metrics = attempt.cluster.metrics = RecordedMetrics()
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(3.0)  # before the wait begins
+
+    def show() -> None:
+        entry = {"type": condition, "status": "True", "reason": "R", "message": "m"}
+        stored = attempt.server.stored
+        stored["status"]["devices"] = [{**READY, "conditions": [entry] if condition else []}]
+        stored["metadata"]["resourceVersion"] = "99"
+        attempt.cluster.devices.apply(stored)
+
+    loop.call_later(0.6, show)  # checks follow after 0.62 and 1.26 seconds
+    assert await attempt.bind() == message
+    ((_, _, _, awaited, duration), (_, _, _, allocated_result)) = metrics.calls
+    assert (awaited, allocated_result) == (result, result)
+    shortest, longest = seconds
+    assert shortest <= duration <= longest
+
+
+async def test_claim_that_no_cache_shows_is_bound_in_the_state_that_was_reserved(pending):
+    attempt = pending(claim("c", status=STAMPED))
+    attempt.cluster.devices.delete(attempt.server.stored)
+    assert await attempt.bind() is None
+    assert attempt.server.patches == [("status", {"status": {"reservedFor": [BOUND]}})]
+
+
+async def test_claim_that_was_created_again_in_the_cache_is_not_reserved(pending):
+    attempt = pending(claim("c", status=STAMPED))
+    again = claim("c", status={**STAMPED, "reservedFor": [BOUND]}, version="9", metadata={"uid": "new"})
+    attempt.cluster.devices.apply(again)
+    assert await attempt.bind() is None
+    assert attempt.server.patches, "the request has the UID of the claim that was reserved, so that it fails"
+
+
+@pytest.mark.parametrize(("conflicts", "deleted"), [(0, True), (1, True), (4, True), (5, False)])
+async def test_deletion_of_a_special_claim_is_tried_five_times(special, conflicts, deleted, caplog):
+    attempt = special()
+    assert await attempt.bind() is None
+    attempt.plugin.unreserve(attempt.state, attempt.info, "a")
+    failures, patch = [CONFLICT] * conflicts, attempt.server.patch
+
+    async def conflicting(*arguments: Any, **options: Any) -> Any:
+        if failures:
+            raise failures.pop(0)
+        return await patch(*arguments, **options)
+
+    async def get(*_: Any) -> Any:
+        return typed(attempt.server.stored)
+
+    attempt.server.patch, attempt.server.get = conflicting, get
+    began = asyncio.get_running_loop().time()
+    for work in attempt.cluster.spawned:
+        await work
+    assert asyncio.get_running_loop().time() - began == pytest.approx(0.01 * min(conflicts, 4))
+    assert [what for what, _ in attempt.server.requests].count("delete") == deleted
+    assert [record.getMessage() for record in caplog.records] == ([] if deleted else ["cannot delete a claim"])
+
+
+@pytest.mark.parametrize("method", ["release", "unreserve"])
+@pytest.mark.parametrize("kind", ["pending", "special"])
+async def test_reserved_devices_are_free_after_the_attempt_is_undone(request, kind, method):
+    attempt = request.getfixturevalue(kind)()
+    devices = attempt.state.read("DynamicResources")
+    assert len(attempt.cluster.devices.claims.pending) == 1
+    binding = attempt.plugin._binding
+    if method == "release":
+        binding.release(devices, attempt.pod)
+    else:
+        binding.unreserve(devices, attempt.pod, "a")
+    assert attempt.cluster.devices.claims.pending == {}
+    assert not attempt.in_use
+    assert attempt.cluster.spawned == [], "nothing was written that must be undone"
