@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.api.served_resources import get_served_resource
+from kubeloop.devcluster.api.served_resources import CLUSTER_ROLES, get_served_resource
 from kubeloop.devcluster.managedfields.field_sets import all_fields, initial_fields, new_entry
 from kubeloop.devcluster.managedfields.go_types import value_type_of
 from kubeloop.kube.json_object import JSON
@@ -72,6 +72,14 @@ def object_template(resource: Resource[Any], server_object: ServerObject) -> JSO
         **content,
         **status,
     }
+
+
+def with_applied_rules(role: JSON, rules: list[JSON], manager: str) -> JSON:
+    """Return the template of a ClusterRole with rules that a field manager has applied."""
+    owned = all_fields(value_type_of(CLUSTER_ROLES), {"rules": rules})
+    entry = new_entry(get_served_resource(CLUSTER_ROLES), manager, "Apply", "", owned, "")
+    metadata = {**role["metadata"], "managedFields": [entry, *role["metadata"]["managedFields"]]}
+    return {**role, "metadata": metadata, "rules": rules}
 
 
 def stamp_object(obj: JSON, uid: str, now: str) -> JSON:

@@ -114,11 +114,15 @@ class Bootstrap:
         authentication_data: Callable[[], dict[str, str]] = dict,
         node_ports: range = NODE_PORT_RANGE,
     ) -> None:
-        """root_ca: see NamespaceDefaults. authentication_data: how extension API servers authenticate requests."""
+        """root_ca: see NamespaceDefaults; None: ClusterRoles have no aggregated rules either, as without controllers.
+
+        authentication_data: how extension API servers authenticate requests.
+        """
         self._store = store
         self._clock = clock
         self._gates = gates
         self._authentication_data = authentication_data
+        self._has_controllers = root_ca is not None
         self._identity = identity
         self._service_range = service_range
         self._rng = random.Random(rng.getrandbits(64))
@@ -177,7 +181,8 @@ class Bootstrap:
 
     def _templates(self, resource: Resource[Any]) -> list[JSON]:
         if resource in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS):
-            return contents.roles_with_gates(_templates(resource), self._gates)
+            roles = contents.roles_with_gates(_templates(resource), self._gates)
+            return contents.aggregated_roles(roles) if self._has_controllers and resource is CLUSTER_ROLES else roles
         if resource is API_SERVICES:
             return contents.services_with_gates(_templates(resource), self._gates)
         if resource in _SHARED:

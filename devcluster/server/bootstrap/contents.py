@@ -7,7 +7,7 @@ Sources: pkg/controlplane, pkg/registry/{rbac,flowcontrol,scheduling}/rest, kube
 from __future__ import annotations
 
 from base64 import b32encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -18,7 +18,7 @@ import msgspec
 
 from kubeloop.devcluster.admission.priority import SYSTEM_PRIORITY_CLASSES
 from kubeloop.devcluster.api.served_resources import all_api_gates, api_gates, group_versions
-from kubeloop.devcluster.registry.server_objects import ServerObject
+from kubeloop.devcluster.registry.server_objects import ServerObject, with_applied_rules
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 
@@ -167,6 +167,29 @@ def node_rules(gates: FeatureGates) -> list[JSON]:
     """Return the rules of the ClusterRole system:node."""
     rules: list[JSON] = _read("rbac.json")["clusterroles"]["system:node"]["rules"]
     return [rule for rule in rules if _applies("system:node", rule, gates)]
+
+
+def aggregated_roles(roles: Sequence[JSON]) -> list[JSON]:
+    """Return ClusterRoles with the rules that the controller clusterrole-aggregation would apply to them."""
+    by_name = {role["metadata"]["name"]: role for role in sorted(roles, key=lambda role: str(role["metadata"]["name"]))}
+
+    def rules_of(name: str) -> list[JSON]:
+        role = by_name[name]
+        if "aggregationRule" not in role:
+            return role["rules"] or []
+        rules: list[JSON] = []
+        for selector in role["aggregationRule"]["clusterRoleSelectors"]:
+            for other, selected in by_name.items():
+                if selector["matchLabels"].items() <= selected["metadata"]["labels"].items():
+                    rules += [rule for rule in rules_of(other) if rule not in rules]
+        return rules
+
+    return [
+        with_applied_rules(role, rules_of(role["metadata"]["name"]), "clusterrole-aggregation-controller")
+        if "aggregationRule" in role
+        else role
+        for role in roles
+    ]
 
 
 def _applies(role: str, rule: JSON, gates: FeatureGates) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kubeloop.controllers.clusterroleaggregation.aggregated_rules import aggregated_rules
 from kubeloop.devcluster.api.served_resources import CLUSTER_ROLES
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.bootstrap import Identity
@@ -17,6 +19,7 @@ from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.feature_gates import FeatureGates
 from support.apiserver.api_requests import InProcessApi
+from support.simulation.set_clock import SetClock
 
 JSON = dict[str, Any]
 
@@ -97,6 +100,29 @@ async def test_number_of_bootstrap_objects_per_kind(api: InProcessApi):
     }
     assert {path: len(api("GET", path)[1]["items"]) for path in paths} == paths
     check(api)
+
+
+@pytest.mark.parametrize("gates", ["", "GenericWorkload=true"])
+async def test_aggregated_roles_are_those_that_the_controller_applies(gates: str):
+    def cluster(root_ca: str | None) -> InProcessApi:
+        settings = ServingSettings(root_ca=root_ca, feature_gates=FeatureGates.parse([gates]))
+        return InProcessApi(clock=SetClock(datetime(2026, 1, 1, tzinfo=UTC)), settings=settings)
+
+    aggregated, plain = cluster(""), cluster(None)
+    for name in ("view", "edit", "admin"):  # each collects the rules of those before it
+        path = f"{RBAC}/clusterroles/{name}"
+        assert plain("GET", path)[1]["rules"] is None
+        rules = aggregated_rules(plain("GET", path)[1], plain("GET", f"{RBAC}/clusterroles")[1]["items"])
+        configuration = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": rules}
+        query = "fieldManager=clusterrole-aggregation-controller&force=true"
+        assert plain("PATCH", f"{path}?{query}", configuration, "application/apply-patch+yaml")[0] == 200
+        assert without_generated(aggregated("GET", path)[1]) == without_generated(plain("GET", path)[1])
+    check(aggregated)
+
+
+def without_generated(obj: JSON) -> JSON:
+    metadata = {name: value for name, value in obj["metadata"].items() if name not in ("uid", "resourceVersion")}
+    return {**obj, "metadata": metadata}
 
 
 async def test_objects_are_created_on_first_read_with_early_revisions(api: InProcessApi):
