@@ -170,7 +170,6 @@ class Graph:
         """Handle the deletion of an object."""
         node = self._nodes.get(metadata.uid)
         if node is not None:
-            node.virtual = False
             self._remove(node, ObjectIdentity(kind, api_version, metadata.namespace, metadata.name, metadata.uid))
 
     # --- results of the collector ----------------------------------------------------------------------------------

@@ -10,11 +10,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from kubeloop.controllers.daemonset.daemon_set_controller import BURST_REPLICAS
+from kubeloop.controllers.daemonset.daemon_pods import PodPlacement
+from kubeloop.controllers.daemonset.daemon_set_controller import BURST_REPLICAS, DaemonSetController
+from kubeloop.controllers.daemonset.node_states import NodeTracker
 from kubeloop.controllers.runtime.controller import StaleCache
+from kubeloop.controllers.runtime.owners.owner_references import controller_index_key
 from kubeloop.kube.feature_gates import FeatureGates
-from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
+from kubeloop.kube.objects.api_types import ControllerRevision, Pod, convert, to_json
+from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
 from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
 from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
@@ -22,9 +27,11 @@ from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.trace import Link, Trace
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 from support.apiserver.faulty_transport import SentRequest, injected_error
-from support.objects.daemon_sets import LABELS, daemon_set_body, rolling_update
+from support.comparison import replay_server
+from support.objects.daemon_sets import LABELS, NOW, daemon_set, daemon_set_body, node, rolling_update
 from support.simulation.daemon_set_simulation import DaemonSetSimulation, node_of
 from support.simulation.rollout_simulation import SimulationSettings
+from support.simulation.set_clock import SetClock
 
 pytestmark = pytest.mark.virtual_time
 NO_EXECUTE = [{"key": "broken", "effect": "NoExecute"}]
@@ -458,3 +465,215 @@ async def test_restarted_controller_changes_nothing(cluster):
     await asyncio.sleep(60)
     assert {pod["metadata"]["name"] for pod in cluster.pods()} == names
     assert len(cluster.server.requests) == writes
+
+
+# --- events to keys ---------------------------------------------------------------------------------------------------
+
+TRACKED_NODE = "node-0"
+EVICTING = {"labels": {"disk": "ssd"}, "taints": NO_EXECUTE}
+REPELLING = {"labels": {"disk": "ssd"}, "taints": NO_SCHEDULE}
+FITTING: dict[str, Any] = {"labels": {"disk": "ssd"}}
+
+
+def owned_pod(name: str = "p", version: str = "1", *, owner: str = "u", deleted: bool = False, **spec: Any) -> Pod:
+    """Return a pod on node-0 that a DaemonSet controls, by UID; "" for none."""
+    reference = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": owner, "controller": True}
+    metadata = {
+        "name": name,
+        "namespace": "ns",
+        "uid": name,
+        "resourceVersion": version,
+        "labels": spec.pop("labels", LABELS),
+        "ownerReferences": [reference] if owner else [],
+    }
+    if deleted:
+        metadata["deletionTimestamp"] = "2026-01-01T11:00:00Z"
+    return convert(Pod, {"metadata": metadata, "spec": {"nodeName": TRACKED_NODE, **spec}})
+
+
+class Events:
+    """A controller with the DaemonSet `agent`, for nodes with the label disk=ssd, that was synced before."""
+
+    def __init__(self, *, misscheduled: int = 0, synced: bool = True) -> None:
+        self.queue = replay_server.RecordingQueue()
+        context = replay_server.replay_context(replay_server.ReplayServer({"state": {}}), SetClock(NOW), self.queue)
+        self.informers = context.informers
+        self.controller = DaemonSetController(context)
+        agent = daemon_set(pod={"nodeSelector": {"disk": "ssd"}})
+        agent = structs.replace(agent, status=structs.replace(agent.status, number_misscheduled=misscheduled))
+        self.informers.informer(DAEMON_SETS).apply("ADDED", agent, 0)
+        self.tracker = NodeTracker()
+        self.tracker.update(1, lambda: PodPlacement(agent, comparison_operators=False), ())
+        if synced:
+            self.controller._trackers[controller_index_key(agent)] = self.tracker
+
+    def deliver(self, resource: Any, verb: str, obj: Any) -> list[str]:
+        """Deliver an event; return the keys that it enqueues."""
+        self.queue.calls.clear()
+        self.tracker.unsettled.clear()
+        self.informers.informer(resource).apply(verb, obj, 0)
+        self.controller.check()
+        return [call["key"] for call in self.queue.calls]
+
+
+@pytest.mark.parametrize(
+    ("fields", "has_pod", "misscheduled", "enqueued"),
+    [
+        pytest.param(FITTING, False, 0, True, id="needs a pod"),
+        pytest.param(FITTING, True, 0, False, id="has its pod"),
+        pytest.param(FITTING, True, 1, True, id="has its pod, others are on wrong nodes"),
+        pytest.param({}, False, 0, False, id="needs no pod"),
+        pytest.param({}, False, 1, False, id="needs no pod, others are on wrong nodes"),
+        pytest.param({}, True, 0, True, id="has a pod too many"),
+        pytest.param(REPELLING, False, 0, False, id="taint repels new pods"),
+        pytest.param(REPELLING, True, 0, False, id="taint lets the pod run"),
+        pytest.param(EVICTING, True, 0, True, id="taint evicts the pod"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["ADDED", "MODIFIED"])
+async def test_node_event_enqueues_daemon_sets_with_a_wrong_number_of_pods(
+    verb, fields, has_pod, misscheduled, enqueued
+):
+    events = Events(misscheduled=misscheduled)
+    if has_pod:
+        events.deliver(PODS, "ADDED", owned_pod())
+    if verb == "MODIFIED":
+        events.deliver(NODES, "ADDED", node(labels={"other": "label"}, taints=[{"key": "k", "effect": "NoSchedule"}]))
+    assert events.deliver(NODES, verb, node(**fields)) == (["ns/agent"] if enqueued else [])
+    assert TRACKED_NODE in events.tracker.unsettled, "its state is computed again"
+
+
+@pytest.mark.parametrize(
+    ("fields", "has_pod", "enqueued"),
+    [(FITTING, False, True), ({}, True, True), ({}, False, False), (FITTING, True, True)],
+)
+async def test_deleted_node_enqueues_daemon_sets_that_had_or_needed_a_pod(fields, has_pod, enqueued):
+    events = Events()
+    events.deliver(NODES, "ADDED", node(**fields))
+    if has_pod:
+        events.deliver(PODS, "ADDED", owned_pod())
+    assert events.deliver(NODES, "DELETED", node(**fields)) == (["ns/agent"] if enqueued else [])
+    assert TRACKED_NODE in events.tracker.unsettled
+
+
+@pytest.mark.parametrize(
+    ("after", "considered"),
+    [
+        ({"labels": {"disk": "ssd"}}, False),
+        ({"labels": {"disk": "hdd"}}, True),
+        ({"labels": {"disk": "ssd"}, "taints": NO_SCHEDULE}, True),
+    ],
+)
+async def test_only_labels_and_taints_of_nodes_matter(after, considered):
+    events = Events()
+    events.deliver(NODES, "ADDED", node(**FITTING))
+    events.deliver(NODES, "MODIFIED", node(**after))
+    assert (TRACKED_NODE in events.tracker.unsettled) is considered
+
+
+async def test_node_events_before_the_first_sync_enqueue_nothing():
+    events = Events(synced=False)
+    assert events.deliver(NODES, "ADDED", node(**FITTING)) == []
+    assert events.deliver(NODES, "DELETED", node(**FITTING)) == []
+
+
+UPDATED, GONE = "MODIFIED", "DELETED"
+
+
+@pytest.mark.parametrize(
+    ("former", "verb", "pod", "keys", "observed", "nodes"),
+    [
+        pytest.param(None, "ADDED", owned_pod(), ["ns/agent"], (1, 1), {"node-0"}, id="added"),
+        pytest.param(None, "ADDED", owned_pod(owner="x"), [], (2, 1), set(), id="added, of another owner"),
+        pytest.param(None, "ADDED", owned_pod(owner=""), ["ns/agent"], (2, 1), set(), id="orphan added"),
+        pytest.param(
+            None, "ADDED", owned_pod(deleted=True), ["ns/agent"], (2, 0), {"node-0"}, id="added while terminating"
+        ),
+        pytest.param(None, "ADDED", owned_pod(owner="", deleted=True), [], (2, 1), set(), id="terminating orphan"),
+        pytest.param(owned_pod(), UPDATED, owned_pod(), [], (2, 1), set(), id="the same version"),
+        pytest.param(
+            owned_pod(),
+            UPDATED,
+            owned_pod(version="2", nodeName="node-1"),
+            ["ns/agent"],
+            (2, 1),
+            {"node-0", "node-1"},
+            id="on another node",
+        ),
+        pytest.param(
+            owned_pod(),
+            UPDATED,
+            owned_pod(version="2", deleted=True),
+            ["ns/agent"],
+            (2, 0),
+            {"node-0"},
+            id="marked for deletion",
+        ),
+        pytest.param(
+            owned_pod(),
+            UPDATED,
+            owned_pod(version="2", labels={"app": "x"}),
+            ["ns/agent"],
+            (2, 1),
+            {"node-0"},
+            id="other labels",
+        ),
+        pytest.param(
+            owned_pod(),
+            UPDATED,
+            owned_pod(version="2", owner=""),
+            ["ns/agent", "ns/agent"],
+            (2, 1),
+            {"node-0"},
+            id="released",
+        ),
+        pytest.param(owned_pod(), GONE, owned_pod(version="2"), ["ns/agent"], (2, 0), {"node-0"}, id="deleted"),
+        pytest.param(
+            owned_pod(owner="x"), GONE, owned_pod(owner="x"), [], (2, 1), set(), id="deleted, of another owner"
+        ),
+    ],
+)
+async def test_pod_event_enqueues_its_daemon_set_and_meets_expectations(former, verb, pod, keys, observed, nodes):
+    events = Events()
+    if former is not None:
+        events.deliver(PODS, "ADDED", former)
+    creations, deletions = 2, 1
+    events.controller.expectations.expect("ns/agent", creations, [f"ns/{name}" for name in "p"[:deletions]])
+    assert events.deliver(PODS, verb, pod) == keys
+    expected = events.controller.expectations._expected["ns/agent"]
+    assert (expected.creations, expected.deletions) == observed
+    assert set(events.tracker.unsettled) == nodes
+
+
+@pytest.mark.parametrize(
+    ("owner", "deleted", "enqueued"), [("", False, True), ("", True, False), ("u", False, False), ("x", False, False)]
+)
+async def test_added_revision_without_owner_enqueues_its_possible_owners(owner, deleted, enqueued):
+    metadata = to_json(owned_pod("r", owner=owner, deleted=deleted).metadata)
+    revision = convert(ControllerRevision, {"metadata": metadata, "revision": 1})
+    events = Events()
+    assert events.deliver(CONTROLLER_REVISIONS, "ADDED", revision) == (["ns/agent"] if enqueued else [])
+    assert events.deliver(CONTROLLER_REVISIONS, "DELETED", revision) == (["ns/agent"] if owner == "u" else [])
+
+
+async def test_deleted_daemon_set_is_forgotten():
+    events = Events()
+    agent = events.informers.informer(DAEMON_SETS).store.get("ns/agent")
+    events.controller.expectations.expect("ns/agent", 1, [])
+    events.controller.consistency.wrote_at("ns/agent", "u", PODS.group_resource, "7")
+    events.controller._backoff.deleted("u", 1, TRACKED_NODE, NOW)
+    assert events.deliver(DAEMON_SETS, "DELETED", agent) == ["ns/agent"]
+    assert events.controller._trackers == {}
+    assert events.controller.expectations.met("ns/agent")
+    events.controller.consistency.ensure_ready("ns/agent")
+    assert events.controller._backoff.seconds("u", 1, TRACKED_NODE, NOW) == Events().controller._backoff.seconds(
+        "u", 1, TRACKED_NODE, NOW
+    )
+
+
+async def test_check_reports_pods_that_differ_from_the_store():
+    events = Events()
+    events.deliver(PODS, "ADDED", owned_pod())
+    events.informers.informer(PODS).store.remove("ns/p")
+    with pytest.raises(AssertionError):
+        events.controller.check()
