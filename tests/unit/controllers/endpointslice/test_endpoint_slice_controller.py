@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
 import pytest
 from msgspec import structs
 
+from kubeloop.controllers.endpointslice import endpoint_slice_controller
 from kubeloop.controllers.endpointslice.endpoint_slice_controller import EndpointSliceController
 from kubeloop.devcluster.api import errors
+from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.objects.api_types import Node, Service, convert
 from kubeloop.kube.objects.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
 from kubeloop.process.control_plane.controller_table import default_options
+from support.apiserver.fake_apiserver import FakeApiServer
 
 pytestmark = pytest.mark.virtual_time
 ZONE = "topology.kubernetes.io/zone"
@@ -215,3 +220,111 @@ async def test_deleted_service_is_forgotten(fake_apiserver, start):
     await asyncio.sleep(2)
     assert controller._trigger_times._times == {}
     assert controller._topology._hints == {}
+
+
+# --- events to keys, and pure decisions ------------------------------------------------------------------------------
+
+
+def cluster_node(*, ready: str | None = "True", zone: str | None = "a", **labels: str) -> Node:
+    """Return a node. ready: status of its condition Ready, None for none."""
+    conditions = [{"type": "MemoryPressure", "status": "True"}]
+    if ready is not None:
+        conditions.append({"type": "Ready", "status": ready})
+    zones = {} if zone is None else {ZONE: zone}
+    metadata = {"name": "n", "uid": "n", "resourceVersion": "1", "labels": {**zones, **labels}}
+    return convert(Node, {"metadata": metadata, "status": {"conditions": conditions}})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "enqueued"),
+    [
+        pytest.param(cluster_node(), cluster_node(), False, id="unchanged"),
+        pytest.param(cluster_node(), cluster_node(team="x"), False, id="another label"),
+        pytest.param(cluster_node(), cluster_node(zone="b"), True, id="another zone"),
+        pytest.param(cluster_node(), cluster_node(zone=None), True, id="zone removed"),
+        pytest.param(cluster_node(zone=None), cluster_node(), True, id="zone added"),
+        pytest.param(cluster_node(), cluster_node(ready="False"), True, id="not ready"),
+        pytest.param(cluster_node(ready="Unknown"), cluster_node(), True, id="ready"),
+        pytest.param(cluster_node(ready="Unknown"), cluster_node(ready="False"), False, id="still not ready"),
+        pytest.param(cluster_node(ready=None), cluster_node(ready="False"), False, id="condition added: not ready"),
+        pytest.param(cluster_node(ready=None), cluster_node(), True, id="condition added: ready"),
+        pytest.param(cluster_node(ready="False"), cluster_node(ready="False", zone="b"), True, id="zone, not ready"),
+    ],
+)
+@pytest.mark.parametrize("services", [[], ["ns/a"], ["ns/a", "ns/b"]], ids=str)
+async def test_node_change_enqueues_services_with_hints(fake_apiserver, old, new, enqueued, services):
+    context = structs.replace(fake_apiserver.context, options=default_options())
+    controller = EndpointSliceController(context)
+    controller._topology._hints = {service: {"IPv4"} for service in services}
+    nodes = context.informers.informer(NODES)
+    added: list[str] = []
+    controller.queue.add = lambda key, reason: added.append(f"{key}: {reason}")  # type: ignore[method-assign]
+    expected = [f"{service}: nodes changed" for service in services]
+    nodes.apply("ADDED", old, 0)
+    assert added == expected
+    added.clear()
+    nodes.apply("MODIFIED", structs.replace(new, metadata=structs.replace(new.metadata, resource_version="2")), 0)
+    assert added == (expected if enqueued else [])
+    added.clear()
+    nodes.apply("DELETED", new, 0)
+    assert added == expected
+
+
+CHANGED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "changed_at", "expected"),
+    [
+        (None, None, {}),
+        (None, CHANGED_AT, {TRIGGER_TIME: "2026-01-02T03:04:05Z"}),
+        ({TRIGGER_TIME: "old"}, CHANGED_AT, {TRIGGER_TIME: "2026-01-02T03:04:05Z"}),
+        ({TRIGGER_TIME: "old"}, None, {}),
+        ({"a": "b", TRIGGER_TIME: "old"}, None, {"a": "b"}),
+        ({"a": "b"}, CHANGED_AT, {"a": "b", TRIGGER_TIME: "2026-01-02T03:04:05Z"}),
+    ],
+)
+def test_trigger_time_of_a_slice(annotations, changed_at, expected):
+    metadata: dict[str, Any] = {"name": "s"} if annotations is None else {"name": "s", "annotations": annotations}
+    before = None if annotations is None else dict(annotations)
+    endpoint_slice = {"metadata": metadata}
+    endpoint_slice_controller._set_trigger_time(endpoint_slice, changed_at)
+    assert endpoint_slice["metadata"] == {"name": "s", "annotations": expected}
+    assert annotations == before, "that of the cache does not change"
+
+
+@pytest.mark.parametrize(
+    ("distribution", "annotations", "gate", "effective"),
+    [
+        (None, {}, True, ""),
+        ("PreferClose", {}, True, "PreferClose"),
+        ("PreferClose", {}, False, "PreferClose"),
+        ("PreferSameNode", {}, True, "PreferSameNode"),
+        ("PreferSameZone", {}, True, "PreferSameZone"),
+        ("PreferSameNode", {}, False, ""),
+        ("Unknown", {}, True, ""),
+        ("PreferClose", {"service.kubernetes.io/topology-mode": "Auto"}, True, ""),
+        ("PreferClose", {"service.kubernetes.io/topology-mode": "Disabled"}, True, "PreferClose"),
+    ],
+)
+async def test_traffic_distribution_that_applies_to_a_service(distribution, annotations, gate, effective):
+    server = FakeApiServer(gates=FeatureGates({"PreferSameTrafficDistribution": gate}))
+    controller = EndpointSliceController(structs.replace(server.context, options=default_options()))
+    metadata = {"name": "web", "namespace": "ns", "annotations": annotations}
+    service = convert(Service, {"metadata": metadata, "spec": {"trafficDistribution": distribution}})
+    assert controller._distribution(service) == effective
+
+
+async def test_deleted_service_gets_no_new_slices(apiserver):
+    apiserver.transport.reject = lambda method, path: (
+        errors.internal_error("etcd") if (method, path) == ("POST", ENDPOINT_SLICES.path("ns")) else None
+    )
+    create_service(apiserver)
+    await asyncio.sleep(0.2)
+    patch(apiserver, SERVICES, "web", {"metadata": {"finalizers": ["example.com/f"]}})
+    apiserver.api.succeed("DELETE", SERVICES.path("ns", "web"))
+    apiserver.transport.reject = lambda method, path: None
+    create_pod(apiserver, 1)
+    await asyncio.sleep(60)
+    assert slices(apiserver) == []

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from kubeloop.controllers.garbagecollector.garbage_collector import GarbageCollector
+from kubeloop.controllers.garbagecollector.garbage_collector import ClusterScopedDependent, GarbageCollector
+from kubeloop.controllers.garbagecollector.graph import ObjectIdentity
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.api_types import PartialObjectMetadata, Pod
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, SECRETS
@@ -480,3 +481,33 @@ async def test_existing_informers_are_shared(fake_apiserver, start_collector):
     assert types["pods"] is Pod
     assert types["configmaps"] is PartialObjectMetadata
     assert len(fake_apiserver.informers.informers) == len(types)
+
+
+@pytest.mark.parametrize("others", [[], [NODES]], ids=["only owner", "with an absent cluster-scoped owner"])
+async def test_cluster_scoped_object_with_an_existing_namespaced_owner_is_kept(
+    fake_apiserver, recorded_events, start_collector, others
+):
+    owner = fake_apiserver.add(REPLICA_SETS, "web")
+    absent = [{"apiVersion": "v1", "kind": resource.kind, "name": "x", "uid": "absent"} for resource in others]
+    fake_apiserver.add(NODES, "node-1", *absent, reference(owner))
+    await start_collector()
+    await asyncio.sleep(60)
+    assert fake_apiserver.names(NODES) == ["node-1"]
+    assert {event.reason for event in recorded_events.events} == {"OwnerRefInvalidNamespace"}
+    assert fake_apiserver.requests == []
+
+
+@pytest.mark.parametrize("name", ["node-1", "web"])
+async def test_invalid_owner_of_a_cluster_scoped_object_is_checked_once(fake_apiserver, start_collector, name):
+    gone = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "gone"}
+    node = fake_apiserver.add(NODES, "node-1", gone)
+    collector = await start_collector()
+    uid = node["metadata"]["uid"] if name == "node-1" else "gone"
+    assert await collector.attempt_to_delete_item(uid) is None, "neither deleted nor checked again"
+    assert fake_apiserver.names(NODES) == ["node-1"]
+    assert collector.graph.get(uid) is not None
+    with pytest.raises(ClusterScopedDependent):
+        collector._locate(ObjectIdentity("ReplicaSet", "apps/v1", "", "web", "gone"))
+    assert collector._locate(ObjectIdentity("ReplicaSet", "apps/v1", "ns", "web", "gone"))[1] == "ns"
+    assert collector._locate(ObjectIdentity("Node", "v1", "ns", "n", "u"))[1] == "", "the namespace of its dependent"
+    assert collector._locate(ObjectIdentity("Node", "v1", "", "n", "u"))[1] == ""
