@@ -14,10 +14,12 @@ up: $(VENV)/installed
 test: $(VENV)/installed-dev
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --timeout 300 --timeout-method signal $(ARGS)
 
-# programs with the client libraries of other languages; those whose toolchain is missing are skipped with the reason
+# programs with the client libraries of other languages; those whose toolchain or packages are missing are skipped with
+# the reason, and those that are not built after BUILD_SECONDS
 CLIENTS ?=
+BUILD_SECONDS ?= 900
 clients: $(VENV)/installed-dev
-	$(BIN)/python tests/clients/run.py $(CLIENTS)
+	$(BIN)/python tests/clients/run.py --build-seconds $(BUILD_SECONDS) $(CLIENTS)
 
 # RUNS simulations with fresh seeds of faults, and their table (docs/reliability.md); REPLAY: what a failure prints
 RUNS ?= 1000

@@ -2,14 +2,17 @@
 
     python tests/clients/run.py              all languages; one whose toolchain is missing is skipped with the reason
     python tests/clients/run.py go rust      these languages only
+    python tests/clients/run.py --build-seconds 90   languages that are not built after this time are skipped
 
-`make clients` runs it. Prints a line per program, and the output of those that fail. Programs connect to a
-`kubeloop up` with answers.yaml, by KUBECONFIG. Those of Go start their API server with envtest, from
-`kubeloop envtest`, unless KUBEBUILDER_ASSETS names the folder of another one, such as the real kube-apiserver.
+`make clients` runs it. A language whose packages cannot be downloaded is skipped as well. Prints a line per program, and
+the output of those that fail. Programs connect to a `kubeloop up` with answers.yaml, by KUBECONFIG. Those of Go start
+their API server with envtest, from `kubeloop envtest`, unless KUBEBUILDER_ASSETS names the folder of another one, such
+as the real kube-apiserver.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import shutil
@@ -25,7 +28,9 @@ FOLDER = Path(__file__).parent
 # compiled crates and installed packages, which a fresh clone reuses; other tools have such a cache of their own
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kubeloop" / "clients"
 PYTHON = CACHE / f"python{sys.version_info.major}.{sys.version_info.minor}"
-BUILD_SECONDS, PROGRAM_SECONDS = 900, 300
+BUILD_SECONDS, PROGRAM_SECONDS = 900.0, 300.0
+
+TOO_LONG = "it takes too long"
 
 Command = tuple[str, ...]
 
@@ -33,12 +38,14 @@ Command = tuple[str, ...]
 class Language(NamedTuple):
     """A folder of clients.
 
-    tool: executable that must be on the PATH. build: commands that install and compile what the programs need.
+    tool: executable that must be on the PATH. download: commands that get packages from their index. build: commands
+    that compile the programs.
     programs: name and command of each client; it exits 0 if its checks pass. Commands run in the folder `name`.
     """
 
     name: str
     tool: str
+    download: tuple[Command, ...]
     build: tuple[Command, ...]
     programs: Mapping[str, Command]
     needs_cluster: bool = True
@@ -48,6 +55,7 @@ LANGUAGES = (
     Language(
         "go",
         "go",
+        download=(("go", "mod", "download"),),
         build=(("go", "test", "-c", "-o", "clients.test"),),
         programs={"client-go and controller-runtime": ("./clients.test",)},
         needs_cluster=False,
@@ -55,28 +63,32 @@ LANGUAGES = (
     Language(
         "rust",
         "cargo",
+        download=(("cargo", "fetch", "--locked", "--quiet"),),
         build=(("cargo", "build", "--locked", "--quiet", f"--target-dir={CACHE / 'rust'}"),),
         programs={"kube-rs": (str(CACHE / "rust" / "debug" / "kube-rs"),)},
     ),
     Language(
         "java",
         "mvn",
+        download=(("mvn", "-B", "-q", "dependency:resolve"),),
         build=(("mvn", "-B", "-q", "test-compile"),),
         programs={"fabric8": ("mvn", "-B", "-q", "test")},
     ),
     Language(
         "node",
         "npm",
-        build=(("npm", "ci", "--no-audit", "--no-fund", "--prefer-offline"),),
+        download=(("npm", "ci", "--no-audit", "--no-fund", "--prefer-offline"),),
+        build=(),
         programs={"client-node": ("node", "--test", "--test-force-exit", "--test-reporter=spec", ".")},
     ),
     Language(
         "python",
         sys.executable,
-        build=(
+        download=(
             (sys.executable, "-m", "venv", str(PYTHON)),
             (str(PYTHON / "bin" / "pip"), "install", "--quiet", "--requirement=requirements.txt"),
         ),
+        build=(),
         programs={
             name: (str(PYTHON / "bin" / "python"), program)
             for name, program in {
@@ -91,8 +103,13 @@ LANGUAGES = (
 )
 
 
-def main(names: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Return 1 if a client has failed, 2 for an unknown language."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="languages")
+    parser.add_argument("--build-seconds", type=float, default=BUILD_SECONDS, help="for all downloads and builds")
+    options = parser.parse_args(arguments)
+    names: Sequence[str] = options.names
     if unknown := set(names) - {language.name for language in LANGUAGES}:
         print(f"no client in {', '.join(sorted(unknown))}; there are {', '.join(row.name for row in LANGUAGES)}")
         return 2
@@ -110,18 +127,38 @@ def main(names: Sequence[str]) -> int:
             environment["KUBEBUILDER_ASSETS"] = envtest_folder()
         if any(language.needs_cluster for language in languages):
             environment["KUBECONFIG"] = stack.enter_context(running_cluster())
-        results = [passes(language, environment) for language in languages]
-    return 0 if all(results) else 1
+        passed, seconds_left = True, options.build_seconds
+        for language in languages:
+            began = time.monotonic()
+            built = builds(language, environment, seconds_left)
+            seconds_left -= time.monotonic() - began
+            if built is not None:
+                passed &= built and passes(language, environment)
+    return 0 if passed else 1
 
 
-def passes(language: Language, environment: Mapping[str, str]) -> bool:
-    """Build the clients of the language and run them. False if a command fails; prints its output."""
+def builds(language: Language, environment: Mapping[str, str], seconds: float) -> bool | None:
+    """Build the clients of the language. False if a command fails; None, after the reason is printed, if the packages
+    cannot be downloaded or `seconds` are over."""
     began = time.monotonic()
-    for command in language.build:
-        if failure := failure_of(command, language, environment, timeout=BUILD_SECONDS):
+    for command in (*language.download, *language.build):
+        seconds_left = seconds - (time.monotonic() - began)
+        failure = failure_of(command, language, environment, timeout=seconds_left) if seconds_left > 0 else TOO_LONG
+        if command in language.download and failure:
+            print(f"clients/{language.name}: skipped: no packages: {failure}", flush=True)
+            return None
+        if failure.startswith(TOO_LONG):
+            print(f"clients/{language.name}: skipped: builds took too long", flush=True)
+            return None
+        if failure:
             print(f"clients/{language.name}: build failed: {failure}", flush=True)
             return False
     print(f"clients/{language.name}: built in {time.monotonic() - began:.0f} s", flush=True)
+    return True
+
+
+def passes(language: Language, environment: Mapping[str, str]) -> bool:
+    """Run the clients of the language. False if one fails; prints its output."""
     passed = True
     for name, command in language.programs.items():
         began = time.monotonic()
@@ -132,7 +169,7 @@ def passes(language: Language, environment: Mapping[str, str]) -> bool:
     return passed
 
 
-def failure_of(command: Command, language: Language, environment: Mapping[str, str], *, timeout: int) -> str:
+def failure_of(command: Command, language: Language, environment: Mapping[str, str], *, timeout: float) -> str:
     """Run the command for at most `timeout` seconds. Returns why it failed, after its output is printed; else ''."""
     with tempfile.TemporaryFile() as output:
         try:
@@ -148,7 +185,7 @@ def failure_of(command: Command, language: Language, environment: Mapping[str, s
             ).returncode
             failure = f"exit code {code} of '{' '.join(command)}'" if code else ""
         except subprocess.TimeoutExpired:
-            failure = f"no end of '{' '.join(command)}' within {timeout} s"
+            failure = f"{TOO_LONG}: no end of '{' '.join(command)}' within {timeout:.0f} s"
         if failure:
             output.seek(0)
             print(output.read().decode(errors="replace"), end="", flush=True)
