@@ -4,7 +4,7 @@
     python tests/clients/run.py go rust      these languages only
     python tests/clients/run.py --build-seconds 90   languages that are not built after this time are skipped
 
-`make clients` runs it. A language whose packages cannot be downloaded is skipped as well. Prints a line per program, and
+`make clients` runs it. A language whose packages cannot be downloaded is skipped as well. Prints a line per program and
 the output of those that fail. Programs connect to a `kubeloop up` with answers.yaml, by KUBECONFIG. Those of Go start
 their API server with envtest, from `kubeloop envtest`, unless KUBEBUILDER_ASSETS names the folder of another one, such
 as the real kube-apiserver.
