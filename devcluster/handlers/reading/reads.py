@@ -16,7 +16,7 @@ from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.slow_work import Handling
-from kubeloop.devcluster.handlers.reading.list import Page, list_json, list_page
+from kubeloop.devcluster.handlers.reading.list import list_json, list_page
 from kubeloop.devcluster.handlers.reading.list_options import ListOptions, parse_list_options, parse_resource_version
 from kubeloop.devcluster.handlers.reading.object_responses import (
     list_response,
@@ -91,18 +91,22 @@ class ObjectReader:
         if target.compute_objects is not None:
             selected = [obj for obj in target.compute_objects() if options.select is None or options.select(obj)]
             return list_response(context, selected, {}, output)
+        if target.crd_version is not None and target.crd_version.uses_webhook:
+            return self._list_converted(context, options, output)
         page = list_page(self._store.table(target.resource), self._store.revision, options)
         if output.form == "objects" and output.protobuf and target.crd_version is None:
             return Response(200, protobuf_writer(target).list_body(page), PROTOBUF_TYPE)
         if output.form == "objects" and not output.yaml and target.reads_as_stored:
             return Response(200, list_json(target, page))
-        if target.crd_version is not None and target.crd_version.uses_webhook:
-            return self._list_converted(context, page, output)
         objects = [from_stored(target, stored.object) for stored in page.items]
         return list_response(context, objects, page.metadata, output)
 
-    async def _list_converted(self, context: RequestContext, page: Page, output: OutputFormat) -> Response:
-        objects = await all_from_stored(context.info.served, [stored.object for stored in page.items])
+    async def _list_converted(self, context: RequestContext, options: ListOptions, output: OutputFormat) -> Response:
+        target, table = context.info.served, self._store.table(context.info.served.resource)
+        if options.select is not None:
+            await prepare_conversions(target, [stored.object for stored in table.list(context.info.namespace)])
+        page = list_page(table, self._store.revision, options)
+        objects = await all_from_stored(target, [stored.object for stored in page.items])
         return list_response(context, objects, page.metadata, output)
 
     def watch(self, context: RequestContext) -> Response | Handling[Response]:

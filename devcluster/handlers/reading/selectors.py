@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.selectable_fields import METADATA
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.strategy import Getter, strategy_of
+from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.selectors.selectors import FieldSelector, SelectorError, parse_field_selector, parse_label_selector
 
@@ -46,7 +47,10 @@ def _field_getters(served: ServedResource, selector: FieldSelector) -> list[tupl
 
 
 def selection(served: ServedResource, label_selector: str, field_selector: str) -> Selection | None:
-    """Return the predicate of both selectors, None if they match everything. Raises StatusError 400."""
+    """Return the predicate of both selectors on stored objects, None if they match everything. Raises StatusError 400.
+
+    Fields of a version that a webhook converts are those after the conversion, see prepare_conversions().
+    """
     try:
         labels = parse_label_selector(label_selector) if label_selector else None
     except SelectorError as error:
@@ -55,6 +59,29 @@ def selection(served: ServedResource, label_selector: str, field_selector: str) 
     matches = labels.matches if labels is not None and not labels.empty else None
     if matches is None and not fields:
         return None
+    if fields and served.crd_version is not None and served.crd_version.uses_webhook:
+        return _after_conversion(served, _predicate(matches, fields))
+    return _predicate(matches, fields)
+
+
+def _after_conversion(served: ServedResource, select: Selection) -> Selection:
+    """Return a predicate that selects stored objects by their form in the served version.
+
+    It selects those that are not converted, so that the reader of the selected objects gets the error.
+    """
+
+    def select_converted(obj: JSON) -> bool:
+        try:
+            return select(from_stored(served, obj))
+        except errors.StatusError:
+            return True
+
+    return select_converted
+
+
+def _predicate(
+    matches: Callable[[Mapping[str, str]], bool] | None, fields: Sequence[tuple[Getter, bool, str]]
+) -> Selection:
     if matches is None and len(fields) == 1:
         get, equal, value = fields[0]
         return (lambda obj: get(obj) == value) if equal else (lambda obj: get(obj) != value)

@@ -90,6 +90,31 @@ async def test_objects_survive_a_change_of_the_storage_version(api: InProcessApi
         assert (await api.handle("PATCH", f"{V2}/a", {"metadata": {"labels": {"x": "y"}}}))[0] == 200
 
 
+async def test_field_selector_matches_converted_objects(api: InProcessApi):
+    _, crd = await api.handle("GET", DEFINITION)
+    crd["spec"]["versions"][1]["selectableFields"] = [{"jsonPath": ".spec.host"}]
+    status, content = await api.handle("PUT", DEFINITION, crd)
+    assert status == 200, content
+    for name, address in (("x", "a:1"), ("y", "b:2"), ("z", "a:3")):
+        await api.handle("POST", V1, host(name, address=address))
+    selected = f"{V2}?fieldSelector=spec.host=a"
+    for query in (selected, f"{selected}&limit=2"):
+        _, content = await api.handle("GET", query)
+        assert [item["metadata"]["name"] for item in content["items"]] == ["x", "z"]
+    _, stream = await api.handle("GET", f"{selected}&watch=1&resourceVersion=0")
+    await api.handle("PATCH", f"{V1}/y", {"spec": {"address": "a:2"}})
+    await api.handle("PATCH", f"{V1}/x", {"spec": {"address": "b:1"}})
+    events: list[JSON] = []
+    async with asyncio.timeout(60):
+        async for chunk in stream:
+            events += map(json.loads, chunk.splitlines())
+            if len(events) >= 4:
+                break
+    await stream.aclose()
+    found = [(event["type"], event["object"]["metadata"]["name"], event["object"]["spec"]["host"]) for event in events]
+    assert found == [("ADDED", "x", "a"), ("ADDED", "z", "a"), ("ADDED", "y", "a"), ("DELETED", "x", "a")]
+
+
 async def test_watch_shows_writes_in_another_version(api: InProcessApi):
     await api.handle("POST", V1, host("a"))
     _, stream = await api.handle("GET", f"{V2}?watch=1&resourceVersion=0")
