@@ -6,8 +6,11 @@ import asyncio
 
 import pytest
 
+from kubeloop.controllers.job import job_sync
 from kubeloop.controllers.job.job_controller import JobController
 from kubeloop.controllers.job.job_sync import BATCH_SECONDS
+from kubeloop.controllers.job.pod_plan import JobPodPlan
+from kubeloop.kube.objects.api_types import Job, Pod, convert
 from kubeloop.kube.objects.resources import JOBS
 from support.apiserver.faulty_transport import WatchFault, injected_error
 from support.objects.job_pods import TestedJob
@@ -114,3 +117,18 @@ async def test_events_of_pods_are_handled_together(job):
     await asyncio.sleep(5)
     assert summary(job.server)[-1].startswith("PATCH status completionTime")
     assert len(job.server.written("PATCH")) == before + 5  # the status twice, and the finalizers
+
+
+@pytest.mark.parametrize(
+    ("create", "delete", "wait_seconds", "suspend", "action"),
+    [
+        pytest.param(0, 0, 0.0, False, "tracking", id="no change"),
+        pytest.param(1, 0, 0.0, False, "pods_created", id="creates"),
+        pytest.param(0, 0, 5.0, False, "pods_created", id="waits to create"),
+        pytest.param(0, 1, 0.0, False, "pods_deleted", id="deletes"),
+        pytest.param(0, 0, 0.0, True, "pods_deleted", id="suspended"),
+    ],
+)
+def test_action_of_a_sync_in_its_metric(create, delete, wait_seconds, suspend, action):
+    plan = JobPodPlan(create=create, delete=[convert(Pod, {})] * delete, wait_seconds=wait_seconds)
+    assert job_sync._action(convert(Job, {"spec": {"suspend": suspend}}), plan) == action

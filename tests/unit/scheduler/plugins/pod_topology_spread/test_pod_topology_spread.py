@@ -9,6 +9,7 @@ import pytest
 
 from kubeloop.kube.objects.api_types import ReplicaSet, Service, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.pod_topology_spread.pod_topology_spread import (
@@ -155,3 +156,116 @@ def test_rejections_name_a_missing_label_or_the_skew(plugin_cluster: Any, node: 
         assert status == result.explain(row) == plugin.filter(state, new, snapshot.node_infos[row])
         misses_label[snapshot.node_infos[row].name] = status.reasons[0].endswith("(missing required label)")
     assert misses_label == {"full": False, "unlabelled": True, "full-unlabelled": False}
+
+
+ZONE = "topology.kubernetes.io/zone"
+WEB = {"app": "web"}
+DEDICATED = [{"key": "dedicated", "effect": "NoSchedule"}]
+
+
+def zone_constraint(max_skew: int = 1, **fields: Any) -> dict[str, Any]:
+    selector = {"matchLabels": WEB}
+    return {
+        "maxSkew": max_skew,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": selector,
+        **fields,
+    }
+
+
+@pytest.mark.parametrize(
+    ("placed", "constraint", "spec", "passing"),
+    [
+        pytest.param("", {}, {}, "abc", id="no pods"),
+        pytest.param("a", {}, {}, "c", id="one pod: the other zone"),
+        pytest.param("ac", {}, {}, "abc", id="one pod in each zone"),
+        pytest.param("bc", {}, {}, "abc", id="one pod in each zone, on the other node"),
+        pytest.param("aac", {}, {}, "c", id="two and one"),
+        pytest.param("abc", {}, {}, "c", id="two on different nodes, and one"),
+        pytest.param("a", {"maxSkew": 2}, {}, "abc", id="skew of two"),
+        pytest.param("aa", {"maxSkew": 2}, {}, "c", id="above the skew of two"),
+        pytest.param("d", {}, {}, "abc", id="pods of nodes without the label do not count"),
+        pytest.param("ac", {"minDomains": 2}, {}, "abc", id="as many domains as minDomains"),
+        pytest.param("ac", {"minDomains": 3}, {}, "", id="fewer domains than minDomains: the minimum is 0"),
+        pytest.param("", {"minDomains": 3}, {}, "abc", id="fewer domains than minDomains, no pods"),
+        pytest.param("a", {}, {"labels": {"app": "db"}}, "abc", id="the pod itself does not count"),
+        pytest.param("aa", {}, {"labels": {"app": "db"}}, "c", id="the pod itself does not count: two pods"),
+        pytest.param("aaa", {}, {"nodeSelector": {"disk": "ssd"}}, "abc", id="zones without eligible nodes"),
+        pytest.param("ccc", {}, {"nodeSelector": {"disk": "ssd"}}, "abc", id="the only eligible zone is the minimum"),
+        pytest.param(
+            "aaa", {"nodeAffinityPolicy": "Ignore"}, {"nodeSelector": {"disk": "ssd"}}, "c", id="affinity is ignored"
+        ),
+        pytest.param("aac", {"nodeTaintsPolicy": "Ignore"}, {}, "c", id="taints are ignored"),
+        pytest.param("aa", {"nodeTaintsPolicy": "Honor"}, {}, "abc", id="tainted nodes do not count"),
+        pytest.param(
+            "aa",
+            {"nodeTaintsPolicy": "Honor"},
+            {"tolerations": [{"key": "dedicated", "operator": "Exists"}]},
+            "c",
+            id="tolerated nodes count",
+        ),
+    ],
+)
+def test_skew_of_zones(placed, constraint, spec, passing, plugin_cluster, node, pod):
+    """Nodes: a and b in zone x; c in zone y, with label and taint; d without zone."""
+    nodes = [
+        node("a", labels={ZONE: "x"}),
+        node("b", labels={ZONE: "x"}),
+        node("c", labels={ZONE: "y", "disk": "ssd"}, taints=DEDICATED),
+        node("d", labels={"disk": "ssd"}),
+    ]
+    others = [
+        pod("elsewhere", "c", labels=WEB, namespace="other"),
+        pod("db", "c", labels={"app": "db"}),
+    ]
+    pods = [pod(f"web-{number}", name, labels=WEB) for number, name in enumerate(placed)]
+    cluster = plugin_cluster(nodes, [*pods, *others])
+    plugin, state = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster), CycleState()
+    new = PodInfo(pod("new", **{"labels": WEB, "topologySpreadConstraints": [zone_constraint(**constraint)], **spec}))
+    snapshot = cluster.snapshot
+    assert plugin.pre_filter(state, new, snapshot) == (None, None)
+    result = plugin.filter_rows(state, new, snapshot, snapshot.all_rows)
+    names = [info.name for info in snapshot.node_infos]
+    assert sorted(name for name, passed in zip(names, result.passed.tolist(), strict=True) if passed) == list(passing)
+    rows = np.flatnonzero(~result.passed)
+    explained = plugin.explain_rows(state, new, snapshot, rows)
+    for index, info in enumerate(snapshot.node_infos):
+        status = plugin.filter(state, new, info)
+        assert (status is None) is (info.name in passing)
+        if status is not None:
+            reason = "node(s) didn't match pod topology spread constraints"
+            is_missing = info.name == "d"
+            assert status.message == reason + " (missing required label)" * is_missing
+            code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if is_missing else Code.UNSCHEDULABLE
+            assert status.code is code
+            assert result.explain(index) == status
+            assert explained.statuses[explained.codes[rows.tolist().index(index)]] == status
+
+
+@pytest.mark.parametrize(
+    ("placed", "passing"),
+    [
+        pytest.param("", "abc", id="no pods"),
+        pytest.param("a", "c", id="zone a is above its skew"),
+        pytest.param("ac", "b", id="hosts a and c are above their skew"),
+        pytest.param("abc", "c", id="each host has one: zone y"),
+    ],
+)
+def test_all_constraints_must_hold(placed, passing, plugin_cluster, node, pod):
+    nodes = [node(name, labels={ZONE: zone}) for name, zone in (("a", "x"), ("b", "x"), ("c", "y"))]
+    cluster = plugin_cluster(nodes, [pod(f"w{number}", name, labels=WEB) for number, name in enumerate(placed)])
+    constraints = [zone_constraint(), zone_constraint(topologyKey="kubernetes.io/hostname")]
+    plugin, state = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster), CycleState()
+    new, snapshot = PodInfo(pod("new", labels=WEB, topologySpreadConstraints=constraints)), cluster.snapshot
+    assert plugin.pre_filter(state, new, snapshot) == (None, None)
+    result = plugin.filter_rows(state, new, snapshot, snapshot.all_rows)
+    names = [info.name for info in snapshot.node_infos]
+    assert sorted(name for name, passed in zip(names, result.passed.tolist(), strict=True) if passed) == list(passing)
+    fitting = sorted(info.name for info in snapshot.node_infos if plugin.filter(state, new, info) is None)
+    assert fitting == list(passing)
+    on_b, info_b = PodInfo(pod("x", "b", labels=WEB)), snapshot.node_infos[snapshot.row_of["b"]]
+    assert plugin.add_pod(state, new, on_b, info_b) is None  # as preemption does
+    assert plugin.filter(state, new, info_b) is not None, "host b has more pods than another"
+    assert plugin.remove_pod(state, new, on_b, info_b) is None
+    assert sorted(info.name for info in snapshot.node_infos if plugin.filter(state, new, info) is None) == fitting
