@@ -368,6 +368,7 @@ async def test_writes_are_recorded_for_the_check_of_stale_caches(fake_apiserver,
         for pod in fake_apiserver.objects(PODS)
     }
     assert set(written["pods"]) == pods
+    assert not any(fake_apiserver.metrics.values("kubeloop_reconcile_errors").values()), "none is needed for adoptions"
 
 
 async def test_check_reports_groups_that_differ_from_the_store(fake_apiserver, controller):

@@ -418,3 +418,25 @@ def test_shared_device_consumes_counters_once(amount, expected):
     objects = [counter_slice("a", "a", 2, memory="40Gi"), device_slice("a", shared, count=2)]
     claims = [claim(name, request(**bandwidth(amount))) for name in ("c1", "c2")]
     assert chosen(allocate(FilledDevices(device_class(), *objects), *claims)) == expected
+
+
+ALL_ADMIN = {"allocationMode": "All", "adminAccess": True}
+
+
+@pytest.mark.parametrize(
+    ("devices", "first", "second", "expected"),
+    [
+        pytest.param(1, {"adminAccess": True}, {"adminAccess": True}, None, id="one device for two requests"),
+        pytest.param(2, {"adminAccess": True}, {"adminAccess": True}, ["x: a/gpu-0", "y: a/gpu-1"], id="two devices"),
+        pytest.param(1, ALL_ADMIN, ALL_ADMIN, None, id="all devices twice"),
+        pytest.param(1, {"adminAccess": True}, ALL_ADMIN, None, id="all devices, one of which is taken"),
+        pytest.param(1, {}, {"adminAccess": True}, None, id="admin access to a device of the same claim"),
+    ],
+)
+def test_device_with_admin_access_is_allocated_once_per_claim(devices, first, second, expected):
+    objects = FilledDevices(device_class(), device_slice("a", *gpus(devices)))
+    requests = [request("x", **first), request("y", **second)]
+    assert chosen(allocate(objects, claim("c", *requests))) == expected
+    if expected is None and first and second:
+        claims = [claim("c", requests[0]), claim("d", requests[1])]
+        assert chosen(allocate(objects, *claims)) == ["x: a/gpu-0", "y: a/gpu-0"], "of two claims"

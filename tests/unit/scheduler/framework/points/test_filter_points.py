@@ -524,6 +524,39 @@ def test_error_is_raised_after_all_filters_were_checked():
     assert filters.calls() == [["n0", "n1"]] * 2
 
 
+class RowsOnly:
+    """A filter without a per-node form that rejects the nodes with the label of its name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Any, rows: Any) -> RowFilterResult:
+        nodes = [snapshot.node_infos[row].node for row in rows.tolist()]
+        passed = np.array([self.name not in node.metadata.labels for node in nodes], np.bool_)
+        return RowFilterResult(passed, lambda _: Status(Code.UNSCHEDULABLE, ("no",)))
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("rows", [None, [0, 1], [0, 1, 2, 3, 4, 5]], ids=str)
+def test_filter_without_a_per_node_form_runs_by_rows(cached, rows):
+    filters = Filters("n", {f"n{number}": {"A": "no"} if number % 2 else {} for number in range(6)}, cached=cached)
+    timing = filters.filters.timing
+    points = FilterPoints(
+        timing,
+        {"preFilter": [], "filter": [RowsOnly("A")], "postFilter": []},
+        NodeFilters(timing, [RowsOnly("A")], [], filters.cluster.nominator),
+        filters.cluster.nominator,
+        ClassCache() if cached else None,
+        check_all_filters=False,
+    )
+    snapshot = filters.cluster.refresh()
+    diagnosis = Diagnosis(NodeToStatus(snapshot))
+    chosen = snapshot.all_rows if rows is None else np.array(rows, np.intp)
+    left = points.run_filters(CycleState(), filters.pod, snapshot, chosen, diagnosis)
+    assert left.tolist() == [row for row in chosen.tolist() if row % 2 == 0]
+    assert diagnosis.errors == []
+
+
 # --- nominated pods ---------------------------------------------------------------------------------------------------
 
 
