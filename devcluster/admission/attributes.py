@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal, Protocol
+
+import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.authorizer import RequestAuthorizer
@@ -61,8 +62,7 @@ def connect_options(request: Request, route: RequestInfo) -> JSON:
     return options
 
 
-@dataclass(slots=True)
-class Attributes:
+class Attributes(msgspec.Struct):
     """Attributes of one request. object and old: in the stored version; None where the operation has none.
 
     Of a write to scale, they are Scales or the scaled objects.

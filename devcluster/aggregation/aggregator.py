@@ -59,9 +59,9 @@ class Aggregator:
         self._changed = asyncio.Event()
         for service in store.list(API_SERVICES) if store.data_directory is not None else ():
             self._follow(service)
-        store.subscribe(API_SERVICES, self._note_service)
+        store.follow(API_SERVICES, self._note_service)
         for resource in (SERVICES, ENDPOINT_SLICES):
-            store.subscribe(resource, self._note_endpoints)
+            store.follow(resource, self._note_endpoints)
 
     async def run(self) -> None:
         """Check the API servers until cancelled: after changes, every 30 s, and more often while one fails."""

@@ -8,13 +8,16 @@ import shutil
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 import msgspec
 
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.user_error import UserError
 from kubeloop.kube.values.times import time_plus
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.audit.policy import AuditPolicy
 
 
 class Rotation(msgspec.Struct, frozen=True):
@@ -37,6 +40,18 @@ class AuditOutput(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class AuditLog(msgspec.Struct, frozen=True):
+    """An audit log. path: its file, "-" for stdout."""
+
+    policy: AuditPolicy
+    path: str
+    rotation: Rotation = Rotation()
+
+    def open(self, clock: Clock) -> AuditOutput:
+        """Return the output of the log. Raises UserError if it cannot be written."""
+        return open_log(self.path, self.rotation, clock)
 
 
 def open_log(path: str, rotation: Rotation, clock: Clock) -> AuditOutput:

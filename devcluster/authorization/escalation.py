@@ -12,8 +12,6 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.authorizer import AccessAttributes, is_privileged
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import CLUSTER_ROLES, ROLES
-from kubeloop.devcluster.authorization.rbac import RbacAuthorizer, aggregate
-from kubeloop.devcluster.authorization.rule_coverage import description, missing_permissions
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.validation.field_errors import quoted, quoted_list
@@ -59,6 +57,8 @@ def check_binding(store: ObjectStore, context: RequestContext, binding: JSON, ol
     bind = AccessAttributes(user, "bind", reference.get("apiGroup", ""), role.plural, "", info.namespace, name)
     if context.authorizer.authorize(bind).allowed:
         return
+    from kubeloop.devcluster.authorization.rbac import RbacAuthorizer
+
     rules = RbacAuthorizer(store).role_rules(reference, info.namespace)
     if rules is None:
         raise errors.not_found(info.served.resource, name)  # not of the role, as in kube-apiserver
@@ -82,6 +82,9 @@ def _changes_references_alone(obj: JSON, old: JSON) -> bool:
 
 def _missing(store: ObjectStore, context: RequestContext, rules: Iterable[JSON]) -> str:
     """Return the message about permissions of `rules` that the user does not have, "" if there are none."""
+    from kubeloop.devcluster.authorization.rbac import RbacAuthorizer, aggregate
+    from kubeloop.devcluster.authorization.rule_coverage import description, missing_permissions
+
     user, info = context.request.user, context.info
     granted = RbacAuthorizer(store).rules_for(user, info.namespace)
     owned = [rule for binding in granted for rule in binding.rules or ()]

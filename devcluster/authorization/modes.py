@@ -6,7 +6,8 @@ Sources: pkg/kubeapiserver/authorizer, apiserver pkg/authorization/{authorizerfa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 from kubeloop.devcluster.api.authorizer import (
     AccessAttributes,
@@ -15,11 +16,11 @@ from kubeloop.devcluster.api.authorizer import (
     is_privileged,
 )
 from kubeloop.devcluster.authorization.mode_names import ALWAYS_ALLOW
-from kubeloop.devcluster.authorization.node_authorizer import NodeAuthorizer
-from kubeloop.devcluster.authorization.rbac import RbacAuthorizer, aggregate, missing_role
-from kubeloop.devcluster.authorization.users import identified_node
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.json_object import JSON
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.authorization.rbac import RbacAuthorizer
 
 
 class UserRules(NamedTuple):
@@ -39,14 +40,26 @@ class AuthorizationChain:
 
     def __init__(self, store: ObjectStore, modes: Sequence[str], node_rules: Callable[[], Sequence[JSON]]) -> None:
         self.modes = tuple(modes)
-        self._rbac = RbacAuthorizer(store)
+        self._store = store
+        self._node_rules = node_rules
+
+    @cached_property
+    def _rbac(self) -> RbacAuthorizer:
+        from kubeloop.devcluster.authorization.rbac import RbacAuthorizer
+
+        return RbacAuthorizer(self._store)
+
+    @cached_property
+    def _authorizers(self) -> list[RequestAuthorizer]:
+        from kubeloop.devcluster.authorization.node_authorizer import NodeAuthorizer
+
         authorizers: dict[str, RequestAuthorizer] = {
-            "Node": NodeAuthorizer(store, node_rules),
+            "Node": NodeAuthorizer(self._store, self._node_rules),
             "RBAC": self._rbac,
             ALWAYS_ALLOW: AllowAll(),
             "AlwaysDeny": _DenyAll(),
         }
-        self._authorizers = [authorizers[mode] for mode in modes]
+        return [authorizers[mode] for mode in self.modes]
 
     def authorize(self, attributes: AccessAttributes) -> AuthorizationDecision:
         if is_privileged(attributes.user):
@@ -62,6 +75,9 @@ class AuthorizationChain:
 
     def rules_of(self, user: JSON, namespace: str) -> UserRules:
         """Return the rules of a user in a namespace."""
+        from kubeloop.devcluster.authorization.rbac import aggregate, missing_role
+        from kubeloop.devcluster.authorization.users import identified_node
+
         rules: list[JSON] = []
         incomplete, errors = False, []
         for mode in self.modes:

@@ -28,7 +28,6 @@ from kubeloop.devcluster.authentication.service_account_token_requests import (
     create_token,
     default_token_duration,
 )
-from kubeloop.devcluster.authorization.access_reviews import review
 from kubeloop.devcluster.authorization.modes import AuthorizationChain
 from kubeloop.devcluster.handlers.pod_subresources import PodSubresources
 from kubeloop.devcluster.handlers.reading.list import list_page
@@ -201,6 +200,8 @@ class Rest:
         context.log_request_object(body.obj)
         set_namespace(target, body.obj["metadata"], context.info.namespace)
         track_create(target, body.obj, writer_of(request), context.now)
+        from kubeloop.devcluster.authorization.access_reviews import review
+
         obj = review(target.resource, body.obj, request, self._authentication, self._authorization)
         if target.resource is SELF_SUBJECT_REVIEWS:
             obj["metadata"]["creationTimestamp"] = context.now()

@@ -15,7 +15,7 @@ import sqlite3
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from ipaddress import IPv4Network
 from pathlib import Path
 from time import perf_counter
@@ -29,7 +29,6 @@ from kubeloop.devcluster.admission.default_toleration_seconds import DEFAULT_TOL
 from kubeloop.devcluster.admission.dynamic_admission import DynamicAdmission
 from kubeloop.devcluster.aggregation.aggregator import Aggregator
 from kubeloop.devcluster.api import errors, request_info
-from kubeloop.devcluster.api.audit_record import AuditRecord
 from kubeloop.devcluster.api.authorizer import forbidden, is_privileged
 from kubeloop.devcluster.api.request import (
     JSON_TYPE,
@@ -51,14 +50,11 @@ from kubeloop.devcluster.api.served_resources import (
 )
 from kubeloop.devcluster.api.slow_work import ComputeThread, Handling, Outdated, Suspended, start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
-from kubeloop.devcluster.audit.log_file import Rotation, open_log
-from kubeloop.devcluster.audit.policy import AuditPolicy
 from kubeloop.devcluster.authentication.authenticator import ANONYMOUS, Authenticator, take_websocket_token
 from kubeloop.devcluster.authentication.client_certificates import ClientCertificates
 from kubeloop.devcluster.authentication.front_proxy import FrontProxy, FrontProxySettings
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey, TokenSettings
 from kubeloop.devcluster.authorization.access_attributes import access_attributes
-from kubeloop.devcluster.authorization.impersonation import Impersonation
 from kubeloop.devcluster.authorization.mode_names import ALWAYS_ALLOW, DEFAULT_MODES
 from kubeloop.devcluster.authorization.modes import AuthorizationChain
 from kubeloop.devcluster.handlers.containers.streams import ContainerStreams
@@ -91,6 +87,9 @@ from kubeloop.kube.values.durations import InvalidDuration, duration_text, parse
 from kubeloop.kube.values.quantities import QuantityError
 
 if TYPE_CHECKING:
+    from kubeloop.devcluster.api.audit_record import AuditRecord
+    from kubeloop.devcluster.audit.log_file import AuditLog
+    from kubeloop.devcluster.authorization.impersonation import Impersonation
     from kubeloop.kube.auth.certificate_authority import CertificateAuthority
 
 log = logging.getLogger(__name__)
@@ -123,14 +122,6 @@ def _check_timeout(request: Request) -> None:
         parse_duration(text)
     except InvalidDuration as error:
         raise errors.bad_request(f"invalid timeout specified in the request URL - {error}") from None
-
-
-class AuditLog(msgspec.Struct, frozen=True):
-    """An audit log. path: its file, "-" for stdout."""
-
-    policy: AuditPolicy
-    path: str
-    rotation: Rotation = Rotation()
 
 
 class ServingSettings(msgspec.Struct, frozen=True):
@@ -243,18 +234,14 @@ class ApiServer:
         self._authorization = AuthorizationChain(
             self.store, settings.authorization_modes, partial(contents.node_rules, gates)
         )
-        self._impersonation = Impersonation(self._authorization, constrained=gates.enabled("ConstrainedImpersonation"))
         self._faults = None if faults is None else FaultSource(faults)
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
         self._handled_count = 0
         self._auditor = None
-        if (log_settings := settings.audit) is not None:
-            from kubeloop.devcluster.audit.auditor import (
-                Auditor,
-            )  # with YAML and protobuf; most servers have no audit log
+        if settings.audit is not None:
+            from kubeloop.devcluster.audit.auditor import Auditor  # with protobuf
 
-            output = open_log(log_settings.path, log_settings.rotation, clock)
-            self._auditor = Auditor(log_settings.policy, output, clock)
+            self._auditor = Auditor(settings.audit.policy, settings.audit.open(clock), clock)
         self._metrics = RequestMetrics()
         self._flow_control = FlowControl(self.store)
         self._rng = rng
@@ -486,10 +473,18 @@ class ApiServer:
         if self._auditor is not None:
             self._auditor.begin(request, user, self._audit_id(request))
         request.user = user
-        request.user = self._impersonation.user(request)
+        if "impersonate-" in ",".join(headers):
+            request.user = self._impersonation.user(request)
         reason = "" if is_open or is_privileged(request.user) else self._authorize(request)
         if request.audit is not None:
             _note_decision(request.audit, "allow", reason)
+
+    @cached_property
+    def _impersonation(self) -> Impersonation:
+        from kubeloop.devcluster.authorization.impersonation import Impersonation
+
+        constrained = self.feature_gates.enabled("ConstrainedImpersonation")
+        return Impersonation(self._authorization, constrained=constrained)
 
     def _authorize(self, request: Request) -> str:
         """Return the reason for which the user may send a request. Raises StatusError 403."""

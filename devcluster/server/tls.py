@@ -10,11 +10,10 @@ import ctypes
 import ipaddress
 import ssl
 import sys
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -38,8 +37,7 @@ _VALIDITY = timedelta(days=365)
 _MIN_REMAINING = timedelta(days=30)  # a stored certificate with less validity is replaced at a start
 
 
-@dataclass(frozen=True, slots=True)
-class ServerCertificate:
+class ServerCertificate(NamedTuple):
     """Certificate and key of the server, in PEM, and the authority of the cluster, which signed it."""
 
     authority: CertificateAuthority

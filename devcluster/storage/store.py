@@ -349,12 +349,11 @@ class Table:
 class InitialObjects:
     """Objects that a resource has from the start. `create` creates them when the resource is first accessed.
 
-    revisions: number of revisions reserved for them. on_change: called with every later change of the resource.
+    revisions: number of revisions reserved for them.
     """
 
     revisions: int
     create: Callable[[], Iterable[JSON]]
-    on_change: Callable[[Change], None] | None = None
 
 
 class ObjectStore:
@@ -386,6 +385,7 @@ class ObjectStore:
         # by id(), as hashing a Resource takes longer than all else; those of BY_PATH exist as long as the process
         self._tables_of_served: dict[int, Table] = {}
         self._initial_objects: dict[str, tuple[int, InitialObjects]] = {}  # with the first reserved revision
+        self._followers: dict[str, list[Callable[[Change], None]]] = {}
         self._revisions_by_time: deque[tuple[float, int]] = deque()
         self._numbers: dict[str, int] = {}
         if data_directory is not None:
@@ -408,8 +408,8 @@ class ObjectStore:
                 revision, initial = self._initial_objects[name]
                 table.create_initial(revision, initial)
                 del self._initial_objects[name]
-                if initial.on_change is not None:
-                    table.subscribe(initial.on_change)
+            for receive in self._followers.pop(name, ()):
+                table.subscribe(receive)
             self._tables[name] = table
         return table
 
@@ -425,8 +425,6 @@ class ObjectStore:
                 self._initial_objects[name] = (self.revision + 1, initial)
                 self.revision += initial.revisions
                 continue
-            if initial.on_change is not None:
-                table.subscribe(initial.on_change)
             for obj in initial.create():
                 if table.get(key := key_of(obj)) is None:
                     table.create(key, obj)
@@ -496,6 +494,16 @@ class ObjectStore:
     def subscribe(self, resource: Resource[Any], receive: Callable[[Change], None]) -> Callable[[], None]:
         """Call `receive` synchronously with every change of the resource. Returns a function that unsubscribes."""
         return self.table(resource).subscribe(receive)
+
+    def follow(self, resource: Resource[Any], receive: Callable[[Change], None]) -> None:
+        """Call `receive` with every later change of a resource, whose initial objects this does not create.
+
+        resource: in its storage version.
+        """
+        if (table := self._tables.get(resource.group_resource)) is not None:
+            table.subscribe(receive)
+        else:
+            self._followers.setdefault(resource.group_resource, []).append(receive)
 
     def compact(self) -> None:
         """Drop changes older than `compaction_seconds`; called periodically, as kube-apiserver compacts etcd."""

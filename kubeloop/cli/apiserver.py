@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kubeloop.cli.options.gate_warnings import log_gate_warnings
 from kubeloop.cli.options.options import DevClusterOptions, FeatureGateOptions, ServeOptions
 from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
-from kubeloop.devcluster.audit.policy import read_policy
 from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.authentication.static_tokens import read_static_tokens
 from kubeloop.devcluster.authorization.mode_names import parse_authorization_modes
 from kubeloop.devcluster.outgoing.service_addresses import parse_addresses
-from kubeloop.devcluster.server.apiserver import AuditLog
 from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
@@ -31,6 +30,9 @@ from kubeloop.process.development_cluster.node_options import (
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.process_files import runtime_directory
 from kubeloop.process.signals import run_until_interrupted
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.audit.log_file import AuditLog
 
 _NODES_WITH_EVENTS = 500  # larger clusters record no kubelet events
 _MIN_RENEW_SECONDS, _RENEW_SECONDS = 0.1, 10.0  # between renewals of a Lease; 10 s is kubelet's default
@@ -98,6 +100,9 @@ def _audit_log(cluster: DevClusterOptions, *, supervised: bool) -> AuditLog | No
         raise UserError(f"no audit log is written without {missing}", hint="set both options")
     if supervised and str(path) == "-":
         raise UserError("--audit-log-path: stdout is that of kubeloop up", hint="name a file")
+    from kubeloop.devcluster.audit.log_file import AuditLog
+    from kubeloop.devcluster.audit.policy import read_policy
+
     return AuditLog(read_policy(policy), str(path))
 
 

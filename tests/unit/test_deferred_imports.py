@@ -29,6 +29,12 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.devcluster.apiextensions.conversion_webhook": 1.5,
         "kubeloop.devcluster.apiextensions.openapi_documents": 30.6,
         "kubeloop.devcluster.audit.auditor": 5.5,
+        "kubeloop.devcluster.authorization.access_reviews": 1.8,
+        "kubeloop.devcluster.authorization.impersonation": 1.8,
+        "kubeloop.devcluster.authorization.node_authorizer": 1.8,
+        "kubeloop.devcluster.authorization.rbac": 1.8,
+        "kubeloop.devcluster.authorization.rule_coverage": 1.8,
+        "kubeloop.devcluster.authorization.users": 1.8,
         "kubeloop.devcluster.apiextensions.served_version": 16.3,
         "kubeloop.devcluster.handlers.containers.container_logs": 2.1,
         "kubeloop.devcluster.handlers.containers.port_forward": 28.6,
@@ -82,6 +88,8 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.cli.trace.trace": 48.1,
         "kubeloop.cli.trace.watch": 62.0,
         "kubeloop.cli.up": 108.4,
+        "kubeloop.devcluster.audit.log_file": 1.2,
+        "kubeloop.devcluster.audit.policy": 1.2,
         "kubeloop.devcluster.authentication.service_account_token_key": 1.2,
         "kubeloop.kube.auth.certificate_authority": 61.3,
         "kubeloop.devcluster.kubelet.stages.answer_files": 21.6,
@@ -144,7 +152,8 @@ DEFERRED: dict[str, dict[str, float]] = {
 `kubeloop`: after the import of the module that defers it, the least of all. Elsewhere: after that of
 kubeloop.process.control_plane.control_plane (`http`: of kubeloop.kube.errors; modules of devices: of
 kubeloop.scheduler.scheduler and the in-tree plugins; devcluster: of all modules of a started `kubeloop apiserver`, for
-`cryptography` and `tempfile` of kubeloop.cli.up)."""
+`cryptography` and `tempfile` of kubeloop.cli.up). Modules of devcluster.authorization, and those of devcluster.audit in
+`kubeloop`: all of them together, since one that is imported at the start would import most of the others."""
 
 
 def module_of(statement: ast.Import | ast.ImportFrom) -> str:

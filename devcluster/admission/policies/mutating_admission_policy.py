@@ -8,9 +8,11 @@ Source: policy/mutating/dispatcher.go, policy/generic/policy_dispatcher.go.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from kubeloop.devcluster.admission.attributes import Attributes, written_resource
 from kubeloop.devcluster.admission.policies.expression_evaluation import COST_BUDGET, OutOfBudget, evaluate

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 
 import msgspec
+from msgspec.structs import replace
 
 from kubeloop.devcluster.admission.attributes import (
     Attributes,

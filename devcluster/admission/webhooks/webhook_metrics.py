@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field
+
+import msgspec
 
 CALL_SECONDS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0)
 CONDITION_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25)
@@ -16,13 +17,12 @@ _MAX_CODE = 600
 Labels = tuple[str, ...]
 
 
-@dataclass(slots=True)
-class Durations:
+class Durations(msgspec.Struct):
     """A histogram by labels. limits: upper limits of its buckets in seconds."""
 
     limits: tuple[float, ...]
-    buckets: dict[Labels, list[int]] = field(default_factory=dict)
-    seconds: Counter[Labels] = field(default_factory=Counter)
+    buckets: dict[Labels, list[int]] = msgspec.field(default_factory=dict)
+    seconds: Counter[Labels] = msgspec.field(default_factory=Counter)
 
     def observe(self, labels: Labels, seconds: float) -> None:
         counts = self.buckets.setdefault(labels, [0] * (len(self.limits) + 1))

@@ -143,12 +143,13 @@ class Bootstrap:
             resources[SERVICE_ACCOUNTS] = None
             follow[NAMESPACES] = self.namespace_defaults.note_namespace
             follow[SERVICE_ACCOUNTS] = follow[CONFIG_MAPS] = self.namespace_defaults.note_object
+        for resource, receive in follow.items():
+            store.follow(resource, receive)
         store.add_initial_objects(
             {
                 resource: InitialObjects(
                     _RESERVED_REVISIONS.get(resource, _DEFAULT_RESERVED_REVISIONS),
                     partial(self._objects, resource),
-                    follow.get(resource),
                 )
                 for resource in resources
             }

@@ -17,7 +17,7 @@ import msgspec
 from kubeloop.devcluster.api.errors import NotDurable
 from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
-from kubeloop.devcluster.server.apiserver import ApiServer, AuditLog, ServingSettings
+from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.faults import Faults
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import PortTaken, listen, listening_socket, machine_identity
@@ -35,6 +35,7 @@ from kubeloop.process.development_cluster.cluster_assembly import running_cluste
 from kubeloop.process.development_cluster.kubeconfig_file import write_kubeconfig
 
 if TYPE_CHECKING:
+    from kubeloop.devcluster.audit.log_file import AuditLog
     from kubeloop.devcluster.kubelet.stages.files import Stage
 
 

@@ -16,14 +16,14 @@ from kubeloop import KUBERNETES_VERSION
 from kubeloop.devcluster.admission.default_plugins import check_enabled_plugins, parse_disabled_plugins
 from kubeloop.devcluster.admission.default_toleration_seconds import TolerationSeconds
 from kubeloop.devcluster.api.runtime_config import disabled_apis
-from kubeloop.devcluster.audit.log_file import Rotation
+from kubeloop.devcluster.audit.log_file import AuditLog, Rotation
 from kubeloop.devcluster.audit.policy import read_policy
 from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.authentication.service_account_token_key import ISSUER, TokenSettings
 from kubeloop.devcluster.authentication.static_tokens import read_static_tokens
 from kubeloop.devcluster.authorization.mode_names import parse_authorization_modes
 from kubeloop.devcluster.handlers.reading.watch import WatchSettings
-from kubeloop.devcluster.server.apiserver import AuditLog, ServingSettings
+from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.server.bootstrap import Identity
 from kubeloop.devcluster.server.listener import PortTaken, listening_socket, machine_identity
 from kubeloop.devcluster.server.tls import create_certificate, server_context

@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from kubeloop.devcluster.audit.auditor import Auditor
+from kubeloop.devcluster.audit.log_file import AuditLog
 from kubeloop.devcluster.audit.policy import read_policy
-from kubeloop.devcluster.server.apiserver import AuditLog, ServingSettings
+from kubeloop.devcluster.server.apiserver import ServingSettings
 from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.storage.store import Table, with_revision
+from kubeloop.devcluster.storage.store import InitialObjects, ObjectStore, Table, with_revision
 from kubeloop.kube.objects.resources import CONFIG_MAPS
 from support.apiserver.config_map_store import ConfigMapStore
 
@@ -22,6 +22,20 @@ def test_list_is_in_etcd_key_order_per_namespace():
         config_maps.write(name, namespace)
     assert [stored.key for stored in config_maps.table.list()] == ["a-b/a", "a/b", "a/z", "ab/c"]
     assert [stored.key for stored in config_maps.table.list("a")] == ["a/b", "a/z"]
+
+
+def test_follower_gets_changes_without_creating_the_initial_objects():
+    store, changes = ObjectStore(seconds=lambda: 0.0), []
+    initial = {"metadata": {"name": "initial", "namespace": "ns"}}
+    store.follow(CONFIG_MAPS, lambda change: changes.append(change.now.key))
+    store.add_initial_objects({CONFIG_MAPS: InitialObjects(1, lambda: [initial])})
+    store.follow(CONFIG_MAPS, lambda change: changes.append(f"later {change.now.key}"))
+    assert not store.initial_objects_created(CONFIG_MAPS)
+    store.create(CONFIG_MAPS, {"metadata": {"name": "a", "namespace": "ns"}})
+    store.follow(CONFIG_MAPS, lambda change: changes.append(f"last {change.type}"))
+    store.delete(CONFIG_MAPS, "ns", "a")
+    assert changes == ["ns/a", "later ns/a", "ns/a", "later ns/a", "last DELETED"]
+    assert [stored.key for stored in store.table(CONFIG_MAPS).list()] == ["ns/initial"]
 
 
 def test_update_with_stale_resource_version_conflicts():

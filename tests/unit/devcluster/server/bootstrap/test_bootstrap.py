@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kubeloop.controllers.clusterroleaggregation.aggregated_rules import aggregated_rules
-from kubeloop.devcluster.api.served_resources import CLUSTER_ROLES
+from kubeloop.devcluster.api import served_resources
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.bootstrap import Identity
 from kubeloop.devcluster.storage.data_directory import DataDirectory
@@ -128,7 +128,8 @@ def without_generated(obj: JSON) -> JSON:
 async def test_objects_are_created_on_first_read_with_early_revisions(api: InProcessApi):
     api.create("/api/v1/namespaces", {"metadata": {"name": "later"}})
     later = int(api("GET", "/api/v1/namespaces/later")[1]["metadata"]["resourceVersion"])
-    assert not api.server.store.initial_objects_created(CLUSTER_ROLES)
+    for resource in (served_resources.CLUSTER_ROLES, served_resources.API_SERVICES, served_resources.ENDPOINT_SLICES):
+        assert not api.server.store.initial_objects_created(resource)
     answer = api("GET", f"{RBAC}/clusterroles")[1]
     revisions = [int(role["metadata"]["resourceVersion"]) for role in answer["items"]]
     assert len(set(revisions)) == len(revisions)
