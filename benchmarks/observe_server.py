@@ -413,7 +413,7 @@ async def serve(options: argparse.Namespace) -> None:
         async with HttpServer(api, compress=api.compresses_responses) as http, asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(api.run(), name="api-server"),
-                group.create_task(listen(listener, http, certificate.context()), name="listener"),
+                group.create_task(listen(listener, http, certificate.context), name="listener"),
             ]
             reader = asyncio.StreamReader()
             await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -11,6 +11,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from functools import cache
 
 from kubeloop.devcluster.server.bootstrap.contents import Identity
 
@@ -62,12 +63,16 @@ def machine_identity(port: int) -> Identity:
 async def listen(
     listening: socket.socket,
     protocol_factory: Callable[[], asyncio.BufferedProtocol],
-    tls: ssl.SSLContext,
+    tls: Callable[[], ssl.SSLContext],
     *,
     accepts_plain_http: bool = True,
 ) -> None:
-    """Accept connections until cancelled. The protocols outlive this call; their owner closes them."""
+    """Accept connections until cancelled. The protocols outlive this call; their owner closes them.
+
+    tls: returns the context of TLS connections; called once, by the first of them.
+    """
     loop = asyncio.get_running_loop()
+    tls = cache(tls)
     async with asyncio.TaskGroup() as handshakes:
         while True:
             try:
@@ -82,7 +87,7 @@ async def listen(
 async def _admit(
     connection: socket.socket,
     protocol_factory: Callable[[], asyncio.BufferedProtocol],
-    tls: ssl.SSLContext,
+    tls: Callable[[], ssl.SSLContext],
     accepts_plain_http: bool,
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -94,7 +99,7 @@ async def _admit(
         if not first:
             connection.close()
             return
-        context = tls if first == _TLS_HANDSHAKE else None
+        context = tls() if first == _TLS_HANDSHAKE else None
         if context is None and not accepts_plain_http:
             connection.recv(_MAX_REFUSED_BYTES)  # closing with unread input would reset the connection
             await loop.sock_sendall(connection, _REFUSAL_OF_PLAIN_HTTP)

@@ -6,7 +6,6 @@ kubectl and every client-go program send a bearer token over TLS only.
 from __future__ import annotations
 
 import _ssl
-import ctypes
 import ipaddress
 import ssl
 import sys
@@ -126,16 +125,23 @@ def _accept_any_certificate(context: ssl.SSLContext) -> bool:
     Python has no option for this: CERT_OPTIONAL fails the handshake if OpenSSL cannot verify the certificate, and
     CERT_NONE requests none.
     """
+    import ctypes
+
     set_callback = _openssl_function("SSL_CTX_set_cert_verify_callback")
     if set_callback is None:
         return False
     # the first field of the object behind its header (PySSLContext in CPython's Modules/_ssl.c)
     native_context = ctypes.c_void_p.from_address(id(context) + object.__basicsize__)
-    set_callback(native_context, _accept, None)
+    set_callback(native_context, _accept(), None)
     return True
 
 
-_accept = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(lambda _store_context, _argument: 1)
+@cache
+def _accept() -> Any:
+    """Return the callback that accepts every certificate."""
+    import ctypes
+
+    return ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(lambda _store_context, _argument: 1)
 
 
 @cache
@@ -143,6 +149,8 @@ def _openssl_function(name: str) -> Any:
     """Return a function of the OpenSSL that the module ssl uses; None if it cannot be determined."""
     if sys.implementation.name != "cpython":
         return None
+    import ctypes
+
     function = getattr(ctypes.CDLL(getattr(_ssl, "__file__", None)), name, None)
     if function is not None:
         function.restype = None

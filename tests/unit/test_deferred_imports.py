@@ -20,6 +20,7 @@ DEFERRED: dict[str, dict[str, float]] = {
     },
     "devcluster": {
         "cryptography": 42.4,
+        "ctypes": 1.1,
         "jwt": 14.8,
         "kubeloop.cel.types": 2.9,
         "kubeloop.devcluster.admission.pod_security_checks": 2.8,

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -148,7 +149,7 @@ async def _serve_on(
     ):
         _warn_about_removed_nodes(api, settings)
         listener_task = group.create_task(
-            listen(listener, http, certificate.context(server.client_ca)), name="listener"
+            listen(listener, http, partial(certificate.context, server.client_ca)), name="listener"
         )
         if server.supervised:
             print(msgspec.json.encode(ready).decode(), flush=True)

@@ -44,7 +44,7 @@ async def _serve(flags: Flags, nodes: int | None) -> int:
             running_cluster(api, node_settings, (), token=token, clock=clock, rng=rng),
             asyncio.TaskGroup() as group,
         ):
-            group.create_task(listen(listener, http, tls, accepts_plain_http=False), name="listener")
+            group.create_task(listen(listener, http, lambda: tls, accepts_plain_http=False), name="listener")
             if nodes is not None:
                 group.create_task(_run_controllers(api, cluster, token, clock, rng), name="controllers")
     return 0

@@ -25,6 +25,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -102,7 +103,7 @@ class Host:
         self._parent = parent
         self._clock = SystemClock()
         certificate = create_certificate(self._clock)
-        self._authority, self._tls = certificate.authority, certificate.context()
+        self._authority, self._tls = certificate.authority, cache(certificate.context)
         self._imported = asyncio.Event()
         self._clusters: dict[int, HostedCluster] = {}
         self._started = 0
@@ -279,7 +280,7 @@ class Host:
 
 
 @contextlib.asynccontextmanager
-async def _listener(tls: ssl.SSLContext) -> AsyncIterator[Callable[[HttpServer], Awaitable[int]]]:
+async def _listener(tls: Callable[[], ssl.SSLContext]) -> AsyncIterator[Callable[[HttpServer], Awaitable[int]]]:
     """Yield a function that serves on a new loopback port until the end of the context, and returns the port.
 
     Enter it before the API server runs: the server's end also ends watches, which open connections wait for.

@@ -48,7 +48,7 @@ async def main(folder: Path, gates: FeatureGates, modes: tuple[str, ...]) -> Non
     create_accounts(api)
     async with HttpServer(api) as http, asyncio.TaskGroup() as group:
         group.create_task(api.run())
-        group.create_task(listen(listener, http, certificate.context()))
+        group.create_task(listen(listener, http, certificate.context))
         print(url, flush=True)
 
 

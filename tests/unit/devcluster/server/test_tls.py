@@ -88,7 +88,7 @@ async def serving() -> AsyncIterator[tuple[int, CertificateAuthority]]:
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token="right", settings=settings)
     with listening_socket(0) as listening:
         async with HttpServer(api) as http, asyncio.TaskGroup() as group:
-            task = group.create_task(listen(listening, http, certificate.context()))
+            task = group.create_task(listen(listening, http, certificate.context))
             yield listening.getsockname()[1], certificate.authority
             task.cancel()
 
