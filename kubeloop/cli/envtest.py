@@ -10,6 +10,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from kubeloop import __version__
 from kubeloop.kube.user_error import UserError
@@ -36,10 +37,10 @@ def create_assets(cache: Path) -> Path:
         for name, script in scripts.items():
             path = folder / name
             if not path.exists():
-                partial = folder / f".{name}-{os.getpid()}"
-                partial.write_text(script)
-                partial.chmod(0o755)
-                partial.replace(path)
+                with NamedTemporaryFile("w", dir=folder, prefix=f".{name}-", delete=False) as partial:
+                    partial.write(script)
+                os.chmod(partial.name, 0o755)
+                os.replace(partial.name, path)
     except OSError as error:
         raise UserError(
             f"cannot write {folder}: {error.strerror}", hint="set XDG_CACHE_HOME to a folder that can be written"
