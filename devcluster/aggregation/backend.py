@@ -95,9 +95,9 @@ class Backend:
                 return text_response(503, f"{go_message(error, address)}\n")
             except ValueError:  # a name of the user contains a line break
                 return text_response(503, "net/http: invalid header field value\n")
-            kept = [(name, value) for name, value in received.items() if name not in _NOT_RETURNED]
+            returned = [(name, value) for name, value in received.items() if name not in _NOT_RETURNED]
             media_type, caching = received.get("content-type", ""), received.get("cache-control", "")
-            return Response(streamed.status, content, media_type, kept, caching=caching)
+            return Response(streamed.status, content, media_type, returned, caching=caching)
         raise AssertionError  # the context suppresses no exception
 
     async def get(self, path: str, accept: str, seconds: float) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""What the handlers of a request report to the audit log: request object, annotations, impersonated user."""
+"""Reports of request handlers to the audit log: request object, annotations, impersonated user."""
 
 from __future__ import annotations
 

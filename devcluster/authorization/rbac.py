@@ -21,7 +21,7 @@ _RESOURCES = (ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
 
 
 class GrantedRules(NamedTuple):
-    """What one binding grants to a user: the rules of its role, None if that does not exist.
+    """Rules that one binding grants to a user: those of its role, None if the role does not exist.
 
     source: describes the binding. reference: its roleRef.
     """
@@ -49,7 +49,7 @@ class RbacAuthorizer:
         return AuthorizationDecision(False, f"RBAC: {aggregate(errors)}" if errors else "")
 
     def rules_for(self, user: JSON, namespace: str) -> list[GrantedRules]:
-        """Return what ClusterRoleBindings and the RoleBindings of a namespace (none for "") grant to a user."""
+        """Return the rules that all ClusterRoleBindings and the RoleBindings of `namespace` ("": none) grant to a user."""
         revisions = tuple([self._store.table(resource).revision for resource in _RESOURCES])
         if revisions != self._revisions or len(self._granted) > _MAX_SUBJECTS:
             self._granted.clear()

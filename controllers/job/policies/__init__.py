@@ -1,1 +1,1 @@
-"""What the failures and successes of Pods mean for a Job: failure and success policy, backoff, limits per index."""
+"""Effects of failed and succeeded Pods on a Job: failure and success policy, backoff, limits per index."""

@@ -1,4 +1,4 @@
-"""The executable `etcd` of `kubeloop envtest`: serves health checks, and tells etcd clients that it is not etcd.
+"""The executable `etcd` of `kubeloop envtest`: serves health checks, and answers etcd clients that it is not etcd.
 
 kube-apiserver of `kubeloop envtest` has its objects in its own memory, so nothing is stored here. It has no asyncio,
 whose import would take as long as the rest of the start.
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from kubeloop.testing.envtest.flags import FlagError, Flags, flag_table, help_text, parse_flags
 
 _SERVER_VERSION = "3.6.7"
-"""Of etcd, as Kubernetes v1.36 is tested with it: clients choose features by it."""
+"""Version of etcd that Kubernetes v1.36 is tested with; clients choose features by it."""
 NOT_ETCD = (
     "this is the etcd of `kubeloop envtest`, which stores nothing: the kube-apiserver of the same folder has its"
     " objects in memory. Use its API, or the real etcd."
