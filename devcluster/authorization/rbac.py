@@ -49,7 +49,7 @@ class RbacAuthorizer:
         return AuthorizationDecision(False, f"RBAC: {aggregate(errors)}" if errors else "")
 
     def rules_for(self, user: JSON, namespace: str) -> list[GrantedRules]:
-        """Return the rules that ClusterRoleBindings, and RoleBindings of `namespace` unless it is "", grant to a user."""
+        """Return the rules that ClusterRoleBindings, and RoleBindings of `namespace` unless it is "", give a user."""
         revisions = tuple([self._store.table(resource).revision for resource in _RESOURCES])
         if revisions != self._revisions or len(self._granted) > _MAX_SUBJECTS:
             self._granted.clear()
